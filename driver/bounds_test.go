@@ -38,7 +38,7 @@ func TestConnectionsAndCallsAreCounted(t *testing.T) {
 	assert.Equal(t, [2]int{0, 0}, counts())
 }
 
-// The server offers only the services that the process runs, and logs a short id with each call.
+// The server offers only the services of its process, and logs a short id with each call.
 func TestServicesOfAServer(t *testing.T) {
 	type groups struct {
 		csi.UnimplementedGroupControllerServer

@@ -52,7 +52,7 @@ type call struct {
 
 	mu  sync.Mutex
 	log *slog.Logger
-	req any // nil: not received yet
+	req any // nil until received
 }
 
 func (c *calls) begin(ctx context.Context, method string) *call {
@@ -65,7 +65,7 @@ func (c *calls) begin(ctx context.Context, method string) *call {
 	return r
 }
 
-// received notes the request.
+// received records the request.
 func (r *call) received(req any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *call) end(failed error) error {
 func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	target, kind := Outage(failed, volumeID)
 	switch {
-	case errors.Is(failed, request.ErrInFlight): // the call in progress waits for a target
+	case errors.Is(failed, request.ErrInFlight): // the lock's owner is waiting for a target
 		return c.during(slog.LevelWarn, target)
 	case kind != "" && !c.outages.Failed(target, kind, method, logText(failed)):
 		return slog.LevelDebug
@@ -114,7 +114,7 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	return slog.LevelWarn
 }
 
-// during returns the level of a line that only repeats what is known while calls fail because of a
+// during returns the level of a line that repeats known information while calls fail because of a
 // target, or of any target if the name is empty.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
@@ -123,7 +123,7 @@ func (c *calls) during(usual slog.Level, target string) slog.Level {
 	return usual
 }
 
-// recoverPanic converts a panic to an error, so that one call does not end all others.
+// recoverPanic converts a panic to an error, so that a panic in one call does not end all others.
 func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -174,7 +174,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery reports whether callers use a method every few seconds and it changes nothing.
+// isQuery reports whether a method changes nothing and is called every few seconds.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe" || name == "Check"

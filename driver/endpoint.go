@@ -26,14 +26,14 @@ func Listen(endpoint string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
 	}
-	// A process that can connect to the socket controls the driver.
+	// Any process that can connect to the socket controls the driver.
 	if err := os.Chmod(p, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("endpoint %s: %w", endpoint, err), l.Close())
 	}
 	return l, nil
 }
 
-// SocketPath returns the path of the socket that a CSI endpoint names.
+// SocketPath returns the path of the socket in a CSI endpoint.
 func SocketPath(endpoint string) (string, error) {
 	scheme, rest, ok := strings.Cut(endpoint, ":")
 	if !ok {

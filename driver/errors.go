@@ -23,14 +23,14 @@ import (
 )
 
 // codesOf is the only table that maps errors to gRPC codes, following the tables in the CSI
-// specification. The first match counts. After ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, callers
+// specification. The first match wins. After ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, callers
 // retry, and assume that the call may still be running. An error that a retry cannot cure must not
 // have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
 }{
-	{request.ErrLeftBehind, codes.Aborted}, // whatever the cause was: see failedStage
+	{request.ErrLeftBehind, codes.Aborted}, // whatever the cause; see failedStage in package node
 	{context.Canceled, codes.Canceled},
 	{request.ErrNoSuchID, codes.NotFound},
 	{request.ErrNoSuchPath, codes.NotFound},
@@ -140,7 +140,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies say what to do about errors from packages that cannot know the configuration.
+// remedies contains advice for errors from packages that do not know the configuration.
 var remedies = []struct {
 	kind error
 	text string
@@ -178,7 +178,7 @@ func logText(err error) string {
 
 func withRemedy(text string, err error) string {
 	var e *spdkrpc.Error
-	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // its message says what to do
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the message already says what to do
 		return text
 	}
 	lost := lostTarget(err) != nil
@@ -209,8 +209,8 @@ func failedTarget(err error) *request.TargetError {
 }
 
 // lostTarget is like failedTarget, for targets that were not reached or gave no response. Of
-// several concurrent calls, some may have been sent; which of them fails first must make no
-// difference to callers, which retry all of them.
+// several concurrent calls, any may fail first. That must make no difference to callers, which
+// retry all of them.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DefaultName is the driver's name unless another is configured. It is spdk-csi's name.
+// DefaultName is the driver's default name, which is also spdk-csi's.
 const DefaultName = "csi.spdk.io"
 
-// Identity is CSI's identity service.
+// Identity implements CSI's identity service.
 type Identity struct {
 	csi.UnimplementedIdentityServer
 	Name, Version string
@@ -23,8 +23,8 @@ func (i *Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 	return &csi.GetPluginInfoResponse{Name: i.Name, VendorVersion: i.Version}, nil
 }
 
-// GetPluginCapabilities lists what the driver as a whole supports, whichever services run in this
-// process.
+// GetPluginCapabilities lists the capabilities of the driver as a whole, whichever services run in
+// this process.
 func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE, csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE}
 	if i.Topology {

@@ -90,7 +90,7 @@ func TestLinger(t *testing.T) {
 				begin := time.Now()
 				counted.linger(quiet, most)
 				assert.Equal(t, c.want, time.Since(begin), "on a clock that only waiting moves")
-				time.Sleep(time.Minute) // the events end
+				time.Sleep(time.Minute) // there are no more events
 			})
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// outageKinds are the kinds of errors that each call has while a target is down, with their names
-// in the log. The first match counts.
+// outageKinds contains the kinds of errors that every call returns while a target is down, with
+// their names in the log. The first match wins.
 var outageKinds = []struct {
 	kind error
 	name string
@@ -35,7 +35,7 @@ func Outage(err error, volume string) (target, kind string) {
 		return "", ""
 	}
 	var e *spdkrpc.Error
-	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the target answers; this call exceeds a limit
+	if errors.As(err, &e) && e.Code == jsonrpc.CodeTooMany { // the target responds; this call exceeds a limit
 		return target, ""
 	}
 	for _, k := range outageKinds {

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls at times that it sets on its own clock.
+// A shift makes calls at times set by its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log
@@ -117,7 +117,7 @@ func TestOutageIsCountedOnANode(t *testing.T) {
 	assert.Equal(t, 1, s.lines("reachable again", "target=t0", "failures=50"))
 }
 
-// The text of an event names the target and the cause only, unless something else determines the
+// The text of an event contains only the target and the cause, unless something else determines the
 // code.
 func TestEventNamesTargetAndCause(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"

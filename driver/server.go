@@ -25,24 +25,25 @@ type Server struct {
 	Metadata   csi.SnapshotMetadataServer // nil if this process is not a controller
 	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
-	Metrics    *metrics.Metrics // nil to count nothing
-	// Outages counts the calls that fail because a target is down. If it is nil, the server creates
-	// its own.
+	Metrics    *metrics.Metrics // nil for no metrics
+	// Outages records the calls that fail because a target is down. If it is nil, the server
+	// creates its own.
 	Outages *outage.Log
-	// SlowAfter is how long a call runs before it is logged as slow. Zero means 30 s.
+	// SlowAfter is the duration after which a running call is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
-	// Drain bounds the wait for calls in flight when the server stops. Zero means 20 s, less than
+	// Drain limits the wait for calls in flight when the server stops. Zero means 20 s, less than
 	// Kubernetes' 30 s.
 	Drain time.Duration
-	// Linger is how long no call must have been running before a stopping server stops accepting
-	// calls; it waits at most half of Drain. Zero means that it stops accepting at once. Kubernetes
-	// stops a pod's sidecars at the same moment. They complete what they have begun, with more
-	// calls, and then give up their leases. If they lose the driver before, they exit at once and
-	// keep the leases, and there is no leader until these expire.
+	// Linger is how long a stopping server must have been idle before it stops accepting calls. The
+	// server waits at most half of Drain. Zero means that it stops accepting calls at once.
+	//
+	// Kubernetes stops a pod's sidecars at the same moment. The sidecars complete their work, which
+	// takes more calls, and then give up their leases. If the driver is gone before that, they exit
+	// at once and keep the leases, and there is no leader until the leases expire.
 	Linger time.Duration
 }
 
-// Serve serves until ctx ends. Then it lingers, accepts no new calls, and waits for those in
+// Serve serves calls until ctx ends. Then it lingers, accepts no new calls, and waits for those in
 // flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}
@@ -78,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			state.Shutdown() // health checks get "not serving" while calls end
+			state.Shutdown() // health checks return "not serving" while calls end
 			s.stop(server, clients)
 		case <-served:
 		}
@@ -97,7 +98,7 @@ func (s *Server) stop(server *grpc.Server, clients *clients) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Callers repeat calls that are cut off, and the repeated call continues where the first one
+	// Callers repeat calls that were cut off, and the repeated call continues where the first one
 	// stopped.
 	cutOff := time.AfterFunc(drain, func() {
 		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)

@@ -63,7 +63,7 @@ func TestListen(t *testing.T) {
 	require.ErrorContains(t, err, "not a directory")
 }
 
-// A stubController returns a function's result from DeleteVolume.
+// A stubController is a controller whose DeleteVolume returns the result of a function.
 type stubController struct {
 	csi.UnimplementedControllerServer
 	deleteVolume func() error

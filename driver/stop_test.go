@@ -60,7 +60,7 @@ func inFlight(t *testing.T, s *Server) (call, stopped <-chan error, release chan
 	return done, ended, release
 }
 
-// A call running when the process has to end is completed.
+// A call that is running when the process has to end is completed.
 func TestStopWaitsForCalls(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger()})
@@ -80,7 +80,7 @@ func TestStopWaitsForALimitedTime(t *testing.T) {
 	require.NoError(t, <-stopped)
 }
 
-// The log lines of a call name its snapshot.
+// The log lines of a call contain the id of its snapshot.
 func TestLogNamesTheSnapshot(t *testing.T) {
 	r := &csi.DeleteSnapshotRequest{SnapshotId: "t0:1"}
 	assert.Equal(t, "t0:1", volumeOf(r))
@@ -90,7 +90,7 @@ func TestLogNamesTheSnapshot(t *testing.T) {
 	assert.Empty(t, subject(&csi.ProbeRequest{}))
 }
 
-// An external provisioner passes topology to the driver only if the driver says that it has one.
+// external-provisioner passes topology to the driver only if the driver reports the capability.
 func TestTopologyCapability(t *testing.T) {
 	for _, topology := range []bool{true, false} {
 		r, err := (&Identity{Topology: topology}).GetPluginCapabilities(t.Context(), nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// interceptStream is intercept for the calls whose responses are streams. Those of gRPC's own
-// services, which watch the process for as long as they like, are not logged or counted.
+// interceptStream is intercept for the calls whose responses are streams. Calls to gRPC's own
+// services, which may watch the process indefinitely, are neither logged nor counted.
 func (c *calls) interceptStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/csi.") {
 		_, err := c.recoverPanic(c.log, func() (any, error) { return nil, handler(service, stream) })

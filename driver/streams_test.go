@@ -19,7 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A stubMetadata returns two messages and a function's result from GetMetadataDelta.
+// A stubMetadata is a server whose GetMetadataDelta returns two messages and the result of a
+// function.
 type stubMetadata struct {
 	csi.UnimplementedSnapshotMetadataServer
 	delta func(ctx context.Context) error
@@ -48,7 +49,7 @@ func messages(t *testing.T, ctx context.Context, c csi.SnapshotMetadataClient, q
 	}
 }
 
-// Calls with streams have codes, log entries and protection from panics like all others.
+// Streaming calls have codes, log entries and protection from panics like all others.
 func TestStreams(t *testing.T) {
 	var failure func(context.Context) error
 	logs := &drivertest.Log{}

@@ -49,13 +49,13 @@ func escapeOutput(cmd *cobra.Command) {
 	root.SetErr(printable.NewWriter(root.ErrOrStderr()))
 }
 
-// A plugin accepts the flags that all commands share.
+// A plugin contains the values of the flags that all commands share.
 type plugin struct {
 	client     kubectl.Client
 	driverName string
 }
 
-// ofKubectl holds the flags that are passed on to kubectl.
+// ofKubectl contains the flags that are passed on to kubectl.
 var ofKubectl = map[string]string{
 	"kubeconfig": "kubeconfig file, as in kubectl",
 	"context":    "context of the kubeconfig file, as in kubectl",
@@ -123,7 +123,7 @@ func formatFlag(cmd *cobra.Command, f *kubectl.Format) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(kubectl.Formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// noFiles completes no arguments.
+// noFiles offers no completions.
 func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

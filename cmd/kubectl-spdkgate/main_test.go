@@ -35,7 +35,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd := command()
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 	cmd.SetOut(&stdout)
 	cmd.SetErr(&stderr)
 	err = cmd.ExecuteContext(t.Context())
@@ -110,7 +110,7 @@ esac
 	require.ErrorContains(t, err, "worker-9")
 	assert.JSONEq(t, `{"items": []}`, out)
 
-	// If something is unknown, the command shows the rest and fails.
+	// If some information is unavailable, the command shows the rest and fails.
 	kubectlOf(t, `case "$*" in exec*) echo "Error from server (Forbidden): no" >&2; exit 1;; *"/namespaces/spdkcsi/pods"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}}]}'; exit;; esac
 `+cluster)
 	out, _, err = run(t, "nodes")
@@ -121,8 +121,8 @@ esac
 	require.Error(t, err)
 }
 
-// For snapshots that Kubernetes is deleting, wide tables show what keeps them. Without permission
-// to query that, they show the rest.
+// For snapshots that Kubernetes is deleting, wide tables show why they still exist. Without
+// permission to query that, the tables show the rest.
 func TestRetainedSnapshotsAreShown(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readTargetsFirst is how long doctor may take for its first reading of the targets before the list
-// of volumes is read.
+// readTargetsFirst is how long the plugin waits for doctor's first reading of the targets before it
+// reads the list of volumes.
 const readTargetsFirst = 10 * time.Second
 
 func (p *plugin) doctorCommand() *cobra.Command {
@@ -65,7 +65,7 @@ Exit codes: 0 nothing was found, or all of it was repaired; 1 something was foun
 	return cmd
 }
 
-// given returns the flags that the user set, to pass them on to spdk-csi.
+// given returns the flags that the user has set, as arguments for spdk-csi.
 func given(cmd *cobra.Command, names ...string) (args []string) {
 	for _, name := range names {
 		f := cmd.Flag(name)

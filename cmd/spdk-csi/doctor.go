@@ -26,7 +26,7 @@ const (
 	exitError    = 2
 )
 
-// An exitCode is an error that carries the process's exit code. If err is nil, nothing is printed.
+// An exitCode is an error that sets the process's exit code. If err is nil, nothing is printed.
 type exitCode struct {
 	code int
 	err  error
@@ -57,10 +57,11 @@ type doctorFlags struct {
 	deleteVolumes []string
 	json          bool
 	wait, timeout time.Duration
-	leastWait     time.Duration // with fix
+	leastWait     time.Duration // minimum wait between the readings with --fix
 }
 
-// doctorCommand returns the command. With --fix, the readings must be leastWait apart.
+// doctorCommand returns the command. With --fix, the two readings of the targets must be at least
+// leastWait apart.
 func doctorCommand(leastWait time.Duration) *cobra.Command {
 	f := doctorFlags{leastWait: leastWait}
 	cmd := &cobra.Command{
@@ -164,7 +165,7 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 	return openTargets(f.targets, notes)
 }
 
-// openTargets opens the named targets in config.json, or all if none is named, with the
+// openTargets opens the named targets in config.json, or all targets if names is empty, with the
 // controller's credentials. The caller must call closeAll.
 func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
 	c, err := openController(notes)
@@ -311,8 +312,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether two readings agree on the findings. Findings that one reading
-		// proves need no second one.
+		// Confirmed reports whether two readings of the targets agree on the findings, or whether
+		// one reading proves them.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

@@ -96,7 +96,7 @@ func diagnose(t *testing.T, in string, args ...string) (out string, code int, er
 	t.Helper()
 	cmd := doctorCommand(time.Millisecond)
 	var text bytes.Buffer
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 	cmd.SetIn(strings.NewReader(in))
 	cmd.SetOut(&text)
 	cmd.SetErr(io.Discard)
@@ -133,7 +133,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 		return names
 	}
 
-	// The command prints what it would do, and does nothing.
+	// The command prints what it would repair, but changes nothing.
 	out, code, _ = diagnose(t, "")
 	assert.Equal(t, exitFindings, code)
 	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
@@ -160,7 +160,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 	assert.Empty(t, report.Findings[0].Repair)
 	assert.Equal(t, []string{gone}, subsystems())
 
-	// The command repairs what holds no data; an orphan must be named.
+	// The command repairs objects that contain no data. An orphan must be named.
 	out, code, _ = diagnose(t, list, "--volumes=-", "--fix")
 	assert.Equal(t, exitFindings, code, "the orphan is left, and the missing volume")
 	assert.Contains(t, out, "will do:  delete it")
@@ -214,7 +214,7 @@ func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
 	assert.Contains(t, out, "ca.certificates")
 }
 
-// otherAuthority returns the certificate of an authority that issued nothing.
+// otherAuthority returns the certificate of an authority that has not issued any certificate.
 func otherAuthority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -130,7 +130,7 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 var errNotAdmitted = errors.New("no export admitted the node")
 
 // fenceOnAll fences the node, and fails if that changes nothing: the name may be mistyped, and the
-// node that was meant may still write.
+// intended node may still be able to write.
 func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error {
 	var known atomic.Bool
 	err := f.run(ctx, out, notes, func(ctx context.Context, t doctor.Target) ([]string, error) {

@@ -19,7 +19,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out, logs bytes.Buffer
 	cmd := command(&logs)
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 	cmd.SetOut(&out)
 	cmd.SetErr(&logs)
 	err := cmd.ExecuteContext(t.Context())
@@ -72,7 +72,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is not fenced any longer\n", out)
 }
 
-// A name that no export admits may be mistyped; the node that was meant can then still write.
+// A name that no export admits may be mistyped. The intended node could then still write.
 func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	newTarget(t)
 	out, err := runCommand(t, "fence", "--node", "wroker-3")
@@ -86,13 +86,14 @@ func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	assert.Equal(t, "t0: node wroker-3 is fenced, and no export admits it\n", out)
 }
 
-// A node that is not fenced everywhere is an error, even if other targets fenced it.
+// If a node is not fenced on every target, the command fails, even if other targets fenced the
+// node.
 func TestFenceReportsFailures(t *testing.T) {
 	rpc := newTarget(t)
 	open := export.NQN(uuid.NewString())
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: open, AllowAnyHost: new(true)}))
 	_, err := rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: open, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "disk"}})
-	if err != nil { // the lvstore has claimed the disk
+	if err != nil { // the lvstore has claimed the disk's bdev
 		_, err = rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("other"), NumBlocks: 1024, BlockSize: 4096})
 		require.NoError(t, err)
 		_, err = rpc.NVMfSubsystemAddNS(t.Context(), spdkrpc.NVMfSubsystemAddNSParams{NQN: open, Namespace: spdkrpc.NVMfNamespaceParams{BdevName: "other"}})

@@ -83,7 +83,8 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
-// The inventory names the PersistentVolumes that keep a snapshot, as DeleteSnapshot's error does.
+// The inventory lists the PersistentVolumes because of which a snapshot cannot be deleted, as
+// DeleteSnapshot's error does.
 func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
@@ -157,7 +158,7 @@ func TestInventoryListsFencedNodes(t *testing.T) {
 	assert.False(t, fenced.Since.Before(before) || fenced.Since.After(time.Now()), fenced.Since)
 	assert.Empty(t, i.Targets[0].Stores, "nothing else is read")
 
-	// The time of an earlier release's mark is unknown.
+	// The time of a mark set by an earlier release is unknown.
 	_, err = service.Unfence(t.Context(), controller.HostOf("worker-3"), false)
 	require.NoError(t, err)
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2020-04.io.spdk.csi:fenced:" + hostname.Of("worker-4").UUID, ModelNumber: new("worker-4")}))

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// kubernetesFlags holds the node plugin's options that need kubelet or the Kubernetes API.
+// kubernetesFlags contains the node plugin's options that need kubelet or the Kubernetes API.
 type kubernetesFlags struct {
 	registrationPath string
 	registrationDir  string
@@ -179,8 +179,8 @@ func waitForDrain(ctx context.Context, node, driverName string, limit time.Durat
 	return kubernetes.Drain{Client: client, Node: node, Driver: driverName, Log: log}.Wait(ctx)
 }
 
-// containerLog returns the log of the container: what a hook prints itself is shown only in an
-// event, if the hook fails.
+// containerLog returns the log of the container. Kubernetes shows the output of a hook itself only
+// in an event, and only if the hook fails.
 func containerLog(otherwise io.Writer) (w io.Writer, done func()) {
 	f, err := os.OpenFile("/proc/1/fd/2", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil || os.Getpid() == 1 {

@@ -17,7 +17,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// lockedBuffer is a log that can be read while it is written.
+// lockedBuffer is a log that can be read while it is being written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -100,7 +100,8 @@ func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "csi.sock"))
 }
 
-// Without access to the Kubernetes API, the plugin serves, and logs once what it cannot do.
+// Without access to the Kubernetes API, the plugin serves requests, and logs once what it cannot
+// do.
 func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -125,7 +126,7 @@ func TestInvalidKubernetesFlags(t *testing.T) {
 	}
 }
 
-// A hook that can learn nothing ends at once, with an error that kubelet shows in an event.
+// A hook without access to the API ends at once, with an error that kubelet shows in an event.
 func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")

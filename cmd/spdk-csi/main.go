@@ -219,7 +219,8 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	return err
 }
 
-// startMonitor runs a monitor until ctx ends, or until stop is called, which waits for its end.
+// startMonitor runs a monitor until ctx ends or stop is called. stop waits until the monitor has
+// ended.
 func startMonitor(ctx context.Context, m *monitor.Monitor) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 
 func execute(ctx context.Context, args ...string) error {
 	cmd := command(&bytes.Buffer{})
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 	cmd.SetOut(&bytes.Buffer{})
 	return cmd.ExecuteContext(ctx)
 }

@@ -34,7 +34,7 @@ func TestNodeWatchesItsVolumesByDefault(t *testing.T) {
 			logs, ended := new(drivertest.Log), make(chan error, 1)
 			go func() {
 				cmd := command(logs)
-				cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+				cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 				ended <- cmd.ExecuteContext(ctx)
 			}()
 			announced := regexp.MustCompile(`serving metrics" address=(\S+)`)

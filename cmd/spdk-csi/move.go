@@ -139,7 +139,7 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	return nil
 }
 
-// subject returns the volume that the flags name, and its PersistentVolume if they name that.
+// subject returns the volume in the flags, and its PersistentVolume if the flags contain that.
 func (f moveFlags) subject(in io.Reader) (pv move.PV, id request.VolumeID, err error) {
 	if f.pv != "" {
 		text, err := readList(f.pv, in)
@@ -189,7 +189,7 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, Progress: progress(notes)}, c.Close, nil
 }
 
-// secrets reads the keys that nodes authenticate with.
+// secrets reads the keys with which nodes authenticate.
 func (f moveFlags) secrets() (map[string]string, error) {
 	keys := map[string]string{}
 	if f.secretDir == "" {

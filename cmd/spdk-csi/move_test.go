@@ -49,7 +49,7 @@ func newLoopTargets(t *testing.T, names ...string) (rpc map[string]*spdkrpc.Clie
 	return rpc, files
 }
 
-// fileOf returns the file that holds a volume's contents.
+// fileOf returns the file with a volume's contents.
 func fileOf(t *testing.T, dir, uuid string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "lvstores", "*", uuid+".img"))

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// statusFile is where the node plugin reports the state of its volumes, in its state directory.
+// statusFile is the file in the state directory to which the node plugin writes the state of its
+// volumes.
 const statusFile = "node-status.json"
 
 func nodeStatusCommand() *cobra.Command {
@@ -47,8 +48,8 @@ Exit codes: 0 done; 1 the state of the volumes is unknown, and the JSON says why
 	return cmd
 }
 
-// readStatus reads the file in which the monitor reports what it found. It fails if the file is
-// older than a check may take.
+// readStatus reads the monitor's report. It fails if the file is older than the longest possible
+// check.
 func readStatus(path string, now time.Time) (s inventory.Staged, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

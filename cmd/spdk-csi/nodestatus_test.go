@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// node-status prints what the running node plugin found. What is missing or too old is unknown.
+// node-status prints the findings of the running node plugin. A missing or outdated report means
+// that the state is unknown.
 func TestNodeStatus(t *testing.T) {
 	dir := t.TempDir()
 	read := func() (s inventory.NodeStatus, err error) {

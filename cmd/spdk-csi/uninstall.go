@@ -49,14 +49,14 @@ Exit codes: 0 there are none; 1 there are some, or they could not be listed.`,
 	return cmd
 }
 
-// uninstallAnyway says how to skip the check.
+// uninstallAnyway tells the user how to skip the check.
 const uninstallAnyway = "to uninstall the driver anyway and keep them, add --no-hooks to helm uninstall"
 
 func errUnchecked(err error) error {
 	return fmt.Errorf("cannot determine whether volumes of the driver exist: %w. Nothing was uninstalled: repeat the command; %s", err, uninstallAnyway)
 }
 
-// refuseUninstall returns an error if volumes or snapshots are left.
+// refuseUninstall returns an error if volumes or snapshots still exist.
 func refuseUninstall(left kubernetes.Remaining) error {
 	var kinds []string
 	for _, k := range []struct {
@@ -74,7 +74,7 @@ func refuseUninstall(left kubernetes.Remaining) error {
 		"Nothing was uninstalled: delete the claims and VolumeSnapshots first; " + uninstallAnyway)
 }
 
-// someOf lists the first names.
+// someOf returns a list of the first names.
 func someOf(names []string) string {
 	const most = 10
 	if len(names) <= most {

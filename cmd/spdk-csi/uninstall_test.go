@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// The hook refuses if it cannot see what exists, and names what exists.
+// The hook fails if it cannot list the existing volumes and snapshots, or if there are any. The
+// error lists them.
 func TestUninstallIsRefusedWhileVolumesExist(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := runCommand(t, "uninstall-check")

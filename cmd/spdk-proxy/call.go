@@ -23,12 +23,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// callOptions are the flags that set where a call is sent, and as which user.
+// callOptions contains the flags that determine where calls are sent, and as which user.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
 	timeout                             time.Duration
-	streams                             bool // the command makes so many calls that a stream pays
+	streams                             bool // the command makes enough calls for a stream to be worthwhile
 	explicit                            bool // the options come from a file, so environment variables are ignored
 }
 
@@ -94,7 +94,7 @@ const (
 	caVariable   = "SPDK_PROXY_CA"
 )
 
-// addTo adds the flags that set where calls are sent.
+// addTo adds the flags that determine where calls are sent.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.url, "url", "", "URL of the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
@@ -125,7 +125,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy translates and validates calls; without one, the command does so.
+		// A proxy translates and validates calls. Without one, the command does so.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err

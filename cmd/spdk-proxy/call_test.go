@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the certificate does not contain the URL's name, another --ca would not help.
+// If the certificate does not contain the URL's host name, another --ca would not help.
 func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com, 127.0.0.1 and ::1
 	defer server.Close()
@@ -42,7 +42,7 @@ func TestCallAfterTooManyFailedLogins(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
 	var o outcome
-	for range 20 { // more than the ten allowed at once
+	for range 20 { // more than the ten that are allowed at once
 		o = run(t, "", "call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", wrong, "spdk_get_version")
 		if o.code != exitDenied {
 			break

@@ -12,7 +12,7 @@ import (
 
 // completeValues offers the values of a flag.
 func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // it fails only for unknown flags
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 }
 
 // completeUsers offers the users in the configuration file for --as, or none if the file cannot be
@@ -108,13 +108,13 @@ func memberAt(m *rpcschema.Method, path []string) *rpcschema.Schema {
 	return nil
 }
 
-// continuation returns what follows the name of a parameter: members of an object, JSON for what
-// only JSON can express, or a value.
+// continuation returns the text after a parameter's name: a dot for the members of an object, :=
+// for JSON, or = for a value.
 func continuation(s *rpcschema.Schema) string {
 	kind := s.Type.Main()
 	switch {
 	case s.Sensitive:
-		return "=@" // a secret's file
+		return "=@" // the secret is read from a file
 	case kind == "object" && len(s.Properties) > 0:
 		return "."
 	case kind == "object", kind == "array" && slices.Contains([]string{"object", "array"}, rpcschema.Default().Resolve(s.Items).Type.Main()):
@@ -123,7 +123,7 @@ func continuation(s *rpcschema.Schema) string {
 	return "="
 }
 
-// valuesOf returns a schema's values if they are a fixed set.
+// valuesOf returns the values of a schema with a fixed set of values.
 func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	switch {
 	case s == nil:
@@ -133,7 +133,7 @@ func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	case s.Type.Main() == "boolean":
 		return []string{"false", "true"}
 	case isJSON:
-		return nil // a shell would remove a text's quotes
+		return nil // a shell would remove the quotes around a text
 	}
 	for _, v := range s.Enum {
 		values = append(values, fmt.Sprint(v))

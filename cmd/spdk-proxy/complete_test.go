@@ -56,8 +56,7 @@ func TestCompletionOffersUsers(t *testing.T) {
 	}
 }
 
-// bash takes the part after the last "=" for the word to complete, so the script must remove the
-// part before.
+// bash completes only the part after the last "=", so the script must remove the part before it.
 func TestCompletionInBashReplacesTheValue(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

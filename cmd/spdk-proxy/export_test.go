@@ -114,7 +114,7 @@ func TestTenantExportsItsVolumes(t *testing.T) {
 		return run(t, "", append(args, "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"))...)
 	}
 	require.Zero(t, run(t, "", "call", "--socket", sim.Socket(), "nvmf_create_transport", "trtype=TCP").code)
-	require.Eventually(t, func() bool { // the proxy reads every 2 s which lvstores there are
+	require.Eventually(t, func() bool { // the proxy lists the lvstores every 2 s
 		return strings.Contains(do("call", "bdev_lvol_get_lvols").stdout, "lvs0")
 	}, time.Minute, 100*time.Millisecond)
 	denied := func(says string, args ...string) {

@@ -109,7 +109,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 				}
 				out := cmd.OutOrStdout()
 				if output == "text" {
-					out = printable.Raw(out) // the page has colours, and escapes names itself
+					out = printable.Raw(out) // the page contains colours, and escapes names itself
 				}
 				if err := refresh(out, text, watch && output == "text"); err != nil {
 					return err
@@ -145,12 +145,12 @@ type fleetServer struct {
 	fleet.Server
 	caller closer
 	remote *remote
-	failed error // the caller could not be made
+	failed error // the error if there is no caller
 }
 
 type fleetServers []fleetServer
 
-// connectFleet makes a caller for each server, without connecting.
+// connectFleet creates a caller for each server, without connecting.
 func connectFleet(list []fleet.Server, timeout time.Duration) fleetServers {
 	all := make(fleetServers, len(list))
 	for i, s := range list {
@@ -192,7 +192,7 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 	return terminal.NewFleet(time.Now(), servers)
 }
 
-// stateOf returns one word for why there is no status.
+// stateOf returns the reason why there is no status, in one word.
 func stateOf(err error) string {
 	var misused usageError
 	var file *fs.PathError

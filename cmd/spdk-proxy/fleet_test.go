@@ -34,8 +34,8 @@ func silent(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The command shows servers that are up, are down, do not respond or refuse the user, those that
-// need attention first.
+// The command shows servers that are up, are down, do not respond or refuse the user. Those that
+// need attention come first.
 func TestFleet(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads what hosts write
 	require.NoError(t, err)

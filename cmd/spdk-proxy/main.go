@@ -117,7 +117,7 @@ func isScript(root *cobra.Command, args []string) bool {
 	return err == nil
 }
 
-// A usageError is a mistake on the command line.
+// A usageError is an error for a mistake on the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }

@@ -36,8 +36,8 @@ func hostile() string {
 	return b.String()
 }
 
-// assertPrintable fails if a line of the output contains unsafe characters, or was started by a
-// name.
+// assertPrintable fails if a line of the output contains unsafe characters, or if a name has
+// started a line.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {
@@ -120,7 +120,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	assert.Equal(t, inMalloc, bdevs[0].Name, "a script gets the name as it is")
 }
 
-// A target can put anything into its errors.
+// A target can return errors with any text.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	sim := target(t)
 	sim.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Times: -1, Error: &jsonrpc.Error{Code: -1, Message: hostile()}})

@@ -120,7 +120,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		return nil, fmt.Errorf("%s is an object: give its members (%s.member=value), or all of it (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if main == "" { // several types: a string if it is not JSON
+		if main == "" { // the schema has several types: the value is a string if it is not JSON
 			if err != nil {
 				v = text
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This test has its own schema, because it tests types and not SPDK.
+// This test has its own schema, because it tests types rather than SPDK's methods.
 const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"text","schema":{"type":"string"}},
 	{"name":"whole","schema":{"type":"integer"}},

@@ -100,7 +100,7 @@ func show(w io.Writer, r *dryrun.DryRun, user config.User) error {
 	return nil
 }
 
-// describeDecision describes a decision in one line.
+// describeDecision returns a one-line description of a decision.
 func describeDecision(d policy.Decision) string {
 	switch {
 	case d.Learned:
@@ -160,7 +160,7 @@ func extent(role policy.Role) string {
 	return fmt.Sprintf("%d methods", len(role.Allow))
 }
 
-// maximumArgs is cobra.MaximumNArgs with the exit code for mistakes on the command line.
+// maximumArgs is like cobra.MaximumNArgs, with the exit code for mistakes on the command line.
 func maximumArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {

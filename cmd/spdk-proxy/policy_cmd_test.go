@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyConfig names secret files that do not exist: these commands must not read them.
+// policyConfig refers to secret files that do not exist, because these commands must not read them.
 const policyConfig = `
 listen: "127.0.0.1:0"
 users:

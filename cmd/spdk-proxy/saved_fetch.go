@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxFetched bounds how many files the other host may list.
+// maxFetched limits how many files the other host may list.
 const maxFetched = 10_000
 
 func savedFetch() *cobra.Command {

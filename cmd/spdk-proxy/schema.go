@@ -22,8 +22,8 @@ calls, a running target or SPDK's own schema with it.`,
 // AddFlags, Flags and Connect implement [schemacmd.Target].
 func (o *callOptions) AddFlags(cmd *cobra.Command) { o.addTo(cmd) }
 
-// Flags names the flags that set where the target is.
+// Flags returns the flags that select the target, for messages.
 func (o *callOptions) Flags() string { return "--socket, or --url of a proxy" }
 
-// Connect connects to the target or the proxy that the flags name.
+// Connect connects to the selected target or proxy.
 func (o *callOptions) Connect() (schemacmd.Connection, error) { return o.caller() }

@@ -43,9 +43,9 @@ func newScript() *cobra.Command {
 	return cmd
 }
 
-// hide overwrites an argument in the memory that the kernel shows, so that ps, which showed it for
-// a moment, no longer does. Go's os.Args refers to that memory (runtime.goargs), and so does secret
-// unless it is a copy.
+// hide overwrites an argument in the memory that the kernel shows to other processes. After that,
+// ps no longer shows the argument. Go's os.Args refers to that memory (runtime.goargs), and so does
+// secret unless it is a copy.
 func hide(secret string) {
 	for _, a := range os.Args {
 		if len(secret) > 0 && unsafe.StringData(a) == unsafe.StringData(secret) {

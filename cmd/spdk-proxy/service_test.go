@@ -24,7 +24,7 @@ type notifications struct {
 	messages chan string
 }
 
-// listenForNotifications reads messages as they come, because the kernel keeps only ten.
+// listenForNotifications reads messages as they arrive, because the kernel queues only ten.
 func listenForNotifications(t *testing.T) *notifications {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -114,7 +114,7 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	change(t, path, "no_such_method", "bdev_get_bdevs")
 	assert.Equal(t, outcome{}, reload())
 
-	// The change is an error only in comparison with the running configuration.
+	// The change is an error only compared with the running configuration.
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
@@ -187,7 +187,7 @@ func systemdSocket(t *testing.T) net.Listener {
 	return l
 }
 
-// Clients that connect during a restart wait, and are served.
+// Clients that connect during a restart wait, and are then served.
 func TestRestartRefusesNoConnection(t *testing.T) {
 	l := systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
@@ -263,7 +263,8 @@ func TestCheckConfigFindsTheSecrets(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(dir, "secrets"), filepath.Join(dir, "else")))
 	assert.Zero(t, run(t, "", "check-config", path, "--secrets", filepath.Join(dir, "else")).code)
 
-	// Set by hand, the variable does not help, because systemd also changes the names of the files.
+	// Setting the variable by hand does not help, because systemd also changes the names of the
+	// files.
 	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "else"))
 	for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
 		o := run(t, "", args...)

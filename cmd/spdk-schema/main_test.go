@@ -16,7 +16,7 @@ func schema(args ...string) (string, error) {
 	cmd := command()
 	var out strings.Builder
 	cmd.SetOut(&out)
-	cmd.SetArgs(append([]string{}, args...)) // given nil, cobra would take the test binary's arguments
+	cmd.SetArgs(append([]string{}, args...)) // with nil, cobra would use the test binary's arguments
 	err := cmd.Execute()
 	return out.String(), err
 }

@@ -53,7 +53,7 @@ func TestSimulatesTheRequestedRelease(t *testing.T) {
 }
 
 func TestRestartsAfterACrash(t *testing.T) {
-	// A call that changes something: the client repeats others, perhaps after the restart.
+	// The call changes something: the client repeats other calls, perhaps after the restart.
 	caller := start(t, "--fault", "bdev_malloc_create:crash,executed", "--restart-after", "1ms")
 	err := caller.Call(context.Background(), "bdev_malloc_create", map[string]any{"num_blocks": 1024, "block_size": 4096}, nil)
 	require.Error(t, err)
@@ -65,7 +65,7 @@ func TestRestartsAfterACrash(t *testing.T) {
 
 func TestLvstoresAreKeptInTheDataDirectory(t *testing.T) {
 	data := t.TempDir()
-	for range 2 { // each round starts a target, stops it, and keeps the directory
+	for range 2 { // each round starts and stops a target, and keeps the directory
 		t.Run("run", func(t *testing.T) {
 			caller := start(t, "--data-dir", data)
 			err := caller.Call(context.Background(), "spdk_get_version", nil, nil)
@@ -116,7 +116,7 @@ func TestRefusesWhatItCannotSimulate(t *testing.T) {
 		cmd := command(io.Discard)
 		cmd.SetArgs(append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, c.args...))
 		ctx, stop := context.WithCancel(context.Background())
-		stop() // so that a simulation that starts by mistake ends at once
+		stop() // ends the simulation at once if it starts by mistake
 		require.ErrorContains(t, cmd.ExecuteContext(ctx), c.says)
 	}
 }

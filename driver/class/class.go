@@ -11,7 +11,8 @@ import (
 // ErrParameter is the kind of error for an unknown parameter or an invalid value.
 var ErrParameter = errors.New("invalid class parameter")
 
-// A Class holds what the parameters of a StorageClass and a VolumeAttributesClass request.
+// A Class contains the settings requested by the parameters of a StorageClass and a
+// VolumeAttributesClass.
 type Class struct {
 	// FSType is ext4, xfs or btrfs, or empty.
 	FSType string
@@ -28,16 +29,16 @@ type Class struct {
 	Strategy Strategy
 	// Thick volumes get all of their clusters when they are created.
 	Thick bool
-	// Clear is what happens to the contents of clusters that a volume frees; empty means
+	// Clear selects what happens to the contents of clusters that a volume frees; empty means
 	// ClearZeroes.
 	Clear Clear
 	// Limits bound the volume's I/O.
 	Limits Limits
-	// NVMe holds the options with which nodes connect, by their kernel names.
+	// NVMe contains the options with which nodes connect, by their kernel names.
 	NVMe map[string]string
 	// Authentication is how nodes authenticate to the target; empty means NoAuthentication.
 	Authentication Authentication
-	// ForNodes holds the parameters that nodes read in the volume context, unchanged, by name.
+	// ForNodes contains the parameters that nodes read from the volume context, unchanged, by name.
 	ForNodes map[string]string
 	// Encryption is how nodes encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
@@ -103,11 +104,11 @@ const (
 	ClearWriteZeroes Clear = "write_zeroes"
 	// ClearUnmap unmaps clusters, even if their data stays readable.
 	ClearUnmap Clear = "unmap-may-expose-deleted-data"
-	// ClearNone leaves clusters as they are.
+	// ClearNone leaves clusters unchanged.
 	ClearNone Clear = "none-exposes-deleted-data"
 )
 
-// sidecarPrefix begins the keys that Kubernetes' sidecars add for their own use.
+// sidecarPrefix is the prefix of the keys that Kubernetes' sidecars add for their own use.
 const sidecarPrefix = "csi.storage.k8s.io/"
 
 // Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which take

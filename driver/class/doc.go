@@ -6,5 +6,5 @@
 // parameters.
 //
 // The package does not depend on how a Class is used: on other driver packages, on RPCs or on CSI.
-// Begin with Parse (class.go).
+// Start reading at Parse (class.go).
 package class

@@ -7,14 +7,14 @@ import (
 	"strconv"
 )
 
-// Limits bound a volume's I/O; all four apply together. A nil limit stays as it is; 0 removes the
+// Limits limit a volume's I/O; all four apply together. A nil limit stays unchanged; 0 removes the
 // limit.
 type Limits struct {
 	IOPS                                              *uint64 // reads and writes, a multiple of 1000
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
 }
 
-// maxLimit keeps limits within what SPDK can count in bytes.
+// maxLimit is small enough for SPDK to count in bytes.
 const maxLimit = 1 << 40
 
 // stepIOPS is the granularity of SPDK's I/O limits; SPDK would silently round up other values.
@@ -41,7 +41,7 @@ func ParseMutable(mutable map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// With returns the limits, replaced by those that changed contains.
+// With returns l with the limits in changed, where these are set.
 func (l Limits) With(changed Limits) Limits {
 	for _, f := range []struct{ old, changed **uint64 }{
 		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},

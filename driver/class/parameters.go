@@ -17,7 +17,7 @@ type Parameter struct {
 	// volume exists.
 	Mutable bool
 
-	forNodes bool                      // nodes read it in the volume context, by its name: see package request
+	forNodes bool                      // nodes read it from the volume context; see package request
 	set      func(*Class, string) bool // returns false if the value is not allowed
 }
 
@@ -138,7 +138,7 @@ var parameters = []Parameter{
 // Reference returns all parameters of a StorageClass, for the manual.
 func Reference() []Parameter { return slices.Clone(parameters) }
 
-// find returns the parameter with a name, or with spdk-csi's spelling of it.
+// find returns the parameter with this name, or with spdk-csi's spelling of it.
 func find(name string) (Parameter, bool) {
 	if name == "fstype" {
 		name = "fsType"
@@ -188,7 +188,7 @@ func setFSType(c *Class, v string) bool {
 	return v == "ext4" || v == "xfs" || v == "btrfs"
 }
 
-// setClear reads unmap, the default in earlier versions, as the current default.
+// setClear accepts unmap, the default in earlier versions, as the current default.
 func setClear(c *Class, v string) bool {
 	if v == "unmap" {
 		v = string(ClearZeroes)

@@ -27,7 +27,7 @@ type Address struct {
 	Topology map[string]string `json:"topology,omitzero"`
 }
 
-// maxAddresses is how many listeners SPDK allows for a subsystem.
+// maxAddresses is the maximum number of listeners that SPDK allows for a subsystem.
 const maxAddresses = 16
 
 func (a *Address) setDefaults(port string) {
@@ -95,7 +95,7 @@ func (n *Target) AllAddresses() []Address {
 	return []Address{{TargetAddr: n.TargetAddr, TargetPort: n.TargetPort, ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}}
 }
 
-// Listen returns the addresses where the target listens for nodes, each portal once.
+// Listen returns the portals on which the target listens for nodes, without duplicates.
 func (n *Target) Listen() (portals []export.Portal) {
 	for _, a := range n.AllAddresses() {
 		if p := (export.Portal{Addr: a.ListenAddr, Port: a.ListenPort}); !slices.Contains(portals, p) {

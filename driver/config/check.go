@@ -35,6 +35,6 @@ func (c Check) check() (problems []error) {
 
 // Every returns the interval; 0 means no checks.
 func (c Check) Every() time.Duration {
-	d, _ := c.parse() // Parse has checked it
+	d, _ := c.parse() // cannot fail: Parse has checked it
 	return d
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Path and CredentialsDir are where the controller's files are, as with spdk-csi. The environment
-// variables PathEnv and CredentialsEnv name other places.
+// variables PathEnv and CredentialsEnv override the paths.
 const (
 	PathEnv        = "SPDKCSI_CONFIG"
 	Path           = "/etc/spdkcsi-config/config.json"
@@ -216,5 +216,5 @@ func (n *Target) Transport() export.Transport {
 	case TargetISCSI:
 		return export.ISCSI
 	}
-	return export.TCP // volumes that the loop connector attaches have a subsystem too
+	return export.TCP // loop targets also have subsystems
 }

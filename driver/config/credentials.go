@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// SecretKey is the key of a Kubernetes secret, and the name of the file, that holds the credentials
-// of all targets.
+// SecretKey is the key of a Kubernetes Secret, and the name of the file, that contains the
+// credentials of all targets.
 const SecretKey = "secret.json"
 
 const secretShape = `{"rpcTokens": [{"name": "TARGET", "username": "…", "password": "…"}]}, with token or tokenFile instead of username and password, or with certFile and keyFile`
@@ -42,7 +42,7 @@ type Credential struct {
 	KeyFile  string `json:"keyFile,omitzero"`
 }
 
-// check returns what is wrong with a credential, or an empty string. A user name does not need a
+// check returns the problem with a credential, or an empty string. A user name does not need a
 // password.
 func (c Credential) check() string {
 	kinds := 0
@@ -97,7 +97,8 @@ func (c *Credential) resolveFiles(dir string) {
 	}
 }
 
-// errFiles means that a call's secret names files that the controller's own secret does not name.
+// errFiles means that a call's secret refers to files that the controller's own secret does not
+// contain.
 var errFiles = fmt.Errorf("names files, which the secret of a call may do only with an entry that the controller's own %s has, too ($%s, or in %s): correct it, give a token or a password, or remove the secret from the class, so that the controller's own is used",
 	SecretKey, CredentialsEnv, CredentialsDir)
 
@@ -135,10 +136,11 @@ func parseOwn(text []byte, file string) (map[string]Credential, error) {
 }
 
 // parseCalls reads a call's secret.json. An entry may name files only if the controller's own
-// secret, in file, contains the same entry. Then its author gains nothing: calls without a secret
-// use the controller's own. A volume's calls bring the Secret it was created with, so a Secret that
-// many volumes name can be changed from a password to a token file. Any other path could name any
-// of the controller's files.
+// secret, in file, contains the same entry. Then the entry gives its author no additional access,
+// because calls without a secret use the controller's own. A volume's calls carry the Secret with
+// which the volume was created, so this allows an administrator to change such a Secret from a
+// password to a token file. Other paths are refused, because they could refer to any of the
+// controller's files.
 func parseCalls(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error {
 		given := *c
@@ -178,9 +180,9 @@ func CredentialsFile() (string, error) {
 }
 
 // Credentials returns a call's credentials by target: those in its secret, or else the controller's
-// own, from file. If a secret holds only host keys (package hostauth), the controller's own
-// credentials are used. class names the class parameters that give such calls a secret, without
-// -name and -namespace. It is empty for calls that never have one.
+// own, from file. If a secret contains only host keys (package hostauth), the controller's own
+// credentials are used. class is the prefix, before -name and -namespace, of the class parameters
+// that give such calls a secret. It is empty for calls that never have one.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)
@@ -189,7 +191,7 @@ func Credentials(secrets map[string]string, file, class string) (map[string]Cred
 		return nil, fmt.Errorf("%w: the call's secret has no key %s: it must hold %s", request.ErrCredentials, SecretKey, secretShape)
 	}
 	if file != "" {
-		text, err := os.ReadFile(file) // for each call, because secrets are rotated
+		text, err := os.ReadFile(file) // read for each call, because secrets are rotated
 		if err != nil {
 			return nil, fmt.Errorf("%w: read the controller's credentials: %w", request.ErrNoCredentials, err)
 		}

@@ -23,8 +23,8 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	assert.Equal(t, "t", tokens["a"].Token)
 }
 
-// Volumes' calls bring the Secret that the volume was created with. If it is changed to what the
-// controller itself uses, the calls continue to work.
+// A volume's calls carry the Secret with which the volume was created. If it is changed to the
+// controller's own credentials, the calls continue to work.
 func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

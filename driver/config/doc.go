@@ -1,4 +1,4 @@
-// Package config reads what configures the controller: config.json, with the storage servers,
+// Package config reads the controller's configuration: config.json, with the storage servers,
 // placement and checks, and secret.json, with the credentials for the storage servers' proxies.
 // Both are parsed strictly, and have spdk-csi's format. The fields and their comments become the
 // manual's reference (docs/csi-reference.md).

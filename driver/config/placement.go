@@ -84,7 +84,7 @@ func (p Placement) Choice() placement.Choice {
 	return placement.Choice{Candidates: p.Candidates, Margin: *p.Margin}
 }
 
-// Space returns the settings for how full lvstores may become.
+// Space returns the limits for how full lvstores may become.
 func (p Placement) Space() volume.Space {
 	p.setDefaults()
 	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}
@@ -93,7 +93,7 @@ func (p Placement) Space() volume.Space {
 // Timeout returns how long one target may take to list its lvstores and volumes.
 func (p Placement) Timeout() time.Duration {
 	p.setDefaults()
-	d, _ := time.ParseDuration(p.TargetTimeout) // check has parsed it
+	d, _ := time.ParseDuration(p.TargetTimeout) // cannot fail: check has parsed it
 	return d
 }
 

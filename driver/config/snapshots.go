@@ -24,5 +24,6 @@ func (s *Snapshots) check() error {
 	return fmt.Errorf("snapshots: deleteWithClones is %q, it must be %s or %s", s.DeleteWithClones, refuseWithClones, detachClones)
 }
 
-// DetachClones reports whether clones are detached from a snapshot that is to be deleted.
+// DetachClones reports whether the clones of a snapshot are detached before the snapshot is
+// deleted.
 func (s Snapshots) DetachClones() bool { return s.DeleteWithClones == detachClones }

@@ -28,8 +28,8 @@ type Connector interface {
 	// is not attached.
 	Find(ctx context.Context, e Export) (Device, error)
 	// Disconnect detaches the export and waits until that is done. It succeeds if nothing is
-	// attached. It fails with [ErrBusy] while the device is mounted or held on this node. It keeps
-	// a connection that other volumes of the same subsystem use.
+	// attached. It fails with [ErrBusy] while the device is mounted or otherwise in use on this
+	// node. A connection that other volumes of the same subsystem use stays.
 	Disconnect(ctx context.Context, e Export) error
 	// Rescan makes the kernel read the device's size again, and returns the size when it is at
 	// least wantBytes.
@@ -41,10 +41,10 @@ type Options struct {
 	// AllowLoop permits exports of simulated targets, which attach files on this node as loop
 	// devices. It is for tests and the demo only.
 	AllowLoop bool
-	// Timeout bounds a call whose context has no deadline. Zero means 60 s.
+	// Timeout limits a call whose context has no deadline. Zero means 60 s.
 	Timeout time.Duration
 	NVMe    NVMeOptions
-	// Root is a prefix to /sys, /dev and /proc, so that a test can supply its own tree.
+	// Root is a prefix to /sys, /dev and /proc, for tests.
 	Root string
 	// Exec runs iscsiadm and modprobe. Nil runs the real programs.
 	Exec utilexec.Interface

@@ -54,22 +54,22 @@ type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
-	// More holds further addresses at which the target exports the volume. A node with native
-	// multipath connects to all of them; any other node, to the first that works.
+	// More contains further addresses at which the target exports the volume. A node with native
+	// multipath connects to all of them. Other nodes connect to the first that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. It is empty for spdk-csi's volumes; LegacyUUID
-	// then helps to find the namespace.
+	// NSUUID is the namespace's UUID in lower case. It is empty for volumes created by spdk-csi,
+	// whose namespace is found by LegacyUUID.
 	NSUUID string `json:"nsUUID,omitzero"`
 	// LegacyUUID is the lvol's UUID, which spdk-csi wrote into model and NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
-	// SizeBytes is the size at creation, 0 if unknown. Volumes grow, so devices may be larger.
+	// SizeBytes is the size at creation, or 0 if unknown. Volumes grow, so devices may be larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
-	// Multipath: see KeyMultipath.
+	// Multipath is the value of KeyMultipath.
 	Multipath bool `json:"multipath,omitzero"`
-	// Options holds options for the kernel's NVMe controllers that the volume's StorageClass sets,
-	// by the kernel's names. They override [NVMeOptions].
+	// Options contains options for the kernel's NVMe controllers that the volume's StorageClass
+	// sets, by the kernel's names. They override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
 	// Authentication is how this node must authenticate, with keys that [Export.WithKeys] adds. If
@@ -84,8 +84,8 @@ type Export struct {
 type Address struct {
 	Addr string `json:"address"` // IP address or host name
 	Port string `json:"port"`
-	// Topology holds the labels that a node must have to use the address. In [Export.More], it is
-	// empty.
+	// Topology contains the labels that a node must have to use the address. In [Export.More], it
+	// is empty.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 
@@ -93,7 +93,7 @@ type Address struct {
 func FormatAddresses(all []Address) string {
 	text, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
-		panic(err) // strings and maps of strings can always be written
+		panic(err) // cannot fail for strings and maps of strings
 	}
 	return string(text)
 }
@@ -142,7 +142,7 @@ func (e Export) paths() []Export {
 // IsZero reports whether e is the zero Export.
 func (e Export) IsZero() bool { return reflect.ValueOf(e).IsZero() }
 
-// Target returns the name under which the target exports the volume: its NQN or IQN.
+// Target returns the volume's name on the target: its NQN or IQN.
 func (e Export) Target() string {
 	if e.NQN != "" {
 		return e.NQN

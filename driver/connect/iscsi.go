@@ -78,10 +78,9 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
 		i.recordArgs(e, "-o", "new"),
-		// The driver logs in when the volume is staged. The node's start-up scripts must not log
-		// in.
+		// The driver logs in when the volume is staged. The node's start-up scripts must not.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
-		// The default of iscsid is to retry for two minutes.
+		// By default, iscsid retries for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),
 		i.recordArgs(e, "-o", "update", "-n", "node.conn[0].timeo.login_timeout", "-v", "5"),
 	} {
@@ -103,7 +102,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 	return true, nil
 }
 
-// logout ends the session, and iscsid's attempts to create one, at each address.
+// logout ends the session at each address, and stops iscsid's attempts to create one.
 func (i *iscsi) logout(ctx context.Context, e Export) error {
 	var failures []error
 	for _, p := range e.paths() {

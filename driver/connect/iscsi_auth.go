@@ -30,7 +30,7 @@ func (i *iscsi) hostRoot() string {
 	return ""
 }
 
-// chapSettings are the lines that this package writes in a record.
+// chapSettings returns the lines that this package writes to a record.
 func chapSettings(k *hostauth.Keys) []string {
 	lines := []string{
 		"node.session.auth.authmethod = CHAP",
@@ -126,9 +126,9 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	return nil
 }
 
-// explainCHAP explains that iscsid could not log in to a target that requires authentication.
-// iscsid reports a refusal by the target as such, but its own refusal of a target as a permanently
-// failed login.
+// explainCHAP explains why iscsid could not log in to a target that requires authentication. If the
+// target refuses the login, iscsid reports that. If iscsid itself refuses the target, it reports
+// only that the login failed permanently.
 func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
 	if code != exitAuthFailed && e.keys.Both() {

@@ -20,7 +20,7 @@ const (
 	loginForbidden        iscsiStatus = 0x0202
 	loginNotFound         iscsiStatus = 0x0203
 	loginTargetRemoved    iscsiStatus = 0x0204
-	loginUnavailable      iscsiStatus = 0x0301 // LIO's response for a target that it does not have
+	loginUnavailable      iscsiStatus = 0x0301 // LIO's response for an unknown target
 	loginRedirected       iscsiStatus = 0x01   // class
 )
 

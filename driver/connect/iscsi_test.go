@@ -54,9 +54,9 @@ type iscsiKernel struct {
 	host   Host
 	export Export
 	ran    []string
-	exit   map[string]int                            // exit code by what a command line contains
-	status uint16                                    // of a login
-	answer func(line string) (exit int, failed bool) // before all others; may be nil
+	exit   map[string]int                            // exit codes by part of the command line
+	status uint16                                    // status of a login
+	answer func(line string) (exit int, failed bool) // called first; may be nil
 }
 
 func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {

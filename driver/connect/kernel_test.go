@@ -28,7 +28,7 @@ type kernel struct {
 	writes   []string // path below root = text
 	onWrite  func(path, text string) error
 	exchange func(options string) error
-	held     map[string]bool // devices that are open exclusively
+	held     map[string]bool // devices that are opened exclusively
 	rdevs    map[string]uint64
 }
 
@@ -104,7 +104,8 @@ func (k *kernel) link(path, to string) {
 
 func (k *kernel) remove(path string) { require.NoError(k.t, os.RemoveAll(filepath.Join(k.root, path))) }
 
-// block adds a block device at path (below /sys), its link in /sys/block, and its device node.
+// block adds a block device at path (relative to /sys), its link in /sys/block, and its device
+// node.
 func (k *kernel) block(path string, minor uint32, bytes int64) {
 	name := filepath.Base(path)
 	k.file(path+"/dev", fmt.Sprintf("259:%d\n", minor))

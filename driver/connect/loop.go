@@ -32,8 +32,8 @@ func (l *loop) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
 		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
 	}
-	// The loop device keeps the file open, and with it the lock: closing the file does not release
-	// it.
+	// The loop device keeps the file open, and thus locked: closing the file does not release the
+	// lock.
 	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
 	step.Doing("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
@@ -63,8 +63,8 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// The volume is no longer exported. If a device is left, it cannot be verified that it is
-		// this volume's.
+		// The volume is no longer exported. If a device still exists, it cannot be verified that it
+		// belongs to this volume.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {

@@ -63,7 +63,7 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	return found, err
 }
 
-// labelled lists the loop devices that attach set up for an export and this host.
+// labelled lists the loop devices that attach has set up for an export and this host.
 func (l *loop) labelled(e Export) ([]string, error) {
 	want := label(l.host, e, e.NSUUID)
 	return l.attachedDevices(func(info *unix.LoopInfo64) bool {

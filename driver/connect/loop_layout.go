@@ -81,14 +81,14 @@ func hostAllowed(list string, e Export, h Host) bool {
 // label returns the name that marks a loop device as set up by this package for a host and an
 // export. Several hosts can share one machine, as in tests; each has its own device, as on real
 // machines. Without a UUID, label returns the common prefix of all of the host's labels for the
-// export's target. It has at most 63 characters, which is what the kernel stores.
+// export's target. A label has at most 63 characters, which is the kernel's limit.
 func label(h Host, e Export, id string) string {
 	return labelPrefix + h.UUID[:8] + labelSuffix(e, id)
 }
 
 const labelPrefix = "spdkgate:"
 
-// labelSuffix returns the part of the label that all hosts share.
+// labelSuffix returns the part of the label that is the same for all hosts.
 func labelSuffix(e Export, id string) string {
 	sum := sha256.Sum256([]byte(e.LoopDir + "\x00" + e.Target()))
 	return fmt.Sprintf(":%x:%s", sum[:4], id)

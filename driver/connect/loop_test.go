@@ -264,7 +264,7 @@ func TestConcurrentCallsShareOneLoopDevice(t *testing.T) {
 	devices := map[string]string{}
 	var wg sync.WaitGroup
 	for i, e := range all {
-		for _, of := range []Connector{c, c, other} { // other acts as another process
+		for _, of := range []Connector{c, c, other} { // other represents another process
 			wg.Go(func() {
 				d, err := of.Connect(t.Context(), e)
 				if assert.NoError(t, err) {

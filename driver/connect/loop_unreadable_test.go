@@ -64,7 +64,7 @@ func TestLoopDevicesCannotBeRead(t *testing.T) {
 	}
 }
 
-// Two loop devices on one volume are two caches for it, so neither is returned.
+// If a volume has two loop devices, there are two caches for it, so neither device is returned.
 func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -102,7 +102,7 @@ func TestLoopDeviceThatDisappears(t *testing.T) {
 	require.NoError(t, err)
 	name := filepath.Base(d.Path)
 	k := newKernel(t)
-	k.dir("sys/block/loop/loop") // it comes first, and has no device
+	k.dir("sys/block/loop/loop") // sorted first, and without a device
 	k.dir("sys/block/" + name + "/loop")
 	for _, attribute := range []string{"dev", "size"} {
 		text, err := os.ReadFile(filepath.Join("/sys/block", name, attribute))

@@ -66,8 +66,8 @@ func TestMissingModulesAreReported(t *testing.T) {
 	assert.Equal(t, "modprobe nvme-rdma", ran[len(ran)-1])
 }
 
-// If the kernel does not know the transport, the error names the missing module instead of a
-// refusal.
+// If the kernel does not support the transport, the error names the missing module instead of
+// reporting a refusal.
 func TestConnectWithoutTheModule(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.remove("sys/module/nvme_tcp")

@@ -23,8 +23,8 @@ type node struct {
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
-	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is
-	// held.
+	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is in
+	// use.
 	claim func(path string) error
 }
 
@@ -137,14 +137,14 @@ func (n *node) size(name string) (int64, error) {
 	return sectors * 512, nil
 }
 
-// inUse fails with ErrBusy if the block device is mounted, held by another device, or published as
+// inUse fails with ErrBusy if the block device is mounted, used by another device, or published as
 // a raw block volume.
 func (n *node) inUse(name string) error {
 	switch err := n.claim(n.path("dev", name)); {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: %s is mounted or held by another device on this node: unmount it first", ErrBusy, name)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		// There is no device node, or no device behind it, so nothing can hold the device.
+		// There is no device node, or no device behind it, so nothing can use the device.
 	case err != nil:
 		return fmt.Errorf("check whether %s is in use: %w", name, err)
 	}

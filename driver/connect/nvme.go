@@ -28,7 +28,7 @@ type nvme struct {
 	exec             utilexec.Interface
 	log              *slog.Logger
 	view             sharedView
-	namespaceTimeout time.Duration // zero: namespaceWait
+	namespaceTimeout time.Duration // zero means namespaceWait
 }
 
 // namespaceWait limits how long a call waits for a live controller's namespace. The target adds the
@@ -51,8 +51,8 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 
 // ensureControllers creates a controller for each of the export's addresses that has none, if the
 // kernel has native multipath. Otherwise it creates one controller, for the first address that
-// works, because two would be two block devices. It succeeds if at least one address has a
-// controller.
+// works, because two controllers would be two block devices. It succeeds if at least one address
+// has a controller.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -95,7 +95,7 @@ func (n *nvme) connected(ctx context.Context, e Export) bool {
 	return err == nil && slices.ContainsFunc(existing, controller.usable)
 }
 
-// ensureController creates a controller for the target's address unless there is one.
+// ensureController creates a controller for the target's address if there is none.
 func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	step.Doing("resolving the target's address")
 	address, err := resolve(ctx, e.Address)
@@ -138,14 +138,14 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 	if err == nil || errors.Is(err, syscall.EALREADY) {
 		return err == nil, nil
 	}
-	if missing != nil && errors.Is(err, syscall.EINVAL) { // the kernel knows no such transport
+	if missing != nil && errors.Is(err, syscall.EINVAL) { // the kernel does not support the transport
 		return false, missing
 	}
 	step.Doing("asking %s for the reason of its refusal", e.portal())
 	return false, n.explain(ctx, e, address, err)
 }
 
-// hostFor returns the host as which this node connects; see [Host.Multipath].
+// hostFor returns the host name with which this node connects; see [Host.Multipath].
 func (n *nvme) hostFor(e Export) Host {
 	if e.Multipath && n.nativeMultipath() {
 		return n.host.Multipath()
@@ -158,9 +158,9 @@ func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. It fails without /dev/nvme-fabrics.
-// Otherwise, missing says why the transport's module may be missing; only connecting shows whether
-// it is.
+// prepare loads the kernel modules of NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
+// exist. Otherwise, missing says why the transport's module may be missing. Only an attempt to
+// connect shows whether it really is.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -222,7 +222,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 	return d, err
 }
 
-// undo removes the controller that this call created, unless another volume uses it now.
+// undo removes the controller that this call created, unless another volume now uses it.
 func (n *nvme) undo(ctx context.Context, e Export, step *operation.Step) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

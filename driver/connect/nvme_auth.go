@@ -40,8 +40,8 @@ func (n *nvme) checkAuthenticates(e Export) error {
 	return nil
 }
 
-// replaceKeys gives existing controllers the export's keys, if theirs differ. The kernel then
-// authenticates again. A call without keys changes nothing.
+// replaceKeys replaces the keys of existing controllers if they differ from the export's. The
+// kernel then authenticates again. Without keys, replaceKeys changes nothing.
 func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step) error {
 	if e.Authentication != hostauth.DHCHAP || e.keys == nil {
 		return nil

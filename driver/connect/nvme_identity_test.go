@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the export's namespace, in its subsystem and on one of this host's controllers, is its
-// device.
+// A device belongs to the export only if it is the export's namespace, in the export's subsystem,
+// on one of this host's controllers.
 func TestNVMeIdentity(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, "nqn.2026-11.io.x:other", k.host.NQN, "live", "127.0.0.1")

@@ -129,7 +129,7 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 			if value == "true" && e.Transport == TCP {
 				opts = append(opts, key)
 			}
-		case key == "fast_io_fail_tmo" && value == "-1": // the kernel's default, which it does not accept as a value
+		case key == "fast_io_fail_tmo" && value == "-1": // this is the kernel's default, but the kernel does not accept it as a value
 		case value != "":
 			opts = append(opts, key+"="+value)
 		}

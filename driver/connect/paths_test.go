@@ -48,7 +48,8 @@ func (k *nvmeKernel) connectedTo() (addresses []string) {
 	return addresses
 }
 
-// A node with native multipath connects to all addresses; any other node, to the first that works.
+// A node with native multipath connects to all addresses. Other nodes connect to the first that
+// works.
 func TestNVMeSeveralAddresses(t *testing.T) {
 	both, first, second := []string{"192.0.2.1,trsvcid=4420", "fd00::2,trsvcid=4421"}, "192.0.2.1", "fd00::2"
 	for _, tt := range []struct {
@@ -57,7 +58,7 @@ func TestNVMeSeveralAddresses(t *testing.T) {
 		unreachable string
 		tried       []string
 		device      string
-		again       []string // what a repeated call tries
+		again       []string // addresses that a repeated call tries
 	}{
 		{"all", true, "", both, "nvme0n1", nil},
 		{"one of two is down", true, first, both, "nvme0n1", both[:1]},
@@ -122,7 +123,7 @@ func TestISCSISeveralAddresses(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// A node uses the addresses for its labels, and those without labels.
+// A node uses the addresses that match its labels, and those without labels.
 func TestAddressesOfANode(t *testing.T) {
 	all := []Address{
 		{Addr: "192.0.2.1", Port: "4420", Topology: map[string]string{"zone": "a"}},

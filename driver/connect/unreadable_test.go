@@ -261,7 +261,7 @@ func TestResolve(t *testing.T) {
 	require.ErrorContains(t, err, KeyTargetAddr)
 }
 
-// A target that closes the connection instead of answering the probe is unreachable.
+// A target that closes the connection instead of responding to the probe is unreachable.
 func TestProbeConnectIsCutOff(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.exchange = func(string) error { return syscall.EIO }
@@ -299,7 +299,7 @@ func TestExportsInErrors(t *testing.T) {
 	}
 }
 
-// If a caller cancels its context with a cause, the error has that cause.
+// If a caller cancels its context with a cause, the error contains that cause.
 func TestCauseOfCancellation(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")

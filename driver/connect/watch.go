@@ -15,7 +15,7 @@ import (
 )
 
 // A Watcher is a Connector that also reports the kernel's view of what is attached, and restores
-// connections that the kernel has given up.
+// connections that the kernel no longer tries to restore.
 type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
@@ -49,10 +49,11 @@ func (p Path) String() string {
 // Paths describes the kernel's view of an attached export.
 type Paths struct {
 	All []Path
-	// Expected is the number of paths that [Connector.Connect] makes if all of the target's
-	// addresses answer.
+	// Expected is the number of paths that [Connector.Connect] creates if all of the target's
+	// addresses respond.
 	Expected int
-	// GivenUp is how many of them the kernel no longer has and does not try to restore.
+	// GivenUp is the number of expected paths that no longer exist and that the kernel does not try
+	// to restore.
 	GivenUp int
 	// Device is the export's device, whose identity was verified. If there is none, NoDevice is the
 	// reason.
@@ -95,7 +96,7 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 }
 
 // query reads the kernel's state of an export, once for all concurrent callers that need the same.
-// The time is bounded, because the kernel may be busy with an unresponsive target.
+// The time is limited, because the kernel may be waiting for an unresponsive target.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -110,7 +111,7 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 	return v, nil
 }
 
-// dialTimeout limits how long an address may take to answer before the kernel is asked to connect
+// dialTimeout limits how long an address may take to respond before the kernel is told to connect
 // to it.
 const dialTimeout = 3 * time.Second
 
@@ -145,7 +146,7 @@ func (n *nvme) paths(e Export) (Paths, error) {
 type view struct {
 	at          time.Time
 	controllers map[string][]controller // by NQN
-	subsystems  map[string][]string     // as nvme.subsystems
+	subsystems  map[string][]string     // result of nvme.subsystems
 }
 
 // A sharedView lets many reads, sequential or concurrent, share one view of sysfs: otherwise each
@@ -227,8 +228,8 @@ func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (E
 	return e, nil
 }
 
-// answers checks that something listens at an address. The kernel would log every attempt that
-// fails.
+// answers checks that something listens at an address. Otherwise the kernel would log every failed
+// attempt.
 func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) error {
 	if e.Transport != TCP {
 		return nil

@@ -36,8 +36,8 @@ func TestNVMePaths(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		native  bool
-		states  []string // of the controllers
-		wwid    string   // of the namespace; empty: none
+		states  []string // states of the controllers
+		wwid    string   // wwid of the namespace; empty if there is none
 		live    int
 		want    int
 		givenUp int
@@ -298,7 +298,7 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor queries all volumes' paths at once. The queries share one reading of sysfs, which
+// The monitor queries all volumes' paths at once. The queries share one snapshot of sysfs, which
 // other operations never use.
 func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// compare finds differences between what Kubernetes knows and what the targets have. It ignores
-// targets that could not be read.
+// compare finds differences between Kubernetes' records and the targets. It ignores targets that
+// could not be read.
 func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	readings := map[string]*Reading{}
 	for _, r := range all {
@@ -69,13 +69,13 @@ func (r *Reading) orphans(known *Known) (found []Finding) {
 	return found
 }
 
-// ofPV compares one PersistentVolume with its target.
+// ofPV compares a PersistentVolume with its target.
 func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(string) export.Host) (found []Finding) {
 	object := describe(id.String(), pv)
 	l, exists := r.byID[id.UUID]
 	if !exists {
 		if pv.Going {
-			return nil // Kubernetes removes the PV after the volume
+			return nil // Kubernetes removes the PV after it deletes the volume
 		}
 		return []Finding{r.finding(Missing, object, id.UUID, "its volume does not exist on the target. Its data is lost, unless a backup or a snapshot has it").
 			byHand("restore the data from a snapshot or a backup, or delete the claim")}
@@ -138,8 +138,8 @@ func (r *Reading) withdraw(uuid, host string) string {
 	return r.call("nvmf_subsystem_remove_host nqn=%s host=%s", export.NQN(uuid), host)
 }
 
-// DeleteOrphans makes Apply delete the orphans whose ids a person named. It fails if an id does not
-// name an orphan volume, so that nothing is deleted by mistake.
+// DeleteOrphans makes Apply delete the orphans with the given ids. It fails if an id does not
+// belong to an orphan volume, so that nothing is deleted by mistake.
 func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {
@@ -157,7 +157,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			continue
 		}
 		all[i] = all[i].repairedBy("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
-			return targets[t].Delete(ctx, id.UUID) // refuses while a host is admitted
+			return targets[t].Delete(ctx, id.UUID) // fails while a host is admitted
 		})
 	}
 	return errors.Join(problems...)

@@ -1,11 +1,13 @@
-// Package doctor compares what targets have with what should be there. It finds volumes without a
-// PersistentVolume, leftover exports and internal objects, interrupted operations, and volumes that
-// differ from Kubernetes' records. It removes what certainly holds no data, when asked.
+// Package doctor compares the objects on targets with those that should exist. It finds volumes
+// without a PersistentVolume, leftover exports and internal objects, interrupted operations, and
+// volumes that differ from Kubernetes' records. On request, it removes objects that certainly
+// contain no data.
 //
 // A finding is certain only if two readings some time apart agree, because a call in flight leaves
-// the same traces as an interrupted one. One reading suffices only if the proxy refuses the driver,
-// or the driver the proxy's certificate. All readings are lists, so this package is for
-// administrators and for checks once an hour.
+// the same traces as an interrupted one. A reading is the state of one target at one time. A single
+// reading is sufficient only if the proxy refuses the driver, or if the driver does not trust the
+// proxy's certificate. All readings are lists, so this package is for administrators and for checks
+// once an hour.
 //
 // It must not know SPDK's RPC, gRPC, CSI's messages, how targets are reached, or how Kubernetes'
 // lists were obtained.

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than any call runs: the driver's callers wait for a minute. An object that
-// stays half-made for longer was left by an interrupted call.
+// LongestCall exceeds the duration of any call: the driver's callers wait for a minute. An object
+// that stays incomplete for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
@@ -19,26 +19,26 @@ type Examination struct {
 	Targets []Target
 	// Hosts derives a node's host from its id. It is required with Known, and to name fenced nodes.
 	Hosts func(node string) export.Host
-	// Timeout bounds one reading of one target. It is required.
+	// Timeout limits each reading of a target. It is required.
 	Timeout time.Duration
-	// Wait waits between the two readings. If it is nil, there is only one reading, and no finding
-	// is repaired. It is not called if all findings are of conclusive kinds.
+	// Wait waits between the two readings. If it is nil, there is only one reading, and nothing is
+	// repaired. It is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
 	// Early receives the findings of conclusive kinds before Wait is called. They are also part of
 	// the result.
 	Early func([]Finding)
-	// Known reads what Kubernetes knows. It is called after the first reading, so that a volume
-	// created meanwhile is not mistaken for an orphan. If it is nil, or returns nil, nothing is
-	// known.
+	// Known returns Kubernetes' records. It is called after the first reading, so that a volume
+	// created meanwhile is not mistaken for an orphan. If it is nil, or returns nil, targets are
+	// not compared with Kubernetes.
 	Known func() (*Known, error)
-	// Partial means that Kubernetes uses more targets than Targets lists.
+	// Partial means that Kubernetes uses targets that are not in Targets.
 	Partial bool
 	// Held lists the locks of calls in flight.
 	Held func() []string
 }
 
-// Run returns the findings on which two readings agree. If the first finds only conclusive kinds,
-// there is no second.
+// Run returns the findings that two readings agree on. If the first reading finds only conclusive
+// kinds, there is no second one.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)
 	var known *Known
@@ -74,8 +74,8 @@ func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	return Confirmed(first, findings()), ctx.Err()
 }
 
-// findings returns the leftovers and differences in readings of the targets. Without a list of
-// volumes, known is nil; then it finds only what the targets alone prove.
+// findings returns the leftovers and differences in readings of the targets. If known is nil, it
+// returns only the findings that the targets alone prove.
 func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {
 		found = append(found, e.ofTarget(r, known)...)

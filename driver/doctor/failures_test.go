@@ -23,8 +23,8 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 	return volume.NewTarget(f.Config).Service(spdkrpc.NewClient(faulty)), faulty
 }
 
-// Whatever is wrong, a target on which a call fails is reported as unreachable, and nothing is
-// reported that is not wrong.
+// If a call to a target fails, the target is reported as unreachable, and no wrong finding is
+// reported.
 func TestFailedReadingIsReported(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {
@@ -60,7 +60,7 @@ func TestFailedReadingIsReported(t *testing.T) {
 	}
 }
 
-// repairing does not claim success unless it removed what was found, and can be repeated.
+// A repair reports success only if it removed the object, and it can be repeated.
 func TestRepairSurvivesTheFailureOfEachCall(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// fencedNode returns the node that a mark is for: one that Kubernetes names, or the mark's label.
-// exact reports whether that is the node's id.
+// fencedNode returns the node to which a mark belongs: a node that Kubernetes lists, or else the
+// mark's label. exact reports whether the result is the node's id.
 func (e Examination) fencedNode(f export.FencedHost, known *Known) (node string, exact bool) {
 	if e.Hosts == nil {
 		return f.Label, false
@@ -66,7 +66,7 @@ func (e Examination) attachedTo(r *Reading, f export.FencedHost, known *Known) (
 	return names
 }
 
-// fenceExplains reports whether a fence may be why an export admits no host.
+// fenceExplains reports whether a fence may be the reason why an export admits no host.
 func (e Examination) fenceExplains(r *Reading, uuid string, known *Known) bool {
 	if known == nil || known.Attached == nil || e.Hosts == nil {
 		return len(r.fenced) > 0

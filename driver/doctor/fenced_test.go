@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced node is one finding, which says how to lift the fence. The exports that the fence
-// emptied are not findings.
+// A fenced node is one finding, which tells how to lift the fence. Exports that lost their hosts
+// because of the fence are not findings.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 			assert.Contains(t, fence.Command, "spdk-csi unfence --node worker-3 --yes")
 			assert.Empty(t, fence.Repair, "only a person knows that the node was restarted")
 
-			e.Known = nil // as the controller checks
+			e.Known = nil // the controller's check has no list of volumes
 			found = fencesAmong(run(t, e))
 			require.Len(t, found, 1)
 			if tr == export.TCP {
@@ -53,7 +53,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 				assert.Contains(t, found[0].Command, "spdk-csi unfence --node")
 			}
 
-			// Defects that the fence does not explain are still found.
+			// Defects unrelated to the fence are still found.
 			if tr == export.TCP {
 				require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(half.UUID)}))
 				e.Known = func() (*doctor.Known, error) { return known, nil }
@@ -73,7 +73,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 	}
 }
 
-// A node's name that does not fit in the mark is found in what Kubernetes knows.
+// If a node's name does not fit in the mark, it is found in Kubernetes' records.
 func TestFencedNodeWithALongName(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	name := strings.Repeat("worker-", 10) + "3"

@@ -12,50 +12,51 @@ type Kind string
 
 // The kinds of findings.
 const (
-	// Unreachable: the target cannot be read, so nothing is known about it.
+	// Unreachable means that the target cannot be read, so its state is unknown.
 	Unreachable Kind = "unreachable"
-	// CredentialsRefused: the target's proxy does not accept the credentials.
+	// CredentialsRefused means that the target's proxy does not accept the credentials.
 	CredentialsRefused Kind = "credentials-refused"
-	// CertificateUntrusted: no trusted authority issued the proxy's certificate for the host in its
-	// URL.
+	// CertificateUntrusted means that no trusted authority issued the proxy's certificate for the
+	// host in its URL.
 	CertificateUntrusted Kind = "certificate-untrusted"
-	// Denied: the user's roles on the proxy do not allow a call needed to read the target.
+	// Denied means that the user's roles on the proxy do not allow a call that is needed to read
+	// the target.
 	Denied Kind = "denied"
-	// StoreMissing: an lvstore is not loaded, so it is unknown which volumes exist.
+	// StoreMissing means that an lvstore is not loaded, so it is unknown which volumes exist.
 	StoreMissing Kind = "lvstore-missing"
-	// Nested: an lvstore or a RAID on a logical volume, possibly written by a host.
+	// Nested is an lvstore or a RAID on a logical volume, possibly written by a host.
 	Nested Kind = "nested"
-	// Dropped: an lvstore with allocated clusters that belong to no listed volume.
+	// Dropped is an lvstore with allocated clusters that belong to no listed volume.
 	Dropped Kind = "dropped"
-	// Loads: a target that loads what hosts write into volumes.
+	// Loads is a target that loads what hosts write into volumes.
 	Loads Kind = "loads"
-	// Orphan: a volume or snapshot that Kubernetes does not name.
+	// Orphan is a volume or snapshot that Kubernetes does not list.
 	Orphan Kind = "orphan"
-	// LeakedExport: an export of a volume that does not exist.
+	// LeakedExport is an export of a volume that does not exist.
 	LeakedExport Kind = "leaked-export"
-	// LeakedGroup: an iSCSI initiator group that nothing refers to.
+	// LeakedGroup is an iSCSI initiator group to which nothing refers.
 	LeakedGroup Kind = "leaked-group"
-	// LeakedKey: a key with which hosts authenticated, but that none uses now.
+	// LeakedKey is an authentication key that no host uses any longer.
 	LeakedKey Kind = "leaked-key"
-	// LeakedSnapshot: an internal snapshot that nothing needs.
+	// LeakedSnapshot is an unneeded internal snapshot.
 	LeakedSnapshot Kind = "leaked-snapshot"
-	// HalfMade: an object that an interrupted operation left.
+	// HalfMade is an object that an interrupted operation left.
 	HalfMade Kind = "half-made"
-	// Duplicate: two objects where one is expected.
+	// Duplicate means two objects where one is expected.
 	Duplicate Kind = "duplicate"
-	// Broken: a volume that cannot be used.
+	// Broken is a volume that cannot be used.
 	Broken Kind = "broken"
-	// OpenExport: an export to every host.
+	// OpenExport is an export that admits every host.
 	OpenExport Kind = "open-export"
-	// Missing: a volume that Kubernetes names but that does not exist.
+	// Missing is a volume that Kubernetes lists but that does not exist.
 	Missing Kind = "missing"
-	// TooSmall: a volume that is smaller than Kubernetes has recorded.
+	// TooSmall is a volume that is smaller than Kubernetes has recorded.
 	TooSmall Kind = "too-small"
-	// WrongHost: a volume exported to a node that Kubernetes does not attach it to.
+	// WrongHost is a volume that is exported to a node to which Kubernetes does not attach it.
 	WrongHost Kind = "wrong-host"
-	// NotExported: a volume not exported to a node that Kubernetes attaches it to.
+	// NotExported is a volume that is not exported to a node to which Kubernetes attaches it.
 	NotExported Kind = "not-exported"
-	// Fenced: a node cut off from all volumes until a person lifts the fence.
+	// Fenced is a node that is cut off from all volumes until an administrator lifts the fence.
 	Fenced Kind = "fenced"
 )
 
@@ -72,18 +73,18 @@ func (k Kind) Conclusive() bool {
 type Finding struct {
 	Kind   Kind   `json:"kind"`
 	Target string `json:"target"`
-	// Object is what the finding is about, such as "subsystem NQN".
+	// Object is the object of the finding, such as "subsystem NQN".
 	Object string `json:"object"`
-	// Volume is the volume handle, as Kubernetes stores it, of the volume that the object belongs
-	// to; empty if there is none.
+	// Volume is the handle of the volume to which the object belongs, as Kubernetes stores it;
+	// empty if there is none.
 	Volume  string `json:"volume,omitzero"`
 	Problem string `json:"problem"`
-	// Repair is what Apply does; empty if the finding is only reported.
+	// Repair describes what Apply does; empty if the finding is only reported.
 	Repair string `json:"mend,omitzero"`
-	// Command is what a person can do.
+	// Command is a command or action for an administrator.
 	Command string `json:"command"`
 
-	// subjects holds the ids and names that a call locks while it works on the object.
+	// subjects contains the ids and names that a call locks while it works on the object.
 	subjects []string
 	repair   func(context.Context) error
 }
@@ -91,7 +92,7 @@ type Finding struct {
 // Key identifies the same finding in several readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns the findings that both readings contain, as they are in the second.
+// Confirmed returns the findings that both readings contain, with the contents of the second.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {
@@ -117,12 +118,12 @@ func NotBusy(all []Finding, held []string) []Finding {
 const (
 	anyCall    = "*"
 	namePrefix = "name "
-	// groupPrefix begins the locks of calls for group snapshots.
+	// groupPrefix is the prefix of the locks of calls for group snapshots.
 	groupPrefix = "group snapshot "
 	anyName     = "name *"
 )
 
-// Apply repairs what was found, as Repair describes. If the object is in use now, it fails and does
+// Apply makes the repair that Repair describes. If the object is now in use, it fails and changes
 // nothing.
 func (f Finding) Apply(ctx context.Context) error { return f.repair(ctx) }
 

@@ -33,8 +33,8 @@ type fixture struct {
 	socket string
 	sim    *spdktest.Target // nil for a real target
 	files  map[string]string
-	keys   string                   // the directory of keys
-	info   *spdkrpc.ProxyTargetInfo // what the proxy reports about the target
+	keys   string                   // directory that contains the keys
+	info   *spdkrpc.ProxyTargetInfo // the proxy's description of the target
 }
 
 func newFixture(t *testing.T, tr export.Transport) *fixture {
@@ -76,7 +76,7 @@ func (f *fixture) create(t *testing.T, name string) volume.Volume {
 
 func (f *fixture) clone(t *testing.T, of volume.Volume, name string) volume.Volume {
 	t.Helper()
-	v, err := f.Clone(t.Context(), volume.Origin{UUID: of.UUID}, volume.Spec{Name: name, MinBytes: 8 * mib, Class: class.Class{Clear: class.ClearUnmap}}) // releases before v24.05 cannot zero
+	v, err := f.Clone(t.Context(), volume.Origin{UUID: of.UUID}, volume.Spec{Name: name, MinBytes: 8 * mib, Class: class.Class{Clear: class.ClearUnmap}}) // releases before v24.05 cannot zero clusters
 	require.NoError(t, err)
 	return v
 }
@@ -97,13 +97,13 @@ func (f *fixture) nest(t *testing.T, store, bdev string) {
 	})
 }
 
-// deleteLvol deletes an lvol behind the driver's back.
+// deleteLvol deletes an lvol without the driver's involvement.
 func (f *fixture) deleteLvol(t *testing.T, id string) {
 	t.Helper()
 	require.NoError(t, f.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: id}))
 }
 
-// objects returns everything that the target has, by kind and name.
+// objects returns all objects on the target, by kind and name.
 func (f *fixture) objects(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -168,7 +168,7 @@ func run(t *testing.T, e doctor.Examination) []doctor.Finding {
 	return found
 }
 
-// file returns the file for the AIO bdev with a name, the same each time.
+// file returns the file for the AIO bdev with this name. It is always the same.
 func (f *fixture) file(t *testing.T, name string) string {
 	t.Helper()
 	if f.files == nil {
@@ -182,7 +182,7 @@ func (f *fixture) file(t *testing.T, name string) string {
 	return f.files[name]
 }
 
-// attach creates an AIO bdev with a name; its contents are the same each time.
+// attach creates the AIO bdev with this name. Its contents stay the same each time.
 func (f *fixture) attach(t *testing.T, name string) {
 	t.Helper()
 	_, err := f.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})

@@ -8,14 +8,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// A groupMember is a snapshot in a group, and the target that it is on.
+// A groupMember is a snapshot in a group, and its target.
 type groupMember struct {
 	*Reading
 	volume.Listed
 }
 
-// halfMadeGroups finds group snapshots with missing members. If the members are on several targets,
-// all of these must have been read.
+// halfMadeGroups finds group snapshots with missing members. If a group has members on several
+// targets, all of these targets must have been read.
 func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 	members := map[volume.GroupID][]groupMember{}
 	for _, r := range all {

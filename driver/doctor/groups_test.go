@@ -23,7 +23,7 @@ func TestGroupsOnSeveralTargets(t *testing.T) {
 		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + "." + group})
 		require.NoError(t, err)
 	}
-	const whole, half = "000000010yzb", "000000020yzb" // each of two members, on several targets
+	const whole, half = "000000010yzb", "000000020yzb" // each has two members, on several targets
 	take(first, "pvc-1", whole)
 	take(second, "pvc-2", whole)
 	take(first, "pvc-3", half)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ofTarget returns the findings that the target alone proves, except for exports explained by a
-// fence: known lists the fenced nodes' volumes.
+// ofTarget returns the findings that the target alone proves. known is used only to omit exports
+// that a fence explains: it lists the volumes of fenced nodes.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
@@ -53,8 +53,8 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	return found
 }
 
-// refused returns why a reachable target was not read, and what a person can do. The kind is empty
-// for other reasons.
+// refused returns the reason why a reachable target was not read, and what an administrator can do.
+// The kind is empty for other reasons.
 func (r *Reading) refused() (kind Kind, problem, command string) {
 	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
 	switch {
@@ -75,8 +75,8 @@ func (r *Reading) refused() (kind Kind, problem, command string) {
 	return "", "", ""
 }
 
-// ofNested returns what the target loaded from volumes that hosts write, and whether it would load
-// such contents.
+// ofNested returns a finding for everything that the target loaded from volumes that hosts write,
+// and for its setting to load such contents.
 func (r *Reading) ofNested() (found []Finding) {
 	refused, _, _ := r.refused()
 	if p := r.loads.Problem(); p != "" && (refused == "" || r.loads != volume.LoadsUnknown) {
@@ -139,7 +139,7 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	case e.Open:
 		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
-	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // publishing or unpublishing the volume continues from here
+	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // the next publication or unpublication completes this state
 	case len(e.Hosts) == 0 && len(connected) == 0:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted. It is only reported, because a publication could be filling it while it is deleted. It harms nothing: the next publication uses it, and it is deleted with the volume").byHand(byHand)}
 	case len(e.Hosts) > 0 && !e.Complete:

@@ -15,23 +15,23 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Known holds what Kubernetes knows about the driver's volumes.
+// Known contains Kubernetes' records of the driver's volumes.
 type Known struct {
-	// Volumes holds the PersistentVolumes, by volume id.
+	// Volumes contains the PersistentVolumes, by volume id.
 	Volumes map[string]PV
-	// Snapshots holds the ids of snapshots. If the list contains none of this driver's, it is nil:
-	// nothing is known about them.
+	// Snapshots contains the ids of snapshots. It is nil if the list contains no snapshots of this
+	// driver, so that nothing is known about them.
 	Snapshots map[string]bool
-	// Attached holds the nodes that volumes are or are being attached to, by volume id. It is nil
-	// if the list contains none of this driver's attachments.
+	// Attached contains the nodes to which volumes are or are being attached, by volume id. It is
+	// nil if the list contains no attachments of this driver.
 	Attached map[string][]Attachment
 }
 
 // A PV describes a PersistentVolume.
 type PV struct {
-	Name  string // empty if the list had only ids
+	Name  string // empty if the list contained only ids
 	Bytes int64  // 0 if unknown
-	Going bool   // it is being deleted
+	Going bool   // the volume is being deleted
 	// ByHand means that there is no evidence that the driver created the volume.
 	ByHand bool
 }
@@ -39,10 +39,10 @@ type PV struct {
 // An Attachment is a node that a volume is attached to, or is being attached to or detached from.
 type Attachment struct {
 	Node string
-	Done bool // it is attached, and not being detached
+	Done bool // the volume is attached, and not being detached
 }
 
-// ParseKnown reads what Kubernetes knows about a driver's volumes. The input is kubectl's JSON of
+// ParseKnown reads Kubernetes' records of a driver's volumes. The input is kubectl's JSON of
 // PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents, or
 // lines with one volume id each.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
@@ -66,7 +66,7 @@ func ParseKnown(text []byte, driverName string) (*Known, error) {
 	return p.known, nil
 }
 
-// An object holds the members that are read from objects of these Kubernetes kinds.
+// An object contains the fields that are read from objects of these Kubernetes kinds.
 type object struct {
 	Kind     string   `json:"kind"`
 	Items    []object `json:"items"`
@@ -166,7 +166,7 @@ func (p *parser) addVolume(o object) error {
 	return nil
 }
 
-// attach adds the attachments, which name PersistentVolumes.
+// attach adds the attachments, which refer to PersistentVolumes by name.
 func (p *parser) attach() {
 	for _, o := range p.attachments {
 		if p.known.Attached == nil {
@@ -195,7 +195,7 @@ func (p *parser) lines(text []byte) error {
 	return s.Err()
 }
 
-// names reports whether the list names a volume, by its id or only its UUID.
+// names reports whether the list contains a volume, by its id or only its UUID.
 func (k *Known) names(id request.VolumeID) bool {
 	_, full := k.Volumes[id.String()]
 	_, bare := k.Volumes[id.UUID]

@@ -19,7 +19,7 @@ import (
 
 type m = map[string]any
 
-// A cluster is what Kubernetes knows, in the format of kubectl get -o json.
+// A cluster contains Kubernetes' objects, in the format of kubectl get -o json.
 type cluster struct{ items []m }
 
 func (c *cluster) pv(name, handle, size, phase string) {
@@ -73,7 +73,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	c.snapshot(id(snap.UUID))
 	c.pv("pv-gone", id(uuid.NewString()), "8Mi", "Released") // Kubernetes is about to delete it
 	c.pv("static", uuid.NewString(), "8Mi", "Bound")
-	_, err = f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4}) // where the driver has no volumes
+	_, err = f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4}) // an lvstore in which the driver has no volumes
 	require.NoError(t, err)
 	require.Empty(t, run(t, with(f.examination(), c.known(t))), "nothing is wrong yet")
 
@@ -116,7 +116,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	}
 	assert.Equal(t, expected, got)
 
-	// An orphan is deleted only if it is named, and only orphans can be deleted.
+	// An orphan is deleted only if its id is given, and only orphans can be deleted.
 	targets := f.examination().Targets
 	for _, not := range []string{id(healthy.UUID), id(other.UUID), id(small.UUID), "lvs0/pvc-orphan", orphan.UUID} {
 		require.Error(t, doctor.DeleteOrphans(found, targets, []string{not}), not)
@@ -222,7 +222,7 @@ func TestParseKnown(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Any text is parsed or refused.
+// ParseKnown parses or refuses any text without a panic.
 func FuzzParseKnown(f *testing.F) {
 	f.Add([]byte("t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"))
 	f.Add([]byte(`{"kind": "List", "items": [{"kind": "VolumeAttachment"}]}`))

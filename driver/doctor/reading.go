@@ -19,14 +19,14 @@ type Target struct {
 	// URL is its proxy's URL, for the commands in findings.
 	URL string
 	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the
-	// authorities that are trusted for the proxy's certificate; empty if it is not configured.
+	// authorities that are trusted for the proxy's certificate; empty if none is configured.
 	Account, CAFile string
 }
 
 // A Reading is the state of one target at one time.
 type Reading struct {
 	target  Target
-	err     error // why there is nothing else
+	err     error // the error that ended the reading; the other fields are then incomplete
 	loads   volume.Loading
 	nested  []volume.Nested
 	lvols   []volume.Listed
@@ -36,17 +36,17 @@ type Reading struct {
 	groups  []export.Group
 	fenced  []export.FencedHost
 	keys    []export.UnusedKey
-	// unneeded holds the UUIDs of internal snapshots and helper clones that can be deleted without
-	// loss.
+	// unneeded contains the UUIDs of internal snapshots and helper clones that can be deleted
+	// without loss of data.
 	unneeded map[string]bool
-	// connected holds the hosts connected to exports that could be removed.
+	// connected contains the hosts that are connected to exports that could be removed.
 	connected map[string][]string
-	// sizes holds the sizes of volumes in bytes; -1 means a volume that the target lists but cannot
-	// show.
+	// sizes contains the sizes of volumes in bytes; -1 for a volume that the target lists but
+	// cannot show.
 	sizes map[string]int64
 }
 
-// inFlight is how many queries for single objects are sent at a time.
+// inFlight is the maximum number of concurrent queries for single objects.
 const inFlight = 32
 
 // Read reads a target. For an unresponsive target, it returns a reading that says so. If sizes is
@@ -82,14 +82,14 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 		return err
 	}
 	for _, l := range r.lvols {
-		if _, known := r.byID[l.UUID]; !known || !l.Nested { // a host can give any UUID to what it writes
+		if _, known := r.byID[l.UUID]; !known || !l.Nested { // a host can give any UUID to an lvstore that it writes
 			r.byID[l.UUID] = l
 		}
 	}
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle queries what lists do not report, but only where it matters.
+// readSingle queries facts that lists do not contain, but only where they matter.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string

@@ -31,8 +31,8 @@ func refusing(name string, err spdkrpc.Error) doctor.Target {
 	return doctor.Target{Service: c.Service(spdkrpc.NewClient(refusingCaller{err})), URL: "https://storage:9009", Account: `the user name "csi" and its password`, CAFile: "/etc/ca/ca.crt"}
 }
 
-// A target that refuses the driver, or that the driver refuses, is reported after one reading, and
-// without a list of volumes.
+// If a target refuses the driver, or the driver does not trust the target, that is reported after
+// one reading, and without a list of volumes.
 func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	simulatedOnly(t)
 	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}

@@ -51,7 +51,7 @@ var wrongs = []wrong{
 	{name: "export without a host", kind: doctor.HalfMade, says: "no host is admitted", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "half")
 		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))
-		return nil // a publication may be filling it
+		return nil // a publication may be about to complete it
 	}},
 	{name: "export without a listener", kind: doctor.HalfMade, says: "lacks its namespace or listener", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "half")
@@ -110,7 +110,7 @@ var wrongs = []wrong{
 		return []string{name}
 	}},
 	{name: "authentication group that no target node has", over: export.ISCSI, kind: doctor.LeakedKey, says: "no host authenticates with it", make: func(t *testing.T, f *fixture) []string {
-		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator made the first one
+		for _, tag := range []int32{7, 1<<30 + 5} { // an administrator created the first one
 			require.NoError(t, f.rpc.ISCSICreateAuthGroup(t.Context(), spdkrpc.ISCSICreateAuthGroupParams{Tag: tag, Secrets: []spdkrpc.ISCSIAuthSecret{{User: "u", Secret: "correct-horse-1"}, {User: "spdkgate volume x", Secret: "nobody-knows-it"}}}))
 		}
 		t.Cleanup(func() {
@@ -220,7 +220,7 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.Clone(ctx, volume.Origin{UUID: snap.UUID, Snapshot: true}, volume.Spec{Name: "restored", MinBytes: 8 * mib, Class: class.Class{Clear: class.ClearUnmap}})
 	require.NoError(t, err)
-	deleted := f.create(t, "pvc-3") // leaves an internal snapshot that a volume in use needs
+	deleted := f.create(t, "pvc-3") // leaves an internal snapshot that an existing volume needs
 	f.publish(t, f.clone(t, deleted, "heir"), "n3")
 	require.NoError(t, f.Delete(ctx, deleted.UUID))
 	_, err = f.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4})
@@ -229,7 +229,7 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Each defect is found, and nothing else; looking changes nothing. Repairing removes the defect,
+// Each defect is found, and nothing else. A check changes nothing. Repairing removes the defect,
 // and nothing else.
 func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
@@ -307,9 +307,9 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// An object that changed since it was found is not repaired: the internal snapshot's clone now has
-// a host. An export without a host is never deleted: a publication could admit a host at the same
-// moment, which would lose the volume at once.
+// An object that has changed since it was found is not repaired: here, the internal snapshot's
+// clone now has a host. An export without a host is never deleted: a publication could admit a host
+// at the same moment, and would then lose the export.
 func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -328,7 +328,7 @@ func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call creates only temporarily are not found: they are gone at the second
+// Objects that a running call creates temporarily are not reported: they are gone at the second
 // reading, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)

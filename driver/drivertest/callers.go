@@ -13,7 +13,7 @@ type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
 	calls    int
-	at       int // the call to fail, 1 for the next one; 0 for none
+	at       int // index of the call to fail: 1 for the next one, 0 for none
 	executed bool
 	deadly   bool
 	answer   *spdkrpc.Error
@@ -28,7 +28,7 @@ func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
 
-// RefuseCall makes the n-th call from now on fail as SPDK fails calls for internal reasons.
+// RefuseCall makes the n-th call from now on fail with SPDK's code for internal errors.
 func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
 }
@@ -42,7 +42,7 @@ func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error) 
 	f.calls, f.at, f.executed, f.deadly, f.answer, f.failed = 0, n, executed, deadly, answer, ""
 }
 
-// Calls returns the number of calls since the last setting.
+// Calls returns the number of calls since FailCall, RefuseCall or Reset.
 func (f *FaultyCaller) Calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,10 +91,10 @@ func lostReply(method string) error {
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before runs before the target gets the call. If it returns an error, that is the response,
-	// and the target never gets the call.
+	// Before is called before the target receives the call. If it returns an error, that is the
+	// response, and the target never receives the call.
 	Before func(ctx context.Context, params any) error
-	// After runs after the target has executed the call.
+	// After is called after the target has executed the call.
 	After func(ctx context.Context)
 	// LoseReply loses the target's response.
 	LoseReply bool

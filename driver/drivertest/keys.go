@@ -13,11 +13,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A KeyPlacer implements the proxy's methods for keys, which SPDK does not have, as the proxy does.
-// It passes all other calls on to Caller. It is safe for concurrent use.
+// A KeyPlacer simulates the proxy's methods for keys, which SPDK lacks. It passes all other calls
+// on to Caller. It is safe for concurrent use.
 type KeyPlacer struct {
 	spdkrpc.Caller
-	Dir string // for the files of keys
+	Dir string // directory for key files
 	// Info returns the response to spdkgate_target_get_info. If it is nil, or returns nil, the
 	// method does not exist.
 	Info func() *spdkrpc.ProxyTargetInfo

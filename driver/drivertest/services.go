@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Log keeps what is logged. It is safe for concurrent use; the zero Log is empty.
+// A Log records log lines. It is safe for concurrent use; the zero Log is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -44,7 +44,7 @@ func (l *Log) Logger() *slog.Logger {
 }
 
 // Serve runs a server on its own UNIX socket, and returns a connection to it. stop stops the server
-// and returns what its Serve returned.
+// and returns the result of its Serve.
 func Serve(t *testing.T, s interface {
 	Serve(ctx context.Context, l net.Listener) error
 }) (conn *grpc.ClientConn, stop func() error) {

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// A Method selects how hosts authenticate; it is empty if they do not.
+// A Method selects how hosts authenticate. The empty Method means that they do not.
 type Method string
 
 // The methods. They are the values of the class parameter authentication, and of KeyMethod in
@@ -28,8 +28,8 @@ const (
 
 // Keys of CSI's volume and publish contexts.
 const (
-	// KeyMethod names the method with which the node must authenticate. A node that does not find
-	// its secret refuses to connect.
+	// KeyMethod is the method with which the node must authenticate. A node that does not receive
+	// the secret refuses to connect.
 	KeyMethod = "authentication"
 	// KeyBoth is "true" if the target must also authenticate to the node.
 	KeyBoth = "authenticateTarget"
@@ -41,7 +41,7 @@ const (
 	SecretDHCHAPCtrlKey  = "dhchap-ctrl-key" // authenticates the target; optional
 	SecretCHAPUser       = "chap-user"
 	SecretCHAPPassword   = "chap-password"
-	SecretCHAPTargetUser = "chap-target-user" // with the next, authenticates the target; optional
+	SecretCHAPTargetUser = "chap-target-user" // together with the next key, authenticates the target; optional
 	SecretCHAPTargetPass = "chap-target-password"
 )
 
@@ -53,15 +53,15 @@ var secretKeys = map[Method][]string{
 // SecretKeys returns all keys of a Kubernetes Secret that this package reads.
 func SecretKeys() []string { return slices.Concat(secretKeys[DHCHAP], secretKeys[CHAP]) }
 
-// ErrMissing is the kind of error for a call without the secret that its volume needs.
+// ErrMissing is the kind of error for a call that lacks the secret required by its volume.
 var ErrMissing = errors.New("no key to authenticate with")
 
 // ErrMalformed is the kind of error for a secret that cannot be used. Its text contains no part of
 // the secret.
 var ErrMalformed = errors.New("unusable key")
 
-// A Secret is a text that is never printed. It is behind a pointer because fmt does not call
-// methods on unexported fields, and prints pointers within structs as addresses.
+// A Secret is a text that is never printed. The text is behind a pointer because fmt does not call
+// methods on unexported fields, but prints pointers within structs as addresses.
 type Secret struct{ text *string }
 
 // NewSecret returns a secret.
@@ -89,7 +89,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText implements [encoding.TextMarshaler].
 func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Keys holds a host's secrets for a volume. Nil means that hosts do not authenticate.
+// Keys contains a host's secrets for a volume. Nil means that hosts do not authenticate.
 type Keys struct {
 	Method Method
 	// Host and Target authenticate the host and the target: DH-HMAC-CHAP keys or CHAP passwords.
@@ -120,8 +120,8 @@ func ParseMethod(text string) (Method, error) {
 }
 
 // Read reads the keys for a method from a call's secrets; nil if the method is None. It fails with
-// ErrMissing if there are none. class names the class parameters that give such calls a Secret,
-// without -name and -namespace.
+// ErrMissing if the secrets contain no key. class is the prefix, before -name and -namespace, of
+// the class parameters that give such calls a Secret. Errors mention it.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
@@ -151,11 +151,11 @@ func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	return nil, fmt.Errorf("%w: unknown method %q", ErrMalformed, m)
 }
 
-// dhchapForm is what nvme gen-dhchap-key writes: the hash that transforms the key, and the key with
-// its CRC-32.
+// dhchapForm matches the output of nvme gen-dhchap-key: the hash that transforms the key, and the
+// key with its CRC-32.
 var dhchapForm = regexp.MustCompile(`^DHHC-1:(0[0-3]):([A-Za-z0-9+/]+=*):$`)
 
-// dhchapLengths holds the key lengths in bytes, by hash.
+// dhchapLengths contains the valid key lengths in bytes, by hash.
 var dhchapLengths = map[string][]int{"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}}
 
 func checkDHCHAP(name string, s Secret) error {
@@ -193,7 +193,8 @@ func checkCHAP(k *Keys) error {
 	case !chapPassword.MatchString(k.Host.Reveal()) || !k.Target.IsZero() && !chapPassword.MatchString(k.Target.Reveal()):
 		return fmt.Errorf("%w: %s and %s must have 12 to 255 %s", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass, form)
 	case k.Host.Reveal() == k.Target.Reveal():
-		// RFC 7143 forbids it: a host could make the target compute the host's own response.
+		// RFC 7143 forbids equal passwords: a host could make the target compute the host's own
+		// response.
 		return fmt.Errorf("%w: %s and %s must differ", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A Capacity is what Kubernetes knows about a topology's capacity.
+// A Capacity is a storage capacity that Kubernetes has recorded for a topology.
 type Capacity struct {
 	// Topology lists labels as KEY=VALUE, separated by commas; empty if all nodes reach all
 	// targets.
@@ -51,7 +51,7 @@ func labels(m map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// A Store is an lvstore on a target.
+// A Store describes an lvstore on a target.
 type Store struct {
 	Target   string `json:"target"`
 	Topology string `json:"topology,omitempty"`
@@ -75,15 +75,15 @@ func Stores(inv inventory.Inventory) (all []Store) {
 	return all
 }
 
-// Inventory reads, through the controller's pod, what the named targets of config.json have, or all
-// if none is named. Targets that cannot be read have an error in their place.
+// Inventory reads the named targets of config.json through the controller's pod, or all targets if
+// none is named. Targets that cannot be read have an error in their entries.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
 	return c.inventory(ctx, prefixed("--target=", targets)...)
 }
 
-// InventoryOfSnapshots asks targets, through the controller's pod, why snapshots cannot be deleted.
-// ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have an error
-// in their place.
+// InventoryOfSnapshots queries targets, through the controller's pod, why snapshots cannot be
+// deleted. ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have
+// an error in their entries.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
 	return c.inventory(ctx, prefixed("--snapshot=", ids)...)
 }
@@ -109,7 +109,7 @@ func (c Client) inventory(ctx context.Context, args ...string) (inventory.Invent
 	return all, fmt.Errorf("run spdk-csi inventory in %s of namespace %s: %w", c.Controller, c.Namespace, reason(failed, &notes))
 }
 
-// Unread returns why targets could not be read, or nil if all could.
+// Unread returns the errors of targets that could not be read, or nil if all were read.
 func Unread(inv inventory.Inventory) error {
 	var failed []error
 	for _, t := range inv.Targets {

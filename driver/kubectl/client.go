@@ -48,7 +48,7 @@ func (c Client) get(ctx context.Context, path string, query url.Values, result a
 	return nil
 }
 
-// reason returns what a failed program printed, or else why it did not run.
+// reason returns the output of a failed program, or the error if it printed nothing.
 func reason(err error, notes *bytes.Buffer) error {
 	if text := strings.TrimSpace(notes.String()); text != "" {
 		return errors.New(text)
@@ -56,7 +56,8 @@ func reason(err error, notes *bytes.Buffer) error {
 	return err
 }
 
-// pageSize bounds the Kubernetes API's responses. A page of PersistentVolumes is about 5 MiB.
+// pageSize limits the number of objects in the Kubernetes API's responses. A page of
+// PersistentVolumes is about 5 MiB.
 const pageSize = "2000"
 
 // list reads all objects in a list, page by page.

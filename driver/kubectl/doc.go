@@ -1,9 +1,9 @@
-// Package kubectl implements the kubectl plugin: it shows what Kubernetes, the targets and the node
-// plugins know about the driver's volumes, nodes, snapshots and capacity.
+// Package kubectl implements the kubectl plugin: it shows the driver's volumes, nodes, snapshots
+// and capacity, with information from Kubernetes, the targets and the node plugins.
 //
-// It reaches the Kubernetes API through kubectl, which knows the user's cluster and credentials.
-// It reaches targets through the controller's pod, and nodes through their node plugins' pods,
-// where it runs spdk-csi's commands. It makes no decisions about targets itself.
+// It reaches the Kubernetes API through kubectl, which has the user's cluster and credentials. It
+// reaches targets through the controller's pod, and nodes through their node plugins' pods, where
+// it runs spdk-csi's commands. It makes no decisions about targets itself.
 //
 // It must not know SPDK's RPC, how targets are reached, or the controller's configuration and
 // secrets.

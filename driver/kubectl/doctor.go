@@ -42,9 +42,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// Doctor runs spdk-csi doctor with args in the controller's pod, with the list of what Kubernetes
-// knows. The list is read after delay: doctor has then already read the targets, so volumes being
-// created are not mistaken for orphans. others holds lists from other clusters that use the same
+// Doctor runs spdk-csi doctor with args in the controller's pod, with a list of Kubernetes'
+// objects. The list is read after delay: by then, doctor has read the targets, so volumes being
+// created are not mistaken for orphans. others contains lists from other clusters that use the same
 // targets; it may be empty. doctor's exit code is a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
 	cmd := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
@@ -89,6 +89,6 @@ func (c Client) writeList(ctx context.Context, delay time.Duration, others []byt
 		_, _ = io.WriteString(in, noList)
 		return err
 	}
-	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has ended already, its exit code shows why
+	_, _ = in.Write(slices.Concat(text, []byte("\n"), others)) // if doctor has already ended, its exit code shows why
 	return nil
 }

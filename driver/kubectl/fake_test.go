@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeKubectl does what kubectl does: get --raw prints the API server's response, and exec runs a
+// fakeKubectl simulates kubectl: get --raw prints the API server's response, and exec runs a
 // command in a pod.
 func fakeKubectl(server string, args []string) int {
 	method, path, in := http.MethodGet, "", io.Reader(nil)
@@ -71,15 +71,15 @@ type api struct {
 	mu      sync.Mutex
 	lists   map[string][]string // objects as JSON, by path
 	objects map[string]string   // single objects as JSON, by path
-	fails   map[string]string   // messages of errors, by path
+	fails   map[string]string   // error messages, by path
 	queries map[string]url.Values
-	// commands holds the arguments of each kubectl exec, and inputs holds the commands' standard
-	// input.
+	// commands contains the arguments of each kubectl exec, and inputs contains the commands'
+	// standard input.
 	commands [][]string
 	inputs   []string
-	// runOn answers a command in the pod of a node plugin, by its arguments; nil: run does.
+	// runOn runs a command in the pod of a node plugin, given its arguments; if nil, run does.
 	runOn func(args string) (out, notes string, code int)
-	// run answers a command.
+	// run runs a command.
 	run func(input string) (out, notes string, code int)
 }
 
@@ -97,14 +97,14 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// change changes what the API returns.
+// change changes the API's contents.
 func (a *api) change(how func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	how()
 }
 
-// command returns the arguments of one kubectl exec: 0 is the first, -1 the last.
+// command returns the arguments of one kubectl exec. 0 means the first, -1 the last.
 func (a *api) command(i int) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -121,7 +121,7 @@ func (a *api) input() string {
 	return a.inputs[0]
 }
 
-// query returns the last query of a path.
+// query returns the latest query for a path.
 func (a *api) query(path string) url.Values {
 	a.mu.Lock()
 	defer a.mu.Unlock()

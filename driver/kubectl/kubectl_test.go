@@ -64,7 +64,7 @@ func TestVolumes(t *testing.T) {
 	require.ErrorContains(t, err, "no such file")
 }
 
-// live is what storage-1 reports about pv-a; storage-2 is down.
+// live is the report of storage-1 about pv-a. storage-2 is down.
 func live() inventory.Inventory {
 	h := hostname.Of("worker-1")
 	return inventory.Inventory{Targets: []inventory.Target{
@@ -178,7 +178,7 @@ shop        of-d       -                                                storage-
 	out.Reset()
 	require.NoError(t, PrintSnapshots(&out, Wide, created, all))
 	assert.Contains(t, out.String(), "no space\n", "a cell is one line")
-	// The storage server reports what keeps a snapshot that Kubernetes is deleting.
+	// The storage server reports why a snapshot that Kubernetes is deleting still exists.
 	assert.Equal(t, []string{snapB}, Terminating(all))
 	a.change(func() {
 		a.run = func(string) (out, notes string, code int) {
@@ -226,7 +226,7 @@ func TestCapacity(t *testing.T) {
 	assert.JSONEq(t, `{"items": []}`, out.String())
 }
 
-// doctor gets the list in a format that it understands.
+// doctor receives the list in a format that it understands.
 func TestDoctor(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
@@ -256,7 +256,7 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, []string{"doctor", "--json"}, a.command(-1)[6:])
 }
 
-// A list that could not be read is not mistaken for an empty one, with which all volumes would be
+// A list that cannot be read is not mistaken for an empty one, which would make all volumes
 // orphans.
 func TestDoctorWithoutAList(t *testing.T) {
 	for _, path := range []string{volumesPath, attachmentsPath, groupsPath, contentsPath} {
@@ -276,7 +276,7 @@ func TestDoctorWithoutAList(t *testing.T) {
 		require.ErrorContains(t, err, "the list of volumes could not be read, so nothing was changed")
 		require.ErrorContains(t, err, "Error from server (Forbidden): "+path)
 	}
-	// If doctor ends before it gets a list, the plugin does not wait.
+	// If doctor ends before it receives a list, the plugin does not wait.
 	a := newAPI(t)
 	a.Program = "false"
 	require.Equal(t, Status(2), a.Doctor(t.Context(), time.Hour, nil, &bytes.Buffer{}, &bytes.Buffer{}))

@@ -10,8 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A Node is a node that runs the driver, or that is fenced. What could not be read is nil, never a
-// guess.
+// A Node is a node that runs the driver, or that is fenced. Facts that could not be read are nil.
 type Node struct {
 	Name string `json:"name"`
 	// InCluster reports whether there is a Node object.
@@ -25,21 +24,21 @@ type Node struct {
 	OutOfService bool   `json:"outOfService"`
 	Pod          string `json:"pod,omitempty"`
 	Image        string `json:"image,omitempty"`
-	Limit        *int64 `json:"limit,omitempty"` // number of volumes that the node can have; nil: any number
+	Limit        *int64 `json:"limit,omitempty"` // maximum number of volumes on the node; nil for no limit
 	// Attached, Attaching and Detaching count the VolumeAttachments of the driver.
 	Attached  *int `json:"attached"`
 	Attaching *int `json:"attaching"`
 	Detaching *int `json:"detaching"`
-	// Fenced holds the targets on which the node is fenced, and Unread those that could not be
-	// read. Both are nil if none was asked.
+	// Fenced lists the targets on which the node is fenced, and Unread those that could not be
+	// read. Both are nil if no target was queried.
 	Fenced []FencedOn `json:"fenced"`
 	Unread []string   `json:"unread"`
-	// Status is what the node plugin reports; nil if it did not answer.
+	// Status is the node plugin's report; nil if it did not respond.
 	Status *inventory.NodeStatus `json:"status"`
-	// Unknown lists what could not be read about the node alone, and why.
+	// Unknown lists facts about this node that could not be read, with the reasons.
 	Unknown []string `json:"unknown,omitempty"`
 
-	id          string // the CSI node id, from which targets know the node's host
+	id          string // the CSI node id, from which the node's host names on targets are derived
 	targets     int    // number of targets that were queried
 	attachments []string
 }
@@ -50,8 +49,8 @@ type FencedOn struct {
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// setPlugin stores what the node plugin's pod shows. While a pod is being replaced, there are two,
-// and the new one counts.
+// setPlugin records the state of the node plugin's pod. While a pod is being replaced, there are
+// two, and the new one counts.
 func (n *Node) setPlugin(p pod, container string) {
 	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
 		return
@@ -64,7 +63,7 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject stores what the Node object contains. A deleted node does not have one.
+// setObject records the contents of the Node object. A deleted node has none.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {
@@ -93,7 +92,7 @@ func isReady(conditions []condition) bool {
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.Type == "Ready" && c.Status == "True" })
 }
 
-// conditions returns what Kubernetes knows about the node in one word each, such as Ready.
+// conditions summarizes the node's state in Kubernetes, in one word each, such as Ready.
 func (n Node) conditions() string {
 	var words []string
 	if n.InCluster != nil && !*n.InCluster {
@@ -128,7 +127,7 @@ func (n Node) version() string {
 	return n.Status.Version
 }
 
-// fenced names the storage servers on which the node is fenced, or all, with the time since then.
+// fenced returns the storage servers on which the node is fenced, with the time since then.
 func (n Node) fenced(now time.Time) string {
 	if n.targets == 0 {
 		return "?"
@@ -161,8 +160,8 @@ func (n Node) transports() string {
 	return strings.Join(n.Status.Transports, ",")
 }
 
-// lost counts the paths that staged volumes have lost, and names the storage servers to which they
-// lead.
+// lost returns the number of paths that staged volumes have lost, and the storage servers to which
+// they lead.
 func (n Node) lost() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"
@@ -191,7 +190,7 @@ func (n Node) lost() string {
 	return text
 }
 
-// published counts the attached volumes, and those being attached or detached.
+// published returns the numbers of volumes that are attached, being attached and being detached.
 func (n Node) published() string {
 	if n.Attached == nil {
 		return "?"
@@ -213,7 +212,7 @@ func (n Node) staged() string {
 	return strconv.Itoa(len(n.Status.Staged.Volumes))
 }
 
-// problems counts the staged volumes by their states, without those that are well.
+// problems counts the staged volumes by their states, without healthy ones.
 func (n Node) problems() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"
@@ -235,7 +234,7 @@ func (n Node) checked(now time.Time) string {
 	return age(now, &n.Status.Staged.Checked)
 }
 
-// limit returns how many volumes the node can have.
+// limit returns the maximum number of volumes on the node.
 func (n Node) limit() string {
 	if n.Limit == nil {
 		return ""

@@ -19,23 +19,23 @@ import (
 
 // NodeOptions select what [Client.NodeStates] reads.
 type NodeOptions struct {
-	// Names selects nodes; none selects all.
+	// Names selects nodes; empty selects all.
 	Names []string
-	// Live also asks the targets, through the controller's pod, and the node plugins, in their
+	// Live also queries the targets, through the controller's pod, and the node plugins, in their
 	// pods.
 	Live bool
 	// Selector is the label selector of the node plugin's pods, and Container their container.
 	Selector, Container string
-	// Timeout bounds the query to one node plugin.
+	// Timeout limits the query to each node plugin.
 	Timeout time.Duration
 }
 
-// nodesInFlight bounds how many node plugins are queried concurrently. Each query takes a kubectl
-// process.
+// nodesInFlight is the maximum number of node plugins that are queried concurrently. Each query
+// takes a kubectl process.
 const nodesInFlight = 8
 
-// NodeStates returns the nodes that run the driver, and fenced nodes that the cluster does not
-// have, ordered by name. It reads each source independently: what could not be read is nil in the
+// NodeStates returns the nodes that run the driver, and fenced nodes that are not in the cluster,
+// ordered by name. It reads each source independently: facts that could not be read are nil in the
 // nodes, and the error says why. The error may be returned together with nodes.
 func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([]Node, error) {
 	r := c.readNodes(ctx, driver, o)
@@ -50,7 +50,7 @@ func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([
 	return nodes, errors.Join(failed, err, Unread(r.marks))
 }
 
-// nodeReading holds what the sources report about all nodes.
+// nodeReading contains what the sources report about all nodes.
 type nodeReading struct {
 	registered  []csiNode
 	pods        []pod
@@ -80,7 +80,7 @@ func (c Client) readNodes(ctx context.Context, driver string, o NodeOptions) (r 
 	return r
 }
 
-// nodes joins what the sources report, ordered by name.
+// nodes combines the sources' reports, ordered by name.
 func (r nodeReading) nodes(driver, container string) []Node {
 	byName := map[string]*Node{}
 	of := func(name string) *Node {
@@ -137,7 +137,7 @@ func (r nodeReading) nodes(driver, container string) []Node {
 // node.
 func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	if len(marks.Targets) == 0 {
-		return // nothing is known
+		return // no target was queried
 	}
 	byHost := map[string]*Node{}
 	for _, n := range byName {
@@ -181,7 +181,7 @@ func selected(nodes []Node, names []string) ([]Node, error) {
 	return slices.DeleteFunc(nodes, func(n Node) bool { return len(names) > 0 && !slices.Contains(names, n.Name) }), errors.Join(unknown...)
 }
 
-// askPlugins adds to nodes what their node plugins report.
+// askPlugins adds the reports of their node plugins to nodes.
 func (c Client) askPlugins(ctx context.Context, nodes []Node, o NodeOptions) error {
 	errs := make([]error, len(nodes))
 	slots := make(chan struct{}, nodesInFlight)
@@ -202,8 +202,8 @@ func (c Client) askPlugins(ctx context.Context, nodes []Node, o NodeOptions) err
 	return errors.Join(errs...)
 }
 
-// askPlugin asks one node plugin. A node that is not ready is not asked, because its kubelet would
-// not answer.
+// askPlugin queries one node plugin. It skips a node that is not ready, because the node's kubelet
+// would not respond.
 func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	switch {
 	case n.Pod == "":
@@ -236,7 +236,7 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	return fmt.Errorf("cannot read the paths to its volumes: run spdk-csi node-status in pod %s of namespace %s: %w", n.Pod, c.Namespace, reason(failed, &notes.text))
 }
 
-// mostStatus bounds what a node plugin may print, because its node may be hostile. A thousand
+// mostStatus limits the output of a node plugin, because its node may be hostile. A thousand
 // volumes take less than 1 MiB.
 const mostStatus = 16 << 20
 

@@ -28,7 +28,7 @@ func pluginPod(name, node, ready, meta string) string {
 	return fmt.Sprintf(`{"metadata": {"name": %q%s}, "spec": {"nodeName": %q, "containers": [{"name": "other", "image": "x"}, {"name": "spdkcsi-node", "image": "spdk-csi:v1"}]}, "status": {"conditions": [{"type": "Ready", "status": %q}]}}`, name, meta, node, ready)
 }
 
-// withNodes adds a cluster of five nodes. worker-1 is well, worker-2 has lost paths, worker-3 is
+// withNodes adds a cluster of five nodes. worker-1 is healthy, worker-2 has lost paths, worker-3 is
 // lost and fenced, worker-4 was removed while it was fenced, and worker-5 has no node plugin.
 func (a *api) withNodes(t *testing.T) {
 	registered := func(name string) string {
@@ -126,7 +126,7 @@ worker-5                                    NoPlugin,NotRegistered              
 	require.EqualError(t, err, "node worker-9 neither runs the driver nor is fenced: check its name")
 	require.Len(t, some, 1)
 
-	// Without live, only Kubernetes is asked.
+	// Without live, only Kubernetes is queried.
 	commands := len(a.commands)
 	nodes, err = a.NodeStates(t.Context(), driver, NodeOptions{Selector: "app=spdkcsi-node"})
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func fields(text string) (all [][]string) {
 	return all
 }
 
-// What could not be read is shown as unknown, and the rest is shown.
+// Facts that could not be read are shown as unknown, and the others are shown.
 func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()

@@ -40,7 +40,7 @@ func (f *Format) Set(s string) error {
 
 func (f *Format) String() string { return string(*f) }
 
-// Type returns what help texts show.
+// Type returns the flag's type for help texts.
 func (f *Format) Type() string { return "format" }
 
 // A column consists of a heading and a function that returns a row's cell.
@@ -50,7 +50,7 @@ type column[T any] struct {
 	cell    func(T) string
 }
 
-// printRows prints rows; for programs, as {"items": [...]}.
+// printRows prints rows as a table, or as {"items": [...]} in formats for programs.
 func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T) error {
 	if rows == nil {
 		rows = []T{}
@@ -64,7 +64,7 @@ func printRows[T any](w io.Writer, format Format, columns []column[T], rows []T)
 				return err
 			}
 			var value any
-			if err := yaml.Unmarshal([]byte(printable.String(string(text))), &value); err != nil { // JSON is YAML, except for control characters
+			if err := yaml.Unmarshal([]byte(printable.String(string(text))), &value); err != nil { // JSON is valid YAML, except for control characters
 				return err
 			}
 			e := yaml.NewEncoder(w)

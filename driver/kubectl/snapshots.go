@@ -12,13 +12,13 @@ import (
 
 // A Snapshot is one of the driver's VolumeSnapshotContents.
 type Snapshot struct {
-	Namespace string `json:"namespace,omitempty"` // of the VolumeSnapshot
+	Namespace string `json:"namespace,omitempty"` // namespace of the VolumeSnapshot
 	Name      string `json:"name,omitempty"`
 	Content   string `json:"content"`
 	ID        string `json:"id,omitempty"`
 	Target    string `json:"target,omitempty"`
-	// Source is the claim of the volume that the snapshot was taken of, or the volume's id if there
-	// is no PersistentVolume for it.
+	// Source is the PersistentVolumeClaim of the snapshot's volume, or the volume's id if there is
+	// no PersistentVolume for it.
 	Source    string     `json:"source,omitempty"`
 	SizeBytes int64      `json:"sizeBytes,omitempty"`
 	Status    string     `json:"status"` // Ready, Pending, Failed or Terminating
@@ -26,8 +26,8 @@ type Snapshot struct {
 	Class     string     `json:"class,omitempty"`
 	Policy    string     `json:"deletionPolicy,omitempty"`
 	Group     string     `json:"group,omitempty"`
-	Message   string     `json:"message,omitempty"` // why it failed
-	// Undeletable is what keeps a snapshot that Kubernetes is deleting, and what to do.
+	Message   string     `json:"message,omitempty"` // the reason for the status Failed
+	// Undeletable says why a snapshot that Kubernetes is deleting still exists, and what to do.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func Terminating(snapshots []Snapshot) (ids []string) {
 	return ids
 }
 
-// AddUndeletable adds to snapshots why the targets cannot delete them.
+// AddUndeletable adds to snapshots the reasons why the targets cannot delete them.
 func AddUndeletable(snapshots []Snapshot, from inventory.Inventory) {
 	why := map[string]string{}
 	for _, t := range from.Targets {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// PrintVolumes prints volumes. With live, tables include columns with what the targets know.
+// PrintVolumes prints volumes. With live, tables include columns with information from the targets.
 func PrintVolumes(w io.Writer, format Format, live bool, volumes []Volume) error {
 	columns := []column[Volume]{
 		{heading: "NAMESPACE", cell: func(v Volume) string { return v.Namespace }},
@@ -54,7 +54,7 @@ func nodes(v Volume) string {
 	return strings.Join(names, ",")
 }
 
-// known returns the cell for a volume that its target knows, and ? for others.
+// known returns the cell for a volume with information from its target, and ? for others.
 func known(cell func(*Live) string) func(Volume) string {
 	return func(v Volume) string {
 		if v.Live == nil {
@@ -78,7 +78,7 @@ func exportedTo(l *Live) string {
 	return strings.Join(l.ExportedTo, ",")
 }
 
-// paths counts the addresses that listen, and names the others.
+// paths counts the addresses that listen, and lists the others.
 func paths(e *inventory.Export) string {
 	if e == nil {
 		return ""
@@ -118,8 +118,8 @@ func PrintSnapshots(w io.Writer, format Format, now time.Time, snapshots []Snaps
 	}, snapshots)
 }
 
-// PrintNodes prints nodes. With live, tables include columns with what the targets and the node
-// plugins know.
+// PrintNodes prints nodes. With live, tables include columns with information from the targets and
+// the node plugins.
 func PrintNodes(w io.Writer, format Format, live bool, now time.Time, all []Node) error {
 	columns := []column[Node]{
 		{heading: "NODE", cell: func(n Node) string { return n.Name }},

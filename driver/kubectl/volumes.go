@@ -13,7 +13,7 @@ import (
 
 // A Volume is one of the driver's PersistentVolumes.
 type Volume struct {
-	Namespace string `json:"namespace,omitempty"` // of the claim
+	Namespace string `json:"namespace,omitempty"` // namespace of the PersistentVolumeClaim
 	Claim     string `json:"claim,omitempty"`
 	Name      string `json:"name"`
 	ID        string `json:"id"`
@@ -27,8 +27,8 @@ type Volume struct {
 	AccessModes []string     `json:"accessModes,omitempty"`
 	Status      string       `json:"status"`
 	Nodes       []Attachment `json:"nodes,omitempty"`
-	// Live is what the target knows; nil if it was not queried, could not be read, or has no such
-	// volume.
+	// Live contains information from the target; nil if the target was not queried, could not be
+	// read, or has no such volume.
 	Live *Live `json:"live,omitempty"`
 }
 
@@ -38,13 +38,13 @@ type Attachment struct {
 	State string `json:"state"` // attached, attaching or detaching
 }
 
-// Live is what a target knows about a volume.
+// Live is a target's information about a volume.
 type Live struct {
 	inventory.Volume
-	// ExportedTo holds the admitted hosts, named by their nodes if these are known.
+	// ExportedTo lists the admitted hosts, by the names of their nodes if these are known.
 	ExportedTo []string `json:"exportedTo,omitempty"`
-	// Connected holds the connected hosts, named by their nodes if these are known, one for each
-	// connection.
+	// Connected lists the connected hosts, by the names of their nodes if these are known, one for
+	// each connection.
 	Connected []string `json:"connected,omitempty"`
 }
 
@@ -54,7 +54,7 @@ const targetType = "targetType"
 // A Filter selects volumes. Empty members select all.
 type Filter struct {
 	Namespace, Target, Store, Class, Node string
-	// Names lists claims or PersistentVolumes.
+	// Names selects PersistentVolumeClaims or PersistentVolumes.
 	Names []string
 }
 
@@ -117,8 +117,8 @@ func attachmentOf(a volumeAttachment) Attachment {
 	return Attachment{Node: a.Spec.NodeName, State: state}
 }
 
-// AddLive adds to volumes what the targets know about them. nodes are the names of the cluster's
-// nodes, by which hosts are named.
+// AddLive adds to volumes the information from their targets. nodes contains the names of the
+// cluster's nodes, by which hosts are shown.
 func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	byID := map[string]inventory.Volume{}
 	for _, t := range from.Targets {
@@ -148,7 +148,7 @@ func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	}
 }
 
-// nodesOf returns the hosts' nodes, sorted. Hosts of unknown nodes are left as they are.
+// nodesOf returns the nodes of hosts, sorted. Hosts of unknown nodes are returned unchanged.
 func nodesOf(hosts []string, names map[string]string) []string {
 	var nodes []string
 	for _, h := range hosts {

@@ -1,3 +1,3 @@
 // Package kubelet registers the driver with kubelet, so that no sidecar is needed for that. It
-// knows kubelet's registration service, but neither CSI's services nor the Kubernetes API.
+// implements kubelet's registration service. It must not know CSI's services or the Kubernetes API.
 package kubelet

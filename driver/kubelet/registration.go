@@ -24,13 +24,13 @@ var csiVersions = []string{"1.0.0"}
 // ErrRefused means that kubelet does not register the driver.
 var ErrRefused = errors.New("kubelet does not register the driver")
 
-// A Registration tells kubelet about a driver.
+// A Registration registers a driver with kubelet.
 type Registration struct {
 	Driver   string // the driver's name, as in its CSIDriver object
-	Endpoint string // path of the driver's socket on the node, where kubelet finds it
+	Endpoint string // path on the node of the driver's socket, to which kubelet connects
 	Log      *slog.Logger
 
-	interval time.Duration // between looks at the socket; 0: 10 s
+	interval time.Duration // interval between checks of the socket; 0 means 10 s
 }
 
 // SocketPath returns the path of a driver's registration socket in kubelet's directory
@@ -68,13 +68,13 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 		}()
 		gone, err := r.watch(ctx, path, own, refused, served)
 		if !gone {
-			server.GracefulStop() // kubelet gets the response to its refusal
+			server.GracefulStop() // kubelet receives the response to its refusal
 			<-served              // the socket is removed
 			return err
 		}
 		r.Log.Warn("the registration socket was removed; listening again", "socket", path)
 		if u, ok := l.(*net.UnixListener); ok {
-			u.SetUnlinkOnClose(false) // another file may be there now
+			u.SetUnlinkOnClose(false) // the path may belong to another file now
 		}
 		if err := l.Close(); err != nil {
 			return fmt.Errorf("registration socket: %w", err)
@@ -119,7 +119,7 @@ type service struct {
 	refused chan<- error
 }
 
-// GetInfo tells kubelet which driver this is, and where it listens.
+// GetInfo returns the driver's name, socket and versions to kubelet.
 func (s *service) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: s.Driver, Endpoint: s.Endpoint, SupportedVersions: csiVersions}, nil
 }

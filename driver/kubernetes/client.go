@@ -21,9 +21,9 @@ import (
 
 // Kinds of errors.
 var (
-	// ErrNoAccess means that this process was given no access to the API.
+	// ErrNoAccess means that this process has no access to the API.
 	ErrNoAccess = errors.New("no access to the Kubernetes API")
-	// ErrForbidden means that the API server does not allow this service account the call.
+	// ErrForbidden means that the API server does not allow this service account to make the call.
 	ErrForbidden = errors.New("the service account is not permitted to do this")
 	// ErrNotFound means that an object does not exist.
 	ErrNotFound = errors.New("not found")
@@ -37,7 +37,7 @@ const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 // A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.
 type Client struct {
 	server string // such as https://10.96.0.1:443
-	dir    string // contains the token, which kubelet renews
+	dir    string // directory with the token, which kubelet renews
 	http   *http.Client
 }
 
@@ -81,7 +81,7 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 	return nil
 }
 
-// mostBytes bounds a response. A page of volume attachments is about 1 MiB.
+// mostBytes limits the size of a response. A page of volume attachments is about 1 MiB.
 const mostBytes = 64 << 20
 
 func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, patch []byte, result any) error {
@@ -89,7 +89,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	if err != nil {
 		return err
 	}
-	token, err := os.ReadFile(filepath.Join(c.dir, "token")) // for each call, because kubelet renews it
+	token, err := os.ReadFile(filepath.Join(c.dir, "token")) // read for each call, because kubelet renews the token
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoAccess, err)
 	}

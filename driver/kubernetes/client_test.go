@@ -60,7 +60,7 @@ func TestTokenIsReadForEachCall(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAccess)
 }
 
-// A server that the cluster's CA did not certify gets no token.
+// A server that the cluster's CA did not certify never receives the token.
 func TestServerIsVerified(t *testing.T) {
 	a, other := newAPI(t), newAPI(t)
 	a.client.server = other.client.server

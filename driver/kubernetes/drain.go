@@ -29,13 +29,13 @@ type Drain struct {
 }
 
 // firstAnswer is how long the API server may fail before Wait gives up. It is then unknown whether
-// the node is being drained, and a change to the DaemonSet must not wait.
+// the node is being drained, and an update of the DaemonSet must not be delayed.
 const firstAnswer = 10 * time.Second
 
 // Wait returns at once unless the node is being drained: cordoned, tainted by an autoscaler,
 // deleted or already gone. Then it waits until kubelet has unmounted all of the driver's volumes
-// and they are detached. It fails if that does not happen before ctx ends, or if it cannot find
-// out.
+// and they are detached. It fails if that does not happen before ctx ends, or if it cannot
+// determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
@@ -65,11 +65,11 @@ func (d Drain) Wait(ctx context.Context) error {
 			d.Log.Info("the node is being drained: waiting for its volumes", "node", d.Node, "volumes", volumes)
 			before = volumes
 		}
-		_ = d.wait(ctx, time.Second) // the end of ctx is noticed above
+		_ = d.wait(ctx, time.Second) // the loop checks whether ctx has ended
 	}
 }
 
-// emptied reports whether the node is being drained.
+// emptied reports whether the node is being drained. It retries while the API server fails.
 func (d Drain) emptied(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
@@ -95,8 +95,8 @@ func (n node) emptied() bool {
 }
 
 // volumes returns the driver's volumes on the node. The Node object lists them: kubelet removes a
-// volume from it after unmounting the volume, and the cluster when detaching it. Only for a node
-// without a Node object are all of the cluster's VolumeAttachments read.
+// volume from it after unmounting the volume, and the cluster when detaching it. If there is no
+// Node object, all of the cluster's VolumeAttachments are read instead.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {
 	n, err := d.Client.node(ctx, d.Node)
 	if errors.Is(err, ErrNotFound) {

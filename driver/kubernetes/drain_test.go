@@ -21,7 +21,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 	return Drain{Client: a.client, Node: "node-1", Driver: "csi.spdk.io", Log: logTo(log), wait: t.wait}
 }
 
-// A change to the DaemonSet does not wait, whatever the node uses.
+// An update of the DaemonSet is not delayed, whatever volumes the node uses.
 func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
@@ -65,7 +65,7 @@ func TestDrainWaitsForVolumes(t *testing.T) {
 	}
 }
 
-// For a node without a Node object, the attachments show what is left.
+// If there is no Node object, the VolumeAttachments show the remaining volumes.
 func TestDrainUsesAttachmentsWithoutANodeObject(t *testing.T) {
 	a := newAPI(t)
 	a.node = nil
@@ -95,7 +95,7 @@ func TestDrainTakesTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "1 volumes are still in use there after the time limit: [storage-1:1]")
 }
 
-// The time limit also ends an attempt to find out whether the node is being drained.
+// The time limit also applies while it is unknown whether the node is being drained.
 func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusServiceUnavailable
@@ -107,7 +107,7 @@ func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
 }
 
-// If it is unknown whether the node is being drained, a change to the DaemonSet must not wait.
+// If it is unknown whether the node is being drained, an update of the DaemonSet is not delayed.
 func TestUnknownDrainStateDelaysNothing(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusForbidden

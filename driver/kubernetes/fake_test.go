@@ -21,20 +21,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// api is an API server with one node. Objects are as on the wire: values decoded by encoding/json.
+// api is an API server with one node. Objects have their JSON form, as decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *Client
 	dir    string
 
 	mu          sync.Mutex
-	node        map[string]any // nil: there is no such node
+	node        map[string]any // nil if there is no such node
 	csiNode     map[string]any
 	attachments []any
 	lists       map[string][]any // further objects, by path
-	status      int              // answers all calls with this HTTP status, unless 0
+	status      int              // HTTP status of all responses; 0 for normal responses
 	calls       []string
-	// beforePatch is called before a patch is applied, when another client's change could arrive.
+	// beforePatch is called before a patch is applied, to simulate another client's change.
 	beforePatch func()
 }
 

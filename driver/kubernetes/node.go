@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// node holds the parts of a Node object that this package reads.
+// node contains the parts of a Node object that this package reads.
 type node struct {
 	Metadata struct {
 		Labels map[string]string
@@ -16,7 +16,7 @@ type node struct {
 	}
 	Spec struct {
 		Unschedulable bool
-		// Taints are kept as they are, because a patch must name them exactly.
+		// Taints are kept in their original form, because a patch must match them exactly.
 		Taints []json.RawMessage
 	}
 	Status struct {
@@ -30,7 +30,7 @@ func (n node) taints() []string {
 	keys := make([]string, len(n.Spec.Taints))
 	for i, raw := range n.Spec.Taints {
 		var taint struct{ Key string }
-		_ = json.Unmarshal(raw, &taint) // the API server has checked it
+		_ = json.Unmarshal(raw, &taint) // the API server has validated it
 		keys[i] = taint.Key
 	}
 	return keys
@@ -62,8 +62,8 @@ func (c *Client) node(ctx context.Context, name string) (n node, err error) {
 	return n, c.call(ctx, nodePath(name), nil, nil, &n)
 }
 
-// csiNode holds the parts of a CSINode object that this package reads. Kubelet writes it when it
-// registers a driver.
+// csiNode contains the parts of a CSINode object that this package reads. Kubelet writes the object
+// when it registers a driver.
 type csiNode struct {
 	Spec struct {
 		Drivers []csiNodeDriver

@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// Remaining holds the names of a driver's objects that Kubernetes still has.
+// Remaining contains the names of a driver's objects that still exist in Kubernetes.
 type Remaining struct {
 	Volumes   []string // PersistentVolumes
 	Snapshots []string // VolumeSnapshotContents
@@ -26,13 +26,14 @@ func (c *Client) Remaining(ctx context.Context, driver string) (r Remaining, err
 	return r, err
 }
 
-// spec holds what names the driver: CSI in a PersistentVolume, Driver in a VolumeSnapshotContent.
+// spec contains the fields that name the driver: CSI in a PersistentVolume, Driver in a
+// VolumeSnapshotContent.
 type spec struct {
 	CSI    struct{ Driver string }
 	Driver string
 }
 
-// names returns the names of the objects in a list that of selects.
+// names returns the names of the objects in a list for which of returns true.
 func (c *Client) names(ctx context.Context, path string, of func(spec) bool) (names []string, err error) {
 	query := url.Values{"limit": {"500"}}
 	for {

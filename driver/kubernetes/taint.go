@@ -21,8 +21,8 @@ type StartupTaint struct {
 	Node   string // name of the node
 	Driver string // name of the driver
 	Key    string // the taint's key; taints with any effect and value are removed
-	// NodeID and MaxVolumes are what the driver has reported to kubelet. A MaxVolumes of 0 means no
-	// limit.
+	// NodeID and MaxVolumes are the values that the driver has reported to kubelet. A MaxVolumes of
+	// 0 means no limit.
 	NodeID     string
 	MaxVolumes int64
 	// Ready fails as long as the node cannot use volumes, for instance because a kernel module is
@@ -37,13 +37,13 @@ type StartupTaint struct {
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint is how long after the driver is ready a newly added taint is still removed, as when
-	// an autoscaler completes the node late.
+	// lateTaint limits how long after the driver is ready a new taint is still removed, for example
+	// if an autoscaler completes the node late.
 	lateTaint = 10 * time.Minute
 )
 
 // Run waits until the driver is ready, removes the taint, and removes it again if it appears within
-// the first minutes. It returns when nothing is left to do, or ctx ends. It never adds a taint.
+// the first minutes. It returns when its work is done, or when ctx ends. It never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep
@@ -116,9 +116,9 @@ func (s StartupTaint) registered(n csiNode) error {
 	return nil
 }
 
-// removeTaint removes all taints with the key. The patch names each taint's place and value, so the
-// API server refuses it if another client has changed the taints meanwhile, and nothing of that
-// client's change is lost.
+// removeTaint removes all taints with the key. The patch contains each taint's index and value. If
+// another client has changed the taints meanwhile, the API server refuses the patch, so that the
+// other client's change is not lost.
 func (c *Client) removeTaint(ctx context.Context, name string, n node, key string) (removed int, err error) {
 	type step struct {
 		Op    string          `json:"op"`
@@ -126,7 +126,7 @@ func (c *Client) removeTaint(ctx context.Context, name string, n node, key strin
 		Value json.RawMessage `json:"value,omitempty"`
 	}
 	var patch []step
-	for i, k := range slices.Backward(n.taints()) { // from the end, so that the other places stay the same
+	for i, k := range slices.Backward(n.taints()) { // from the end, so that the other indexes stay valid
 		if k == key {
 			path := "/spec/taints/" + strconv.Itoa(i)
 			patch = append(patch, step{"test", path, n.Spec.Taints[i]}, step{Op: "remove", Path: path})

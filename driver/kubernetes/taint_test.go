@@ -151,8 +151,8 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 }
 
-// Without permission, one log line says that the taint stays. When permission is granted, the taint
-// is removed.
+// Without permission, the driver logs only once that the taint stays. When permission is granted,
+// the taint is removed.
 func TestMissingTaintPermissionIsLoggedOnce(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)

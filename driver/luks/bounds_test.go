@@ -44,7 +44,7 @@ func TestLongOutputIsShortened(t *testing.T) {
 	assert.Equal(t, strings.Repeat("a", 500)+" … "+strings.Repeat("b", 499)+"c", shorten(whole+"c"))
 }
 
-// A program's exit code is a result; anything else that goes wrong is an error.
+// A program's exit code is a result; any other problem is an error.
 func TestRun(t *testing.T) {
 	secret := hostauth.NewSecret("in")
 	for script, want := range map[string]struct {

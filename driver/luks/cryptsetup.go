@@ -21,8 +21,8 @@ import (
 // and exit code. It fails if the program cannot be run or was killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 
-// run runs a program that is killed when this process dies: an orphaned cryptsetup could overwrite
-// the header that the next process writes.
+// run runs a program, which is killed if this process dies: an orphaned cryptsetup could overwrite
+// a header that the next process writes.
 func run(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error) {
 	// The kernel sends the signal when the thread that started the program ends.
 	runtime.LockOSThread()
@@ -84,8 +84,8 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 }
 
 // These are the argon2id parameters in new headers: RFC 9106's second recommendation, which needs
-// 64 MiB of memory. They are fixed, because a measured number of passes would depend on how busy
-// the node is. Passphrases are random, so more memory would add little.
+// 64 MiB of memory. They are fixed, because a measured number of passes would depend on the load of
+// the node. Passphrases are random, so more memory would add little security.
 const (
 	argonKiB    = 64 << 10
 	argonPasses = 4 // cryptsetup's minimum
@@ -96,8 +96,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments that create a new header. They set what would otherwise depend
-// on how cryptsetup was built.
+// formatArgs returns the arguments that create a new header. They set every option whose default
+// depends on how cryptsetup was built.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {
@@ -119,7 +119,7 @@ func openArgs(v Volume) []string {
 	return append(args, v.Device, v.Name)
 }
 
-// deriving runs a function that derives a key. The number of concurrent runs is bounded, because
+// deriving runs a function that derives a key. It limits the number of concurrent runs, because
 // each takes the memory that the header requires.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
@@ -142,8 +142,8 @@ func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Sec
 	return err == nil, err
 }
 
-// inMemory creates an in-memory file with a passphrase, and calls use with a path that a child
-// process can read it from.
+// inMemory creates an in-memory file that contains a passphrase, and calls use with a path from
+// which a child process can read it.
 func inMemory(passphrase hostauth.Secret, use func(path string) error) (err error) {
 	fd, err := unix.MemfdCreate("passphrase", unix.MFD_CLOEXEC)
 	if err != nil {

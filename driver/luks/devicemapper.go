@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mapping is an open device as the kernel knows it.
+// A mapping describes an open device in the kernel.
 type mapping struct {
 	uuid      string // begins with CRYPT-LUKS2- if cryptsetup opened a LUKS2 device
 	minor     uint32
@@ -34,9 +34,9 @@ type deviceMapper interface {
 	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads the
 	// required modules if it can.
 	check() error
-	// find returns the mapping with a name, and false if there is none.
+	// find returns the mapping with this name, and false if there is none.
 	find(name string) (mapping, bool, error)
-	// resume lets a suspended mapping's I/O continue.
+	// resume resumes the I/O of a suspended mapping.
 	resume(name string) error
 	// remove removes a mapping. It fails with ErrBusy if the mapping is in use.
 	remove(name string) error
@@ -46,7 +46,7 @@ type deviceMapper interface {
 // do not depend on a program's version, and they do not read the encrypted device, which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
-	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // tests replace it
+	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // replaced by tests
 }
 
 func newDMKernel(dir string) dmKernel {

@@ -1,17 +1,17 @@
 // Package luks encrypts block devices on this node with LUKS2. It opens an encrypted device as a
-// second, plain device, closes and resizes that, and changes passphrases. It runs cryptsetup, and
-// asks the kernel which devices are open.
+// second, plain (decrypted) device, closes and resizes the plain device, and changes passphrases.
+// It runs cryptsetup, and asks the kernel which devices are open.
 //
 // Its first goal is not to lose data. It writes a LUKS header only to a device that was read and
 // found empty, and only if the caller permits it ([Volume.MayFormat]). A wrong passphrase never
-// leads to a new header. The plain side of a new device has random contents, which cannot be
-// distinguished from data. So a mark in the header shows that nothing was stored, until the caller
-// reports that the device is in use ([LUKS.MarkUsed]).
+// leads to a new header. The plain device of a new device has random contents, which cannot be
+// distinguished from data. A mark in the header therefore shows that nothing was stored, until the
+// caller reports that the device is in use ([LUKS.MarkUsed]).
 //
 // Passphrases reach cryptsetup through its standard input and through memory, never through
 // arguments, the environment or a disk. Calls can be repeated, and a call whose context ends
 // returns at once, as in package mount.
 //
-// The package knows block devices and cryptsetup. It must not know CSI, gRPC, transports, file
+// The package handles block devices and cryptsetup. It must not know CSI, gRPC, transports, file
 // systems or mounts.
 package luks

@@ -2,13 +2,13 @@ package luks
 
 import "errors"
 
-// Kinds of failure. Errors of this package wrap one of them; the text says what to do.
+// Kinds of failure. Errors of this package wrap one of them; their texts say what to do.
 var (
 	// ErrInvalid means that the request is invalid: an unusable name, a device that is too small.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported means that cryptsetup or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
-	// ErrNoPassphrase means that there is no passphrase to open the device with.
+	// ErrNoPassphrase means that there is no passphrase with which to open the device.
 	ErrNoPassphrase = errors.New("no passphrase")
 	// ErrMalformed means that a passphrase cannot be used. The text contains no part of it.
 	ErrMalformed = errors.New("unusable passphrase")

@@ -39,15 +39,15 @@ type world struct {
 	mu       sync.Mutex
 	ran      []string            // commands with their arguments
 	slots    []string            // passphrases that open the device
-	marked   bool                // as MarkFormatting left it
+	marked   bool                // set by MarkFormatting
 	mappings map[string]*mapping // by name
 	busy     map[string]bool
-	// unsupported is what the kernel returns when asked whether it can encrypt.
+	// unsupported is the kernel's error if it cannot encrypt.
 	unsupported error
 	// before is called before each command. An error means that the command was killed before it
-	// did anything.
+	// had any effect.
 	before func(args []string) error
-	// after is the same, after the command.
+	// after is called after each command, with the same arguments.
 	after func(args []string) error
 }
 
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) (*LUKS, *world) {
 	return w.luks(), w
 }
 
-// luks returns what a new process uses.
+// luks returns a LUKS for a new process.
 func (w *world) luks() *LUKS {
 	l := New(Options{Prober: w, Run: w.run, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	l.mapper = w
@@ -108,7 +108,7 @@ func (w *world) commands() (names []string) {
 	return names
 }
 
-// run behaves like cryptsetup.
+// run simulates cryptsetup.
 func (w *world) run(stdin hostauth.Secret, name string, args ...string) (string, int, error) {
 	w.mu.Lock()
 	w.ran = append(w.ran, name+" "+strings.Join(args, " "))

@@ -12,13 +12,13 @@ import (
 // The mark of a new device is the header's field "subsystem". luksFormat writes it together with
 // the header.
 const (
-	subsystemNew  = "spdkcsi-new" // nothing was stored on the device yet
+	subsystemNew  = "spdkcsi-new" // nothing has been stored on the device yet
 	subsystemUsed = "spdkcsi"
 )
 
-// A header holds what this package reads from the first LUKS header on a device.
+// A header contains the fields of a device's first LUKS header that this package reads.
 type header struct {
-	version   int // 0: there is none
+	version   int // 0 if there is no header
 	subsystem string
 }
 

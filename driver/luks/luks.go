@@ -47,8 +47,8 @@ type LUKS struct {
 	derivations chan struct{}
 }
 
-// mostDerivations bounds how many keys are derived at a time: with this package's headers, each
-// takes 64 MiB of memory.
+// mostDerivations is the maximum number of concurrent key derivations: with this package's headers,
+// each takes 64 MiB of memory.
 const mostDerivations = 4
 
 // New returns a LUKS for this node.
@@ -68,16 +68,16 @@ func New(o Options) *LUKS {
 
 // A Volume describes how to open an encrypted device.
 type Volume struct {
-	Name   string // of the mapping, see [NameOf]
+	Name   string // name of the mapping; see [NameOf]
 	Device string // the encrypted block device
-	// Keys holds the passphrases. Nil means that only an already open device can be used.
+	// Keys contains the passphrases. Nil means that only a device that is already open can be used.
 	Keys     *Keys
 	ReadOnly bool
 	// Shared means that other nodes may have the device open concurrently. Then its header is
 	// not changed.
 	Shared bool
-	// Discards passes discards on to the encrypted device. Everyone who can read that device then
-	// sees which blocks are free.
+	// Discards passes discards on to the encrypted device. Anyone who can read that device can then
+	// see which blocks are free.
 	Discards bool
 	// SectorSize is the size of the encrypted units of a new device in bytes: 512, 4096, or 0 for
 	// cryptsetup's choice.
@@ -89,7 +89,7 @@ type Volume struct {
 	MayFinish bool
 }
 
-// A Plain describes the plain side of an open device.
+// A Plain describes the plain device of an open encrypted device.
 type Plain struct {
 	Path string // such as /dev/dm-0
 	// Unused means that nothing has been stored on the device yet: its contents are random, and may
@@ -101,8 +101,8 @@ type Plain struct {
 // does not escape, and at most 127 bytes with the prefix.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
 
-// NameOf returns the name of a volume's mapping: each volume has its own, even a copy with the same
-// LUKS header.
+// NameOf returns the name of a volume's mapping. Each volume has its own mapping, even a copy with
+// the same LUKS header.
 func NameOf(volumeID string) (string, error) {
 	if !idPattern.MatchString(volumeID) {
 		return "", fmt.Errorf("%w: the volume's id %q cannot be part of a mapping's name", ErrInvalid, volumeID)
@@ -117,7 +117,7 @@ func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Contex
 
 // Open opens an encrypted device. Before that, it writes a LUKS header to an empty device, if
 // permitted, and replaces the previous passphrase with the current one. It succeeds if the device
-// is already open, and closes one with the same name that was opened from another device.
+// is already open. It closes a mapping with the same name that was opened from another device.
 func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
 	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
 	if err != nil {
@@ -153,7 +153,7 @@ func (l *LUKS) existing(ctx context.Context, v Volume, number string, step *oper
 	}
 	if m.below == number && m.ours() && m.readOnly == v.ReadOnly {
 		if m.suspended {
-			err = l.mapper.resume(v.Name) // cryptsetup was killed while it resized the device
+			err = l.mapper.resume(v.Name) // an interrupted resize left the mapping suspended
 		}
 		return m, true, err
 	}
@@ -172,10 +172,10 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 		return mapping{}, err
 	}
 	if _, _, err := l.runTool(hostauth.Secret{}, "modprobe", "dm-crypt"); err != nil {
-		l.log.Debug("cannot run modprobe", "error", err) // the kernel may have dm-crypt, or load it by itself
+		l.log.Debug("cannot run modprobe", "error", err) // the kernel may include dm-crypt, or load it by itself
 	}
 	if err := l.mapper.check(); err != nil {
-		return mapping{}, err // before the header is written
+		return mapping{}, err // check before the header is written
 	}
 	if format {
 		if err := l.format(ctx, v, step); err != nil {
@@ -203,7 +203,7 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	const encrypted = "crypto_LUKS" // blkid's name
+	const encrypted = "crypto_LUKS" // blkid's name for LUKS
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume; to keep it, use a StorageClass without encryption"
 	// luksFormat writes random bytes before the header.
 	interrupted := marked && (signature == "" || signature == encrypted && h.unused())
@@ -236,7 +236,7 @@ func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error
 	if err != nil {
 		return err
 	}
-	const headerBytes, least = 16 << 20, 1 << 20 // the space that luksFormat takes, and what should be left
+	const headerBytes, least = 16 << 20, 1 << 20 // the space for luksFormat, and the minimum that must remain
 	if size < headerBytes+least {
 		return fmt.Errorf("%w: %s has %d bytes, and LUKS2 takes %d of them: use a larger volume", ErrInvalid, v.Device, size, headerBytes)
 	}
@@ -259,7 +259,7 @@ func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error
 
 // unlock opens a device that has a LUKS header.
 func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error {
-	fixed := v.ReadOnly || v.Shared // the header
+	fixed := v.ReadOnly || v.Shared // the header must not be changed
 	if !v.Keys.Previous.IsZero() && !fixed {
 		if err := l.rotate(ctx, v, step); err != nil {
 			return err
@@ -280,8 +280,8 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 	return err
 }
 
-// OpenedFromAnother reports whether a mapping with this name was opened from a different device:
-// the one that the volume had before the kernel removed it.
+// OpenedFromAnother reports whether a mapping with this name was opened from a different device,
+// namely the volume's previous device, which the kernel has removed.
 func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	number, err := l.number(device)
 	if err != nil {
@@ -291,8 +291,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that nothing was stored on a new device. Call it before the first use,
-// and after a file system was made.
+// MarkUsed removes the mark that says that nothing was stored on a new device. Call it before the
+// first use, and after a file system was created.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)
@@ -304,7 +304,7 @@ func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	return nil
 }
 
-// Resize makes an open device's plain side as large as the encrypted device allows.
+// Resize grows an open device's plain device as far as the encrypted device allows.
 func (l *LUKS) Resize(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		m, found, err := l.mapper.find(name)
@@ -341,8 +341,8 @@ func (l *LUKS) Close(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a mapping. It retries for some seconds while the mapping is in use: udev reads a
-// device after each change.
+// remove removes a mapping. While the mapping is in use, remove retries for a few seconds, because
+// udev reads a device after each change.
 func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) error {
 	const tries, delay = 20, 100 * time.Millisecond
 	m, found, err := l.mapper.find(name)

@@ -52,7 +52,8 @@ func TestEncryptOpenAndClose(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// A device that must not be formatted or opened is refused with the reason, and is not changed.
+// If a device must not be formatted or opened, the error states the reason, and the device is not
+// changed.
 func TestRefusalsChangeNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -112,8 +113,8 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// An interrupted luksFormat is completed, wherever it was interrupted, but never on a device that
-// was used.
+// An interrupted luksFormat is completed, at whatever point it was interrupted, but never on a
+// device that was used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -155,7 +156,7 @@ func TestInterruptedFormatIsCompleted(t *testing.T) {
 	}
 }
 
-// onlyCryptsetup passes other programs on unchanged.
+// onlyCryptsetup makes the hooks ignore other programs.
 func onlyCryptsetup(w *world) {
 	for _, hook := range []*func([]string) error{&w.before, &w.after} {
 		if do := *hook; do != nil {
@@ -228,7 +229,7 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	w.slots = []string{first}
 	w.after = func(args []string) error {
 		if args[0] == "luksAddKey" {
-			w.slots = []string{first} // the header was written, but lost
+			w.slots = []string{first} // the header was written, but the write was lost
 		}
 		return nil
 	}

@@ -8,8 +8,8 @@ import (
 )
 
 // rotate makes the current passphrase the only one that opens the device. It can be interrupted at
-// any point: either the previous or the current one always opens the device, and a retry completes
-// the change. No data is read or written.
+// any point: the previous or the current passphrase always opens the device, and a retry completes
+// the change. It neither reads nor writes data.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)
 	current, err := l.opens(ctx, v.Device, v.Keys.Current)
@@ -18,14 +18,14 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 	}
 	previous, err := l.opens(ctx, v.Device, v.Keys.Previous)
 	if err != nil || !previous {
-		return err // if neither fits, opening the device reports that
+		return err // if neither passphrase fits, opening the device reports that
 	}
 	if !current {
 		if err := l.addPassphrase(ctx, v, step); err != nil {
 			return err
 		}
 	}
-	// cryptsetup would also remove a header's last passphrase.
+	// cryptsetup would remove even the last passphrase of a header.
 	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil {
 		return fmt.Errorf("check the new passphrase before the previous one is removed: %w", err)
 	}

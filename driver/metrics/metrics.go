@@ -1,7 +1,7 @@
 // Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and
-// the calls to targets that they make. It also exports what others count or observe: the I/O of
-// published volumes, and the state of volumes staged on a node. The metrics of proxies and targets
-// are not here: proxies export them (proxy's packages metrics and targetmetrics).
+// the calls to targets that they make. It also exports counts and states from other sources: the
+// I/O of published volumes, and the state of volumes staged on a node. The metrics of proxies and
+// targets are not here: proxies export them (proxy's packages metrics and targetmetrics).
 //
 // The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
 // or staged volumes have series. It must not know gRPC or what a call does.
@@ -21,7 +21,8 @@ import (
 // before a mount.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-// Metrics holds one driver's metrics. A nil *Metrics counts nothing. It is safe for concurrent use.
+// Metrics contains one driver's metrics. A nil *Metrics counts nothing. It is safe for concurrent
+// use.
 type Metrics struct {
 	handler        http.Handler
 	operations     *prometheus.CounterVec
@@ -43,9 +44,10 @@ type Metrics struct {
 type Lvstore struct {
 	Name        string
 	Total, Free int64
-	// Promised is the sum of its volumes' sizes and of what only its snapshots hold.
+	// Promised is the sum of the sizes of its volumes and of the clusters that only its snapshots
+	// occupy.
 	Promised int64
-	// LongestChain is the number of snapshots below the volume that has the most.
+	// LongestChain is the number of snapshots below the volume with the longest chain.
 	LongestChain int
 }
 
@@ -78,7 +80,7 @@ func New(version string) *Metrics {
 	m.volumes = newVolumes()
 	m.nodeVolumes = newNodeVolumes()
 	for _, outcome := range []string{"ok", "failed"} {
-		m.nodeVolumes.reconnects.WithLabelValues(outcome) // so that alerts see the first one
+		m.nodeVolumes.reconnects.WithLabelValues(outcome) // created now, so that alerts notice the first one
 	}
 	m.findings = gauge("findings", "What the last check of a target found, by kind: leftovers, interrupted operations, exports open to every host.", "target", "kind")
 	m.checked = gauge("last_check_timestamp_seconds", "When a target was last checked.", "target")
@@ -91,7 +93,7 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Handler answers scrapes.
+// Handler returns the HTTP handler for scrapes.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Begin counts a CSI call. The caller must call ended with the gRPC code when the call ends.
@@ -148,8 +150,8 @@ func (m *Metrics) Lvstores(target string, all []Lvstore) {
 	}
 }
 
-// Findings records how many findings of each kind a check of a target returned. nil removes the
-// target.
+// Findings records how many findings of each kind a check of a target returned. If counts is nil,
+// the target is removed.
 func (m *Metrics) Findings(target string, counts map[string]int) {
 	if m == nil {
 		return

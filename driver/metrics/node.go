@@ -51,7 +51,8 @@ func (v *nodeVolumes) Describe(out chan<- *prometheus.Desc) {
 	v.checked.Describe(out)
 }
 
-// Collect implements [prometheus.Collector]. It collects nothing if the process watches no volumes.
+// Collect implements [prometheus.Collector]. It collects nothing if the process monitors no
+// volumes.
 func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	all := v.all.Load()
 	if all == nil {
@@ -72,8 +73,8 @@ func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	v.checked.Collect(out)
 }
 
-// NodeVolumes records the states of all volumes staged on this node, each once, and that they were
-// checked now.
+// NodeVolumes records the states of all volumes staged on this node, and the time of the check. all
+// must not contain duplicates.
 func (m *Metrics) NodeVolumes(all []NodeVolume) {
 	if m == nil {
 		return

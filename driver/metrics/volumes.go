@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A VolumeIO holds one published volume's I/O, as counted by its target.
+// A VolumeIO contains one published volume's I/O, as counted by its target.
 type VolumeIO struct {
 	Target, Volume, Lvol string
 	// Namespace and Claim name the PersistentVolumeClaim; empty if unknown.
@@ -16,8 +16,7 @@ type VolumeIO struct {
 	ReadSeconds, WriteSeconds              float64
 }
 
-// volumes collects the I/O of the published volumes. SPDK counts it, so the values are passed on,
-// not counted here.
+// volumes collects the I/O of the published volumes. The values come from SPDK.
 type volumes struct {
 	all    atomic.Pointer[[]VolumeIO]
 	series []volumeSeries
@@ -66,7 +65,7 @@ func (v *volumes) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Volumes records the I/O of all published volumes, each once.
+// Volumes records the I/O of all published volumes. all must not contain duplicates.
 func (m *Metrics) Volumes(all []VolumeIO) {
 	if m != nil {
 		m.volumes.all.Store(&all)

@@ -178,8 +178,8 @@ func Check(fsType, options string) error {
 type New struct {
 	Type    string
 	Options string // the class's options; see [Check]
-	UUID    string // empty: a random UUID
-	// Again means that an earlier mkfs was interrupted: what it left is overwritten.
+	UUID    string // empty for a random UUID
+	// Again means that an earlier mkfs was interrupted, and that its results are overwritten.
 	Again bool
 }
 
@@ -208,7 +208,7 @@ func (n New) Args() ([]string, error) {
 			args = append(args, "-U", n.UUID)
 		}
 	default:
-		// mkfs.ext4 counts only the last -E.
+		// mkfs.ext4 uses only the last -E.
 		extended := "nodiscard,lazy_itable_init=1,lazy_journal_init=1"
 		if more := given["-E"]; more != "" {
 			extended += "," + more

@@ -62,7 +62,7 @@ func TestArgs(t *testing.T) {
 	require.ErrorIs(t, err, ErrOption)
 }
 
-// The programs accept every option that is allowed.
+// The real programs accept every allowed option.
 func TestRealMkfsAcceptsEveryOption(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk")
 	for fsType, all := range map[string][]string{

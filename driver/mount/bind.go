@@ -100,8 +100,8 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 }
 
 // BindDevice publishes a raw block volume: it mounts a block device's node over a file, which it
-// creates if missing. On a node, all publications of one device are read-only or all are
-// read-write, because a bind mount cannot write-protect a device, so the device itself is set.
+// creates if missing. All publications of a device on one node are either read-only or read-write:
+// a bind mount cannot write-protect a device, so BindDevice sets the device itself.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)
 	if err == nil {
@@ -136,8 +136,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access. The device shows
-// which, not its mounts: kubelet's own mount is always read-write.
+// sameAccess fails if the device is published with the other kind of access. It checks the device
+// rather than its mounts, because kubelet's own mount is always read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {

@@ -12,13 +12,13 @@ import (
 )
 
 // A mount in use is detached (lazy unmount) only if its device was removed from the kernel. Such a
-// device never comes back: a volume that is connected again is another device. So nothing that is
-// written later can reach the volume through the old mount, and nothing is lost that is not lost
-// already. If the device exists, the mount may hold data that is not on the target yet, so it stays
+// device never reappears: a volume that is connected again becomes another device. Later writes
+// through the old mount therefore cannot reach the volume, and detaching the mount loses no data.
+// If the device still exists, the mount may contain data that is not on the target yet, so it stays
 // until it can be unmounted.
 
-// detachGone detaches a mount that is in use, if its device was removed, and logs the proof.
-// Otherwise it fails with ErrBusy.
+// detachGone detaches a mount in use if its device was removed, and logs the evidence. Otherwise it
+// fails with ErrBusy.
 func (m *Mounter) detachGone(path string) error {
 	p, err := m.at(path)
 	if errors.Is(err, ErrNotMounted) {
@@ -39,9 +39,9 @@ func (m *Mounter) detachGone(path string) error {
 	return nil
 }
 
-// proofOfRemoval reports what shows that a mount's device was removed: the kernel lists every block
-// device by its number, and this one is not there. The list itself must be there; it would be
-// missing if sysfs were not mounted in the container.
+// proofOfRemoval returns the evidence that a mount's device was removed: the kernel lists every
+// block device by its number, but not this one. The list itself must exist; it would be missing if
+// sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	if strings.HasPrefix(p.number, "0:") {
 		return "", false // a file system without a device
@@ -57,6 +57,6 @@ func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	return fmt.Sprintf("%s does not exist, while %s lists %d other devices", entry, m.sysBlock, len(devices)), true
 }
 
-// detach removes the mount from the tree at once. The kernel ends it when the last process that
+// detach immediately removes the mount from the tree. The kernel ends it when the last process that
 // uses it has closed its files.
 func detach(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) }

@@ -12,6 +12,6 @@
 // running. Until the kernel or the tool has finished, further calls on the same object fail with
 // [ErrBusy].
 //
-// The package knows devices, ext4, xfs, btrfs and mounts. It must not know CSI, gRPC, NVMe, iSCSI
+// The package handles devices, ext4, xfs, btrfs and mounts. It must not know CSI, gRPC, NVMe, iSCSI
 // or targets.
 package mount

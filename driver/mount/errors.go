@@ -2,7 +2,7 @@ package mount
 
 import "errors"
 
-// Kinds of failure. Errors of this package wrap one of them; the text says what to do.
+// Kinds of failure. Errors of this package wrap one of them; their texts say what to do.
 var (
 	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not
 	// a block device).

@@ -22,10 +22,10 @@ type contents struct {
 	interrupted bool
 }
 
-// examine determines what is on a device, by reading it and by running blkid, which knows the
-// signatures. Neither is enough alone: blkid reports a device that it could not read as empty, and
-// does not recognise a database on a raw device. examine fails if the device cannot be read. If the
-// device is to be written, it also fails if the device is write-protected.
+// examine determines what is on a device, by reading it and by running blkid, which recognizes
+// signatures. Neither is sufficient alone: blkid reports a device that it could not read as empty,
+// and does not recognise a database on a raw device. examine fails if the device cannot be read. If
+// the device is to be written, it also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
@@ -34,9 +34,9 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	return classify(found, signature, s.Unused), nil
 }
 
-// classify combines the results of reading and blkid. unused means that the device was never
-// mounted, and has random contents until it has a file system; then any other signature is a
-// coincidence.
+// classify combines the results of reading the device and of blkid. unused means that the device
+// was never mounted, and has random contents until it has a file system. Any other signature is
+// then a coincidence.
 func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),
@@ -92,11 +92,11 @@ func checkWritable(d *os.File) error {
 // scanned is the result of reading a device.
 type scanned struct {
 	start  []byte // its first bytes
-	dataAt int64  // the first offset with data, -1 if none was found
-	marked bool   // has the mark of an unfinished mkfs
+	dataAt int64  // offset of the first data; -1 if none was found
+	marked bool   // the device has the mark of an unfinished mkfs
 }
 
-// scan reads the parts of a device that every known use of a device writes to.
+// scan reads the parts of a device to which every known kind of contents writes.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {

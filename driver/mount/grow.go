@@ -52,7 +52,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	if err != nil {
 		return 0, err
 	}
-	const block = 4096 // a file system cannot use less than a block
+	const block = 4096 // a file system cannot use a fraction of a block
 	if want-have < block {
 		return have, nil
 	}
@@ -84,7 +84,7 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// errNotGrown means that a file system has kept its size, but works as before.
+// errNotGrown means that a file system kept its size, but still works.
 var errNotGrown = errors.New("the file system keeps its size")
 
 // growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be
@@ -92,7 +92,7 @@ var errNotGrown = errors.New("the file system keeps its size")
 // with its current size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
-		return // online, without the complete check that resize2fs demands offline
+		return // grow online, which does not need the complete check that resize2fs requires offline
 	}
 	have, err := ext4Size(device)
 	var want int64

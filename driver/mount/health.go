@@ -15,8 +15,8 @@ import (
 
 // Check checks that the file system mounted at path can be used: it reads from the device and
 // writes to the journal. After an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the
-// file system again. An error of kind [ErrUnreadable] means that the device returns errors; then
-// nothing can be done until the device recovers.
+// file system again. An error of kind [ErrUnreadable] means that the device returns errors. Wait
+// until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
@@ -36,7 +36,7 @@ func (m *Mounter) check(path string) error {
 	return p.checkUsable()
 }
 
-// checkUsable fails with ErrBroken if the mount cannot be used any more, and with ErrUnreadable if
+// checkUsable fails with ErrBroken if the mount can no longer be used, and with ErrUnreadable if
 // its device cannot be read.
 func (p Point) checkUsable() error {
 	// Newer kernels report a shutdown. Older ones do not, and directories can still be read from
@@ -91,8 +91,8 @@ func readDirectly(device string) error {
 }
 
 // checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
-// which running pods use: then it can be neither checked nor mounted again. If the device was
-// removed, there is no such problem, because the volume will be mounted from another device.
+// which running pods use: meanwhile it can be neither checked nor mounted again. If the device was
+// removed, checkReplaceable succeeds, because the volume will be mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {
 		return nil
@@ -113,7 +113,7 @@ func (m *Mounter) checkReplaceable(p Point) error {
 	return nil
 }
 
-// replace unmounts a mount if why is of kind ErrBroken, so that it can be mounted again. Otherwise
+// If why is of kind ErrBroken, replace unmounts a mount, so that it can be mounted again. Otherwise
 // it returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {

@@ -9,18 +9,20 @@ import (
 	"os"
 )
 
-// If a mkfs is interrupted (node or target lost), the device is neither empty nor a file system.
-// This package writes a mark to the device before mkfs and removes it afterwards. A device with the
-// mark was never mounted and may be formatted again without an administrator's decision.
+// If a mkfs is interrupted because the node or the target fails, the device is neither empty nor a
+// file system. This package therefore writes a mark to the device before mkfs and removes it
+// afterwards. A device with the mark was never mounted and may be formatted again without an
+// administrator's decision.
 
-// formattingMark is written to places that mkfs does not write to: blocks near the end, which are
-// free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB for
-// ext4 and xfs, 2 MiB for btrfs).
+// formattingMark is written to blocks near the end of the device, which mkfs does not write and
+// which are free in a new file system. mkfs wipes the first and the last parts (at the end up to
+// 128 KiB for ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096
 
-// markOffsets returns the offsets of the marks on a device; a small device has fewer, or none.
+// markOffsets returns the offsets of the marks on a device. On a small device, there are fewer, or
+// none.
 func markOffsets(size int64) (all []int64) {
 	for _, fromEnd := range []int64{256 << 10, 3<<20 + 256<<10} {
 		if size >= 4*fromEnd {
@@ -49,7 +51,7 @@ func markedAt(d *os.File, at int64) (bool, error) {
 }
 
 // markFormatting sets or removes the marks, and syncs the device. They are set only on an empty
-// device, so removing those that still exist leaves zeroes.
+// device, so removing those that still exist leaves zeros.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {

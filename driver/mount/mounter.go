@@ -28,9 +28,9 @@ type Mounter struct {
 	mount     mountutils.Interface
 	umount    func(path string) error
 	detach    func(path string) error
-	canGrow   func(fsType string) error // [CanGrow]
+	canGrow   func(fsType string) error // normally [CanGrow]
 	mountInfo string
-	sysBlock  string // devices by number
+	sysBlock  string // directory of block devices by number
 	dev       string
 	log       *slog.Logger
 	// operations runs operations on device numbers and paths.
@@ -60,18 +60,18 @@ func New(o Options) *Mounter {
 type Stage struct {
 	Device string // block device, such as /dev/nvme0n1
 	Path   string // directory; created if missing
-	// FSType is ext4, xfs or btrfs. Empty means the type that the device has, or ext4 for an empty
-	// device.
+	// FSType is ext4, xfs or btrfs. Empty means the existing type, or ext4 for an empty device.
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID that the file system gets, even if it has another one, as a volume's copy
-	// does; empty leaves it unchanged.
+	// UUID is the UUID for the file system. It replaces another one, as on the copy of a volume.
+	// Empty leaves the UUID unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared means that other nodes may mount the device concurrently, also read-only. Then
-	// nothing is written to it: a file system whose journal has to be replayed is not mounted.
+	// Shared means that other nodes may mount the device concurrently, even if only to read it.
+	// Nothing is then written to the device: a file system whose journal has to be replayed is not
+	// mounted.
 	Shared bool
 	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
 	// that may contain data: clones, restored volumes, and volumes that were formatted before.
@@ -80,10 +80,11 @@ type Stage struct {
 	// The result of that mkfs was never mounted.
 	MayFinish bool
 	// Unused means that nothing has been stored on the device yet, and that its contents are
-	// random, as on a newly encrypted device. It is treated like a device whose mkfs was
-	// interrupted, unless it has a complete file system.
+	// random, as on a newly encrypted device. Unless the device has a complete file system, it is
+	// treated as if mkfs had been interrupted.
 	Unused bool
-	// Ready is called when the device has its file system, before it is mounted. It may be nil.
+	// Ready, if not nil, is called when the device has its file system, before the file system is
+	// mounted.
 	Ready func(context.Context) error
 }
 
@@ -93,17 +94,18 @@ type Point struct {
 	Device   string // block device, such as /dev/nvme0n1; empty if there is none or it was removed
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
-	Block    bool // the path is a raw block device
-	// Stale means that the device was removed: all access fails until the volume is mounted again.
+	Block    bool // the path contains a raw block device
+	// Stale means that the device was removed: every access fails until the volume is mounted
+	// again.
 	Stale bool
 
 	number    string   // device number, major:minor
-	root      string   // the part of the file system that is mounted
-	options   []string // of the mount
-	superOpts []string // of the file system
+	root      string   // the path within the file system that is mounted
+	options   []string // options of the mount
+	superOpts []string // options of the file system
 }
 
-// Stats holds the sizes of a mounted file system, and how much of it is used.
+// Stats contains the sizes of a mounted file system, and how much of it is used.
 type Stats struct {
 	TotalBytes, AvailableBytes, UsedBytes int64
 	TotalInodes, FreeInodes, UsedInodes   int64

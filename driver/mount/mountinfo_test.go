@@ -159,7 +159,7 @@ func TestCheckUsable(t *testing.T) {
 
 func TestConcurrentUnmountIsNotAnError(t *testing.T) {
 	m, table := fakeMounts(t, line("259:1", "/", "/stage", "rw", "xfs", "/dev/nvme0n1", "rw"))
-	m.umount = func(path string) error { // another process was faster
+	m.umount = func(path string) error { // another process has already unmounted it
 		require.NoError(t, table.umount(path))
 		return unix.EINVAL
 	}

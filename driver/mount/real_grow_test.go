@@ -19,8 +19,8 @@ func withoutCapability(fsType string) error {
 	return fmt.Errorf("%w: growing a mounted ext4 needs CAP_SYS_RESOURCE: delete the pods that use the volume on this node", ErrUnsupported)
 }
 
-// stagedExt4 returns a disk that has an ext4 file system with one file, and that was unmounted and
-// then resized.
+// stagedExt4 returns a disk with an unmounted ext4 file system that contains one file. The disk has
+// been enlarged.
 func stagedExt4(t *testing.T, m *Mounter) (Stage, *disk) {
 	d := newDisk(t, fsMiB)
 	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: ext4, MayFormat: true}

@@ -27,8 +27,8 @@ var filesystemFailures = []struct {
 	{"xfs shutdown, log lost", xfs, nil, func(t *testing.T, _ *disk, path string) { shutdown(t, path, false) }},
 }
 
-// shutdown makes a file system fail as it does when its device is lost, after writing its log or
-// without it.
+// shutdown makes a file system fail as it does when its device is lost, with or without writing its
+// log first.
 func shutdown(t *testing.T, path string, flush bool) {
 	t.Helper()
 	const goingDown = 2<<30 | 4<<16 | 'X'<<8 | 125 // XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN
@@ -59,8 +59,8 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
 
-			// While a pod uses it, the device stays in use, so it can be neither checked nor
-			// mounted again.
+			// While a pod uses the file system, its device stays in use, so it can be neither
+			// checked nor mounted again.
 			s.MayFormat = false
 			before, err := m.points()
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestCheckReadOnlyMount(t *testing.T) {
 	}
 }
 
-// Devices can be read whatever their sector size. SPDK's lvols have sectors of 512 or 4096 bytes.
+// Devices can be read with any sector size. SPDK's lvols have sectors of 512 or 4096 bytes.
 func TestCheckWithEachSectorSize(t *testing.T) {
 	for _, bytes := range []string{"512", "1024", "2048", "4096"} {
 		d := newDisk(t, 8)

@@ -108,7 +108,7 @@ func TestStageRefusals(t *testing.T) {
 		{"write-protected", func(d *disk) { command(d.t, "blockdev", "--setro", d.device) }, Stage{MayFormat: true}, ErrConflict, "write-protected"},
 		{"damaged ext4", func(d *disk) {
 			command(d.t, "mkfs.ext4", "-q", "-b", "4096", d.device)
-			command(d.t, "debugfs", "-w", "-R", "clri <2>", d.device) // no root directory any more
+			command(d.t, "debugfs", "-w", "-R", "clri <2>", d.device) // removes the root directory
 			command(d.t, "tune2fs", "-E", "force_fsck", d.device)
 		}, Stage{MayFormat: true}, ErrDamaged, "restore a snapshot"},
 		{"too small for xfs", func(d *disk) { d.resize(16) }, Stage{FSType: xfs, MayFormat: true}, nil, "mkfs.xfs"},
@@ -291,9 +291,9 @@ func TestCloneIsMountedBesideItsSource(t *testing.T) {
 	}
 }
 
-// A device with random contents gets a file system if nothing was stored on it yet, even when mkfs
-// was interrupted. Ready is called when the file system is complete, and not for a device that is
-// in use.
+// A device with random contents gets a file system if nothing has been stored on it yet, even if
+// mkfs was interrupted. Ready is called when the file system is complete, but not for a device in
+// use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {

@@ -51,7 +51,7 @@ func diskOn(t *testing.T, file string) *disk {
 	d := &disk{t: t, file: file}
 	d.device = command(t, "losetup", "--find", "--show", file)
 	t.Cleanup(func() {
-		command(t, "blockdev", "--setrw", d.device) // the loop device would stay write-protected
+		command(t, "blockdev", "--setrw", d.device) // otherwise the loop device would stay write-protected
 		command(t, "losetup", "--detach", d.device)
 	})
 	return d

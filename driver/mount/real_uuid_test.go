@@ -14,8 +14,8 @@ func (d *disk) uuid() string {
 	return command(d.t, "blkid", "-p", "-o", "value", "-s", "UUID", d.device)
 }
 
-// copied returns a copy of a disk, which may be mounted: it is like a crash-consistent snapshot,
-// with a journal to replay.
+// copied returns a copy of a disk, which may be mounted. The copy is like a crash-consistent
+// snapshot, with a journal to replay.
 func (d *disk) copied() *disk {
 	file := filepath.Join(d.t.TempDir(), "copy")
 	unix.Sync()
@@ -24,7 +24,7 @@ func (d *disk) copied() *disk {
 }
 
 // A file system gets its volume's UUID: a new one from mkfs, and a copy before it is mounted, even
-// with a log to replay. Then it is mounted beside its source without nouuid.
+// with a log to replay. A copy can then be mounted beside its source without nouuid.
 func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	}
 }
 
-// An older state of a btrfs, such as a restored snapshot, can be mounted after the newer one was
+// An older state of a btrfs, such as a restored snapshot, can be mounted after the newer state was
 // unmounted.
 func TestOlderBtrfsMountsAfterNewer(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

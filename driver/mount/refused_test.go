@@ -69,10 +69,10 @@ func TestUnlistableMountsFailEveryCall(t *testing.T) {
 	}
 }
 
-// If the device of a mount cannot be determined, At fails. It does not report the mount as stale.
+// If the device of a mount cannot be determined, At fails rather than reporting the mount as stale.
 func TestUnknownMountDeviceFails(t *testing.T) {
 	m, _ := fakeMounts(t, line("259:5", "/", "/stage", "rw", "xfs", "/dev/nvme0n5", "rw"))
-	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // no link
+	require.NoError(t, os.WriteFile(filepath.Join(m.sysBlock, "259:5"), nil, 0o600)) // a file in place of a link
 	_, err := m.At("/stage")
 	require.ErrorContains(t, err, "find the device mounted at /stage")
 }

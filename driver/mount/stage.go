@@ -60,7 +60,7 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	}
 	_, err = m.growMounted(ctx, s.Path, step)
 	if errors.Is(err, errNotGrown) {
-		// An error would permanently keep a working file system from its pods.
+		// An error would make a working file system permanently unavailable to pods.
 		m.log.Warn("file system mounted, but not grown to the size of its device", "device", s.Device, "path", s.Path, "error", err)
 		return nil
 	}
@@ -197,9 +197,9 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountProtected mounts the device. If other nodes may also mount it, the device is write-protected
-// meanwhile. Even a read-only mount replays the journal, and on several nodes at a time that would
-// destroy the file system.
+// mountProtected mounts the device. If other nodes may also mount the device, it is write-protected
+// meanwhile. Even a read-only mount replays the journal, which would destroy the file system if
+// several nodes did it at a time.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {
@@ -229,7 +229,7 @@ func (s Stage) mountOptions() []string {
 		// By default, the kernel zeroes all inode tables, which allocates 1.6 % of a thin volume.
 		options = append(options, "noinit_itable")
 	case s.FSType == btrfs && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "discard") || f == "nodiscard" }):
-		// By default, newer kernels discard.
+		// Newer kernels discard by default.
 		options = append(options, "nodiscard")
 	}
 	if s.ReadOnly {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// A Table holds this node's mounts at one moment.
+// A Table contains this node's mounts at one moment.
 type Table struct {
 	mounter *Mounter
 	all     []Point
@@ -30,7 +30,7 @@ func (t Table) At(path string) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	for _, p := range slices.Backward(t.all) { // the last one hides the others
+	for _, p := range slices.Backward(t.all) { // the last mount hides the others
 		if p.Path == path {
 			return t.mounter.complete(p)
 		}
@@ -60,7 +60,7 @@ const (
 	ReadOnlyAfterError Fault = "the kernel made it read-only after errors"
 )
 
-// Fault returns why the mount cannot be used. Older kernels show fewer faults.
+// Fault returns the reason why the mount cannot be used. Older kernels report fewer faults.
 func (p Point) Fault() Fault {
 	switch {
 	case p.Stale:
@@ -73,10 +73,10 @@ func (p Point) Fault() Fault {
 	return NoFault
 }
 
-// Probe asks the file system of a mount for its statistics, and opens its root directory, which
-// fails after some errors that [Point.Fault] does not show. It writes nothing, and does not read
-// from the device what is in memory. Only one probe of a path runs at a time; if it hangs, each
-// caller fails when its context ends.
+// Probe queries the statistics of a mounted file system, and opens its root directory, which fails
+// after some errors that [Point.Fault] does not show. It writes nothing, and reads from the device
+// only what is not in memory. Only one probe of a path runs at a time; if it hangs, each caller
+// fails when its context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

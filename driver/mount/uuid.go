@@ -13,7 +13,8 @@ import (
 )
 
 // ensureUUID gives an unmounted xfs or btrfs the requested UUID. A copy of a volume has its
-// source's UUID. An ext4 keeps its own: the kernel mounts several with the same UUID.
+// source's UUID. An ext4 keeps its own, because the kernel can mount several ext4 file systems with
+// the same UUID.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
 	if s.UUID == "" || s.ReadOnly || s.FSType == ext4 {
 		return nil
@@ -81,7 +82,7 @@ func (m *Mounter) replayLog(s *Stage) error {
 	return m.unmountAll(s.Path)
 }
 
-// forgetBtrfs makes the kernel forget a device of a btrfs that is not mounted any more. It would
+// forgetBtrfs makes the kernel forget a device of a btrfs that is no longer mounted. It would
 // otherwise refuse to mount another device with an older state of the same file system, such as a
 // restored snapshot. Errors are ignored: the btrfs may be mounted elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {

@@ -18,8 +18,8 @@ const (
 	newUUID = "abcdefab-2222-4333-8444-555555555555"
 )
 
-// changeUUIDWith runs ensureUUID with tools: blkid reports one of uuids after the other. The tool
-// that is run as number failing (from 1) cannot be run.
+// changeUUIDWith runs ensureUUID with fake tools. blkid reports the elements of uuids one after
+// another. failing is the number, starting with 1, of the tool run that fails.
 func changeUUIDWith(ctx context.Context, t *testing.T, s Stage, uuids []string, failing int, mountable bool) (ran []string, mounts int, err error) {
 	t.Helper()
 	m, table := fakeMounts(t, line("259:2", "/", "/other", "rw", "xfs", "/dev/nvme0n2", "rw"))

@@ -14,7 +14,8 @@ import (
 // A Group runs one operation at a time on each object. An object is any name: a target, a device
 // number, a path.
 type Group struct {
-	// Busy is the kind of error for an operation while another one holds one of its objects.
+	// Busy is the kind of error for an operation if another operation has locked one of its
+	// objects.
 	Busy error
 	// Wait makes an operation wait for the other one until its context ends. Otherwise it is
 	// refused at once.
@@ -71,8 +72,8 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 }
 
 // Share calls fn, unless a call with the same name is already running, and waits for the result
-// until ctx ends. So a query that hangs because of its device hangs in only one goroutine, however
-// often it is made. All calls with the same name must have the same type T.
+// until ctx ends. A query that hangs because of its device therefore blocks only one goroutine,
+// however often it is made. All calls with the same name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):
@@ -83,7 +84,7 @@ func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, erro
 	}
 }
 
-// Running lists the objects that operations hold, sorted.
+// Running lists the locked objects, sorted.
 func (g *Group) Running() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -113,8 +114,8 @@ func (g *Group) lock(ctx context.Context, objects []string, step *Step) (unlock 
 	}
 }
 
-// claim locks all of the objects, or none. If it locks none, it returns an operation that holds
-// one, and the object.
+// claim locks all of the objects, or none. If it locks none, it returns another operation that has
+// locked one of them, and that object.
 func (g *Group) claim(objects []string, own *running) (other *running, object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	firstPause   = 30 * time.Second
 	longestPause = 15 * time.Minute
 	// memory is how long an outage is remembered after its last failure, so that a target that
-	// fails again and again writes few lines.
+	// fails repeatedly causes few log lines.
 	memory = 30 * time.Minute
 )
 
@@ -30,7 +30,7 @@ type Log struct {
 	log *slog.Logger
 	now func() time.Time
 
-	known   atomic.Int64 // the number of outages, so that calls without any take no lock
+	known   atomic.Int64 // the number of outages, so that calls need no lock while there are none
 	mu      sync.Mutex
 	outages map[key]*outage
 }
@@ -40,11 +40,11 @@ type key struct{ target, kind string }
 type outage struct {
 	since, last time.Time
 	pause       time.Duration
-	due         time.Time // of the next line with a count
+	due         time.Time // time of the next line with a count
 	failures    int
 	methods     map[string]bool // the methods that failed
-	over        bool            // the target has answered after the last failure
-	announced   bool            // a line was logged after the target last answered
+	over        bool            // the target has responded since the last failure
+	announced   bool            // a line was logged since the target last responded
 }
 
 // New returns a Log that writes its own lines to log. now is nil for the system's clock.
@@ -140,8 +140,8 @@ func (l *Log) Ongoing(target string) bool {
 	return false
 }
 
-// forget removes outages without failures for a long time. The counts for outages in which the
-// target has not responded are logged.
+// forget removes outages whose last failure was long ago. If a target has not responded since, its
+// count is logged.
 func (l *Log) forget(now time.Time) {
 	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
 	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bench is a Log with a clock that stands still, and the lines that were written.
+// A bench is a Log with a stopped clock, and the lines that were logged.
 type bench struct {
 	*Log
 	clock time.Time
@@ -30,7 +30,7 @@ func newBench() *bench {
 	return b
 }
 
-// fail notes n failures in a second, and returns how many of them the caller logs.
+// fail records n failures within a second, and returns how many of them the caller must log.
 func (b *bench) fail(n int, target, kind string) (logged int) {
 	for range n {
 		if b.Failed(target, kind, "CreateVolume", "target "+target+": "+kind) {
@@ -118,7 +118,7 @@ func TestOldOutageIsForgotten(t *testing.T) {
 		failures int
 		answered bool
 		after    time.Duration // after the last failure
-		first    int           // of further failures, those that the caller logs
+		first    int           // number of further failures that the caller logs
 		lines    []string
 	}{
 		"remembered":    {7, false, 30*time.Minute - 1, 0, nil},
@@ -142,7 +142,8 @@ func TestOldOutageIsForgotten(t *testing.T) {
 	}
 }
 
-// The line about the end of several outages has the sum of their failures and their earliest start.
+// If several outages end at once, the log line contains the sum of their failures and their
+// earliest start.
 func TestEndOfSeveralOutagesIsOneLine(t *testing.T) {
 	for range 20 { // the order of the kinds is random
 		b := newBench()

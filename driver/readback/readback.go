@@ -63,8 +63,9 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies reports whether it is useful to read back after a failed call. It is not if the target
-// does not respond, if the call was certainly not executed, or if it was executed and is not saved.
+// Clarifies reports whether it is useful to read back after a failed call. It is not useful if the
+// target does not respond, if the call was certainly not executed, or if it was executed but not
+// saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:

@@ -1,10 +1,10 @@
 package replica
 
-// A State is what a node sees of a replica.
+// A State is the state of a replica from a node's point of view.
 type State uint8
 
-// States. An unreachable replica is not connected; an unreadable one is connected, but its
-// superblock cannot be read; a foreign one has something else there.
+// The states. An unreachable replica is not connected. An unreadable one is connected, but its
+// superblock cannot be read. A foreign one contains other data.
 const (
 	Unreachable State = iota
 	Unreadable
@@ -13,7 +13,7 @@ const (
 	Ours
 )
 
-// A Rebuild is how a replica is being brought up to date.
+// A Rebuild is the way in which a replica is being brought up to date.
 type Rebuild uint8
 
 // Kinds of rebuilds. ByBitmap copies the chunks that are marked in the log of the running mirror;
@@ -26,29 +26,30 @@ const (
 
 // A Superblock is the record on a replica.
 type Superblock struct {
-	// Epoch is that of the witness when the superblock was written.
+	// Epoch is the witness's epoch when the superblock was written.
 	Epoch uint64
-	// InSync is the in-sync set when the superblock was written. The replica claims that all other
-	// replicas have failed.
+	// InSync is the in-sync set when the superblock was written. It implies that all other replicas
+	// had failed.
 	InSync Set
-	// Rebuild is the rebuild that was begun and is not known to be complete.
+	// Rebuild is a rebuild that has started and is not known to be complete.
 	Rebuild Rebuild
 }
 
-// A Seen is what a node sees of one replica. Superblock counts if State is Ours.
+// A Seen describes a replica from a node's point of view. Superblock is valid only if State is
+// Ours.
 type Seen struct {
 	State      State
 	Superblock Superblock
 }
 
-// A View is what a node sees of all replicas, by ID.
+// A View describes all replicas from a node's point of view, by ID.
 type View [MaxReplicas]Seen
 
 // An Action is what a node does to stage a volume.
 type Action uint8
 
-// Actions. Wait and Refuse change nothing. A node repeats its attempt after Wait; Refuse needs a
-// person, or another publication.
+// The actions. Wait and Refuse change nothing. After Wait, the node tries again. After Refuse, an
+// administrator or another publication is needed.
 const (
 	Wait Action = iota
 	Refuse
@@ -56,37 +57,38 @@ const (
 	Start
 )
 
-// A Reason is why a volume waits, is refused, or has a replica that is left alone.
+// A Reason says why a volume waits or is refused, or why a replica is not used.
 type Reason uint8
 
 // Reasons.
 const (
 	NoReason           Reason = iota
-	WitnessUnreachable        // the API server does not answer
+	WitnessUnreachable        // the API server does not respond
 	Fenced                    // the witness names another publication
 	WitnessOlder              // a superblock has a later epoch than the witness
-	ReplicaMissing            // the replicas that are needed are unreachable or unreadable
-	ReplicaNotOurs            // a replica that must be ours is blank, or has foreign data
-	SplitBrain                // each replica claims that the other failed
-	NotRebuilt                // the replicas that are needed are not completely rebuilt
+	ReplicaMissing            // required replicas are unreachable or unreadable
+	ReplicaNotOurs            // a required replica is blank, or contains foreign data
+	SplitBrain                // each replica's superblock says that the other failed
+	NotRebuilt                // required replicas are not completely rebuilt
 )
 
-// A Decision is what a node does to stage a volume. Before it starts anything, the node stores the
+// A Decision describes how a node stages a volume. Before it starts anything, the node stores the
 // witness with the new InSync.
 type Decision struct {
 	Action Action
-	// InSync are the replicas to start from, and the new in-sync set.
+	// InSync contains the replicas to start from. It is also the new in-sync set.
 	InSync Set
-	// ByBitmap and InFull are the replicas to rebuild in the running mirror.
+	// ByBitmap and InFull contain the replicas to rebuild in the running mirror.
 	ByBitmap, InFull Set
-	// Left are the replicas that must not be changed without a person's decision.
+	// Left contains the replicas that must not be changed without an administrator's decision.
 	Left Set
-	// Reason is why the volume waits or is refused, because of the replicas Because.
+	// Reason says why the volume waits or is refused. Because contains the replicas that caused
+	// this.
 	Reason  Reason
 	Because Set
 }
 
-// Decide returns what self does to stage a volume. known reports whether the witness could be read.
+// Decide returns how self stages a volume. known reports whether the witness could be read.
 func Decide(self Writer, w Witness, known bool, v View) Decision {
 	switch {
 	case !known:
@@ -129,7 +131,7 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	return d
 }
 
-// decideNew decides for a volume without data. An attempt that ended may have written a superblock.
+// decideNew decides for a volume without data. A previous attempt may have written a superblock.
 func decideNew(w Witness, v View) Decision {
 	if missing := v.where(w.Replicas, func(s Seen) bool { return s.State == Unreachable || s.State == Unreadable }); missing != 0 {
 		return Decision{Reason: ReplicaMissing, Because: missing}
@@ -140,10 +142,10 @@ func decideNew(w Witness, v View) Decision {
 	return Decision{Action: Create, InSync: w.Replicas}
 }
 
-// A Return is how a replica returns to a running mirror.
+// A Return is the way in which a replica returns to a running mirror.
 type Return uint8
 
-// Returns. A replica with Leave is not changed: a person decides.
+// The ways to return. A replica with Leave is not changed until an administrator decides.
 const (
 	NotThere Return = iota
 	AddByBitmap
@@ -151,8 +153,8 @@ const (
 	Leave
 )
 
-// Readd decides how a replica that is not in sync returns to a mirror whose legs running are.
-// The witness must not list the replica when this is called: its content is overwritten.
+// Readd decides how a replica that is not in sync returns to a mirror that consists of the replicas
+// in running. The witness must not list the replica as in sync, because the replica is overwritten.
 func Readd(running Set, s Seen) Return {
 	switch s.State {
 	case Unreachable:
@@ -164,7 +166,7 @@ func Readd(running Set, s Seen) Return {
 		case s.Superblock.Rebuild == InFull:
 			return AddInFull
 		case !s.Superblock.InSync.Contains(running) && s.Superblock.Rebuild == NoRebuild:
-			return Leave // it may have the only copy of something
+			return Leave // it may contain the only copy of some data
 		}
 		return AddByBitmap
 	default:
@@ -172,7 +174,7 @@ func Readd(running Set, s Seen) Return {
 	}
 }
 
-// where returns the replicas of set for which f is true.
+// where returns the replicas in set for which f returns true.
 func (v *View) where(set Set, f func(Seen) bool) Set {
 	var found Set
 	for id := range ID(MaxReplicas) {
@@ -183,7 +185,8 @@ func (v *View) where(set Set, f func(Seen) bool) Set {
 	return found
 }
 
-// accused returns the replicas of set that another one of set claims have failed.
+// accused returns the replicas in set that have failed according to the superblock of another
+// replica in set.
 func (v *View) accused(set Set) Set {
 	var accused Set
 	for id := range ID(MaxReplicas) {

@@ -1,6 +1,6 @@
 package replica
 
-// heal are the steps that bring replicas back.
+// heal adds the steps that bring replicas back.
 func (m *stepper) heal(s world, n int) {
 	node := s.Nodes[n]
 	slots := node.Members | s.W.Replicas
@@ -83,7 +83,7 @@ func (m *stepper) heal(s world, n int) {
 	}
 }
 
-// copyChunk copies from one replica to another. A write in flight is then there as on the source.
+// copyChunk copies a chunk from one replica to another. A write in flight is then the same on both.
 func (s *world) copyChunk(from, to ID) {
 	if from == to {
 		return

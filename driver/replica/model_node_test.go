@@ -2,7 +2,7 @@ package replica
 
 // The steps of a node: its plugin, and the mirror.
 
-// stage are the steps of a node without a running array.
+// stage adds the steps of a node without a running array.
 func (m *stepper) stage(s world, n int) {
 	node := s.Nodes[n]
 	if node.Plan == planStart {
@@ -87,7 +87,7 @@ func (m *stepper) start(s world, n int) {
 	}
 	violation := ""
 	switch {
-	case !s.writes(n): // a fenced node may read old data; nothing of it is recorded
+	case !s.writes(n): // a fenced node may read old data; its reads have no effect
 	case s.lacking(set) != 0:
 		violation = "an array starts with a replica that lacks an acknowledged write"
 	case t.differing(set):
@@ -96,7 +96,7 @@ func (m *stepper) start(s world, n int) {
 	m.add(t, started, n, 0, violation)
 }
 
-// writes are the steps of the mirror for one write at a time.
+// writes adds the mirror's steps for one write at a time.
 func (m *stepper) writes(s world, n int) {
 	node := s.Nodes[n]
 	all := node.Members | node.Rebuilding
@@ -150,8 +150,8 @@ func (m *stepper) writes(s world, n int) {
 	}
 }
 
-// fail lets a live server fail the write. The mirror holds it until the plugin lets it be repeated,
-// or removes the replica.
+// fail adds a failed write on a live server. The mirror holds the write until the plugin allows a
+// retry, or removes the replica.
 func (m *stepper) fail(s world, n int) {
 	node := s.Nodes[n]
 	for _, id := range ((node.Members | node.Rebuilding) &^ node.WriteData).IDs() {
@@ -175,7 +175,8 @@ func (m *stepper) fail(s world, n int) {
 	}
 }
 
-// clearBits lets the mirror clear the bit of a chunk, which it does only if no slot is empty.
+// clearBits adds the step in which the mirror clears the bit of a chunk, which it does only if no
+// slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
 	if node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
@@ -191,8 +192,8 @@ func (m *stepper) clearBits(s world, n int) {
 	}
 }
 
-// superblock returns what a member's superblock says. It does not claim that a replica failed
-// before the witness has recorded it.
+// superblock returns the contents of a member's superblock. It does not declare a replica failed
+// before the witness has recorded the failure.
 func (m *stepper) superblock(s *world, n int) Superblock {
 	if m.rules.goOnAfterError {
 		return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members}
@@ -200,7 +201,7 @@ func (m *stepper) superblock(s *world, n int) Superblock {
 	return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
-// maintain are the steps by which the plugin keeps witness, superblocks and mirror in agreement.
+// maintain adds the steps by which the plugin keeps witness, superblocks and mirror consistent.
 func (m *stepper) maintain(s world, n int) {
 	node := s.Nodes[n]
 	store := func(set Set, k kind, id ID, then func(*nodeState)) {
@@ -214,7 +215,7 @@ func (m *stepper) maintain(s world, n int) {
 			m.add(t, k, n, id, "")
 		}
 	}
-	// Only a member whose superblock carries no rebuild may be alone in the witness.
+	// A member may be alone in the witness only if its superblock records no rebuild.
 	rebuilt := true
 	for _, id := range node.Members.IDs() {
 		if s.agrees(id, m.superblock(&s, n).InSync) {
@@ -273,7 +274,7 @@ func (s world) stopped(n int) world {
 	return s
 }
 
-// violated returns the invariant that a state violates, if any.
+// violated returns the invariant that a state violates, or an empty string.
 func (m *stepper) violated(s world) string {
 	if m.window {
 		return ""
@@ -284,8 +285,8 @@ func (m *stepper) violated(s world) string {
 	return m.unavailable(s)
 }
 
-// unavailable returns what keeps a volume from starting although the witness and an in-sync
-// replica are reachable for its node.
+// unavailable returns the reason why a volume cannot start although its node can reach the witness
+// and an in-sync replica.
 func (m *stepper) unavailable(s world) string {
 	for n := range s.Nodes {
 		node := s.Nodes[n]

@@ -12,8 +12,8 @@ var (
 	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailures stops")
 )
 
-// No state that failures lead to violates an invariant. The search is complete: it ends when there
-// are no more states. Any number of writes, rebuilds and starts happens between the failures.
+// No state to which failures lead violates an invariant. The search is exhaustive. Between the
+// failures, there can be any number of writes, rebuilds and starts.
 func TestModel(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -36,8 +36,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// The same with more failures, up to a number of states. Options: go test ./driver/replica -run
-// TestModelWithMoreFailures -v -args -faults 4 -states 20000000.
+// TestModelWithMoreFailures allows more failures, but limits the number of states. Options: go test
+// ./driver/replica -run TestModelWithMoreFailures -v -args -faults 4 -states 20000000.
 func TestModelWithMoreFailures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -57,8 +57,8 @@ func TestModelWithMoreFailures(t *testing.T) {
 	}
 }
 
-// What md does with an error of a live server: it returns the other writes in flight. A write is
-// lost if the node then loses power before the witness has changed.
+// If a live server returns an error, md lets the other writes in flight return. A write is lost if
+// the node then loses power before the witness has changed.
 func TestErrorsThatPassTakeTwoFailures(t *testing.T) {
 	m := &stepper{rules: productRules(), errors: true, window: true}
 	m.rules.errorsPass, m.rules.inFlightReturns = true, true

@@ -97,24 +97,24 @@ var kindTexts = [kindCount]struct {
 	slotsChanged:      {"%s gives each replica of the witness a slot", 0, 1},
 }
 
-// A step is a state that follows, and what it violates.
+// A step is a possible next state, and the invariant that it violates.
 type step struct {
 	event     event
 	next      world
 	violation string
 }
 
-// A stepper lists what can happen next.
+// A stepper lists the possible next steps.
 type stepper struct {
 	rules rules
-	// faults bounds failures and publications; replace adds a third replica; errors lets live
-	// servers fail writes.
+	// faults limits the number of failures and publications, replace adds a third replica, and
+	// errors lets live servers fail writes.
 	faults          uint8
 	replace, errors bool
 	// window permits a witness that lists a replica which lacks a write, so that mistakes behind it
 	// show when an array starts.
 	window bool
-	// only are the failures that happen; empty: all.
+	// only contains the failures that can happen; empty means all.
 	only  []kind
 	steps []step
 }
@@ -123,7 +123,7 @@ func (m *stepper) add(s world, k kind, n int, id ID, violation string) {
 	m.steps = append(m.steps, step{event{k, uint8(n), id}, s, violation})
 }
 
-// fault adds a step that the number of faults bounds.
+// fault adds a step that counts as a fault.
 func (m *stepper) fault(s world, k kind, n int, id ID) {
 	if s.Faults < m.faults && (m.only == nil || slices.Contains(m.only, k)) {
 		s.Faults++
@@ -211,8 +211,8 @@ func (m *stepper) environment(s world) {
 	}
 }
 
-// controller publishes, and lets the host lists follow the witness. It keeps nothing, so a restart
-// of it is no event.
+// controller adds publications, and updates of the host lists to match the witness. The controller
+// is stateless, so its restart is not an event.
 func (m *stepper) controller(s world) {
 	generation := uint8(s.W.Writer.Generation)
 	for n := range s.Nodes {

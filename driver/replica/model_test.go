@@ -4,8 +4,8 @@ import "fmt"
 
 // The model of a replicated volume: what can happen to two nodes, the servers of the replicas, the
 // links between them, and the API server. Decisions and transitions are those of the package; a
-// test replaces one of them to plant a mistake. Data are abstract: a replica has a content, and
-// lacks an acknowledged write or not.
+// test can replace one of them with a wrong one. Data are abstract: a replica has a content, and
+// may lack an acknowledged write.
 
 // rules are the decisions that the model follows.
 type rules struct {
@@ -15,18 +15,18 @@ type rules struct {
 	start     func(w Witness, self Writer, inSync Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
 	remove    func(w Witness, id ID) (Witness, error)
-	// failFirst lets the mirror go on without a replica before the witness has changed.
+	// failFirst lets the mirror continue without a replica before the witness has changed.
 	failFirst bool
-	// errorsPass lets the mirror give up a replica after an error of a live server, as md does,
-	// instead of holding the writes that failed.
+	// errorsPass makes the mirror drop a replica after an error of a live server, as md does,
+	// instead of holding the failed writes.
 	errorsPass bool
-	// goOnAfterError lets the mirror go on after such an error as soon as the superblocks are
-	// written, as md with native metadata does.
+	// goOnAfterError lets the mirror continue after such an error once the superblocks are written,
+	// as md with native metadata does.
 	goOnAfterError bool
-	// inFlightReturns lets the writes in flight at such an error return at once, as md does.
+	// inFlightReturns lets the writes in flight at such an error return immediately, as md does.
 	inFlightReturns bool
-	// forgetBits starts an array that has an empty slot without the marks of its bitmap, as md
-	// with external metadata does.
+	// forgetBits makes an array that starts with an empty slot ignore the marks of its bitmap, as
+	// md with external metadata does.
 	forgetBits bool
 	// emptySlotSyncs counts an empty slot as rebuilt, as dm-mirror does without handle_errors.
 	emptySlotSyncs bool
@@ -34,11 +34,11 @@ type rules struct {
 	listEarly bool
 	// listUnwritten stores an in-sync set before the superblocks of its members.
 	listUnwritten bool
-	// startEarly starts an array without storing the witness if the API server does not answer.
+	// startEarly starts an array without storing the witness if the API server does not respond.
 	startEarly bool
 	// admitUnchecked lets a delayed controller admit an earlier publication.
 	admitUnchecked bool
-	// dropSlot gives the slot of a replica that is not in sync to its replacement.
+	// dropSlot gives the slot of a replica that is not in sync to the replacement.
 	dropSlot bool
 }
 
@@ -50,17 +50,17 @@ const nodeCount = 2
 
 var nodeNames = [nodeCount]string{"node1", "node2"}
 
-// A replicaState is what is on a replica's server, and which publication it is exported to.
+// A replicaState is the state of a replica's server: its data and its export.
 type replicaState struct {
 	Exists bool
 	Seen   Seen
-	Host   uint8 // the generation that is exported; 0: none
-	Cut    bool  // the controller does not reach the server
+	Host   uint8 // the exported generation; 0 for none
+	Cut    bool  // the controller cannot reach the server
 
-	Content uint8 // which write is there
+	Content uint8 // the write that the replica contains
 	Lacks   bool  // an acknowledged write is missing
 	Bit     bool  // the bitmap on the replica marks the chunk
-	Used    uint8 // the last generation that has had it in an array
+	Used    uint8 // the last generation with this replica in an array
 }
 
 type plan uint8
@@ -80,31 +80,31 @@ const (
 	afterError      // all writes wait for the witness; only if errors pass
 )
 
-// A nodeState is the kernel and the plugin of a node.
+// A nodeState is the state of a node's kernel and plugin.
 type nodeState struct {
 	Off   bool
 	NoAPI bool
-	Link  Set // the replicas whose servers it cannot reach
+	Link  Set // the replicas whose servers the node cannot reach
 
-	// Generation is that of the publication that the node has seen last, and Known the in-sync
-	// set that it has stored last.
+	// Generation is the last publication that the node has seen, and Known is the in-sync set that
+	// it has stored last.
 	Generation uint8
 	Known      Set
 
 	Running    bool
-	Members    Set // in sync in the kernel
+	Members    Set // replicas that are in sync in the kernel
 	Slots      Set
 	Rebuilding Set
 	Full       bool
-	Failing    Set // their servers returned an error: writes to these replicas are held
+	Failing    Set // replicas whose servers returned an error, so that writes to them are held
 	Hold       hold
-	Bit        bool // the kernel's memory of the bitmap
+	Bit        bool // the bitmap in the kernel's memory
 
 	Write     bool // a write is in flight
 	WriteID   uint8
-	WriteBits Set  // its bit has arrived
-	WriteData Set  // its data have arrived
-	Plan      plan // of the plugin; lost when it restarts
+	WriteBits Set  // replicas that have the bit of the write
+	WriteData Set  // replicas that have the data of the write
+	Plan      plan // the plugin's plan; lost when the plugin restarts
 	PlanSet   Set
 }
 
@@ -112,7 +112,7 @@ type world struct {
 	W        Witness // epochs are relative, see canonical
 	Replicas [MaxReplicas]replicaState
 	Nodes    [nodeCount]nodeState
-	// Faults is how many failures and publications have happened.
+	// Faults is the number of failures and publications so far.
 	Faults uint8
 }
 
@@ -124,7 +124,7 @@ func initialWorld() world {
 	return s
 }
 
-// runningWorld is a volume that node1 uses.
+// runningWorld returns the state of a volume that node1 uses.
 func runningWorld() world {
 	s := initialWorld()
 	s.W = Witness{Writer: Writer{nodeNames[0], 1}, Created: true, Replicas: SetOf(0, 1), InSync: SetOf(0, 1), Held: SetOf(0, 1), Epoch: 1}
@@ -136,8 +136,8 @@ func runningWorld() world {
 	return s
 }
 
-// canonical returns the state in which only what decisions compare is left: the order of epochs
-// relative to the witness, and which contents are equal.
+// canonical reduces the state to what decisions compare: the order of epochs relative to the
+// witness, and which contents are equal.
 func (s world) canonical() world {
 	for id := range s.Replicas {
 		if b := &s.Replicas[id].Seen.Superblock; b.Epoch > s.W.Epoch {
@@ -170,7 +170,7 @@ func (s world) canonical() world {
 	return s
 }
 
-// newContent returns a content that nothing has.
+// newContent returns a content that no replica has.
 func (s *world) newContent() uint8 {
 	var used [2*MaxReplicas + nodeCount + 1]bool
 	for id := range s.Replicas {
@@ -186,13 +186,13 @@ func (s *world) newContent() uint8 {
 	}
 }
 
-// reaches reports whether I/O of node n reaches the replica.
+// reaches reports whether I/O of node n can reach the replica.
 func (s *world) reaches(n int, id ID) bool {
 	r := s.Replicas[id]
 	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && !s.Nodes[n].Failing.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
 }
 
-// self returns the publication that the node acts for.
+// self returns the publication on behalf of which the node acts.
 func (s *world) self(n int) Writer { return Writer{nodeNames[n], uint64(s.Nodes[n].Generation)} }
 
 // writes reports whether the witness names this publication.

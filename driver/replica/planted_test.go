@@ -7,19 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// changed returns the decisions of the package with one row changed.
+// changed returns Decide with one row changed.
 func changed(row func(w Witness, v View, d Decision) Decision) func(Writer, Witness, bool, View) Decision {
 	return func(self Writer, w Witness, known bool, v View) Decision {
 		return row(w, v, Decide(self, w, known, v))
 	}
 }
 
-// ours returns the replicas that are ours and not being rebuilt, whatever the witness lists.
+// ours returns the replicas that are Ours and are not being rebuilt, whatever the witness lists.
 func ours(w Witness, v View) Set {
 	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 }
 
-// stoppedWorld is a volume that node1 may use and does not use, with these superblocks.
+// stoppedWorld returns the state of a volume that node1 may use but does not use, with these
+// superblocks.
 func stoppedWorld(inSync, lacking Set, superblocks ...Superblock) world {
 	s := runningWorld()
 	s.Nodes[0] = nodeState{Generation: 1}
@@ -51,7 +52,8 @@ type planted struct {
 
 var setA, setB, setAB = SetOf(0), SetOf(1), SetOf(0, 1)
 
-// The decision of staging: mistakes in each row of the table in docs/design/replication.md.
+// plantedDecisions contains mistakes in the decision for staging, for each row of the table in
+// docs/design/replication.md.
 func plantedDecisions() []planted {
 	return []planted{
 		{"witness unreachable: starts what was listed before", runningWorld(), stepper{faults: 3, only: []kind{serverLost, apiLost}}, func(r *rules) {
@@ -168,7 +170,7 @@ func plantedDecisions() []planted {
 	}
 }
 
-// The order of steps around it.
+// plantedOrders contains mistakes in the order of the steps around the decision.
 func plantedOrders() []planted {
 	return []planted{
 		{"the mirror goes on without a replica before the witness has changed", runningWorld(), stepper{faults: 1}, func(r *rules) { r.failFirst = true }, listsLacking},
@@ -204,7 +206,7 @@ func TestModelFindsPlantedMistakes(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			m := p.model
 			m.rules = productRules()
-			if m.window { // such a start is no state of TestModel
+			if m.window { // TestModel does not reach such a state
 				if len(m.only) > 0 {
 					m.rules.errorsPass, m.rules.goOnAfterError = true, true
 				}

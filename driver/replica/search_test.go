@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A finding is the shortest sequence that violates an invariant.
+// A finding is the shortest sequence of events that violates an invariant.
 type finding struct {
 	violation string
 	events    []event
@@ -22,13 +22,13 @@ func (f finding) String() string {
 	return b.String()
 }
 
-// A visit is how the search came to a state.
+// A visit records how the search reached a state.
 type visit struct {
 	parent uint32
 	event  event
 }
 
-// A result is what a search has covered.
+// A result describes what a search has covered.
 type result struct {
 	states, steps, depth int
 	// complete reports whether every state was reached within the limits of the model.
@@ -37,8 +37,8 @@ type result struct {
 }
 
 // search explores all states breadth first, up to the depth and the number of states, and stops at
-// the first violation. It keeps the hash of each visited state: two states with the same 64 bits
-// would be taken for one.
+// the first violation. It stores a 64-bit hash of each visited state, so states with equal hashes
+// count as one.
 func search(m *stepper, initial world, depth, limit int) result {
 	seed := maphash.MakeSeed()
 	initial = initial.canonical()

@@ -2,12 +2,12 @@ package replica
 
 import "math/bits"
 
-// MaxReplicas is the number of replicas that a witness can name: two, and a third while one of them
-// is replaced.
+// MaxReplicas is the maximum number of replicas in a witness: two, and a third while one of them is
+// being replaced.
 const MaxReplicas = 3
 
-// An ID is the number of a replica in its witness, less than MaxReplicas. A number is free again
-// when the witness no longer names the replica.
+// An ID is the number of a replica in its witness, less than MaxReplicas. A number can be reused
+// when the witness no longer lists its replica.
 type ID uint8
 
 // A Set is a set of replicas of one volume.

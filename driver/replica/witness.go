@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of the transitions. The witness stays as it was.
+// Errors of the transitions. After an error, the witness is unchanged.
 var (
 	// ErrFenced means that the witness names another publication.
 	ErrFenced = errors.New("the volume was published to another node: this publication must not change its in-sync set")
@@ -14,26 +14,29 @@ var (
 )
 
 // A Writer is a publication of the volume to a node. Each publication has a new generation, and the
-// node connects under a host NQN that follows from both. So a mirror that a node has kept from an
-// earlier publication never gets its connections back.
+// node connects with a host NQN derived from the node and the generation. A mirror that a node
+// keeps from an earlier publication can therefore never reconnect.
 type Writer struct {
 	Node       string
 	Generation uint64
 }
 
-// A Witness is what Kubernetes' API records of a replicated volume. Its transitions return the
-// changed witness; the caller stores it by compare-and-swap, and reads again if that fails.
+// A Witness is the record of a replicated volume in Kubernetes' API. Its transitions return the
+// changed witness. The caller stores it by compare-and-swap, and reads the witness again if that
+// fails.
 type Witness struct {
-	// Writer is who may write, and alone may change the in-sync set; no Node: nobody.
+	// Writer is the publication that may write, and that alone may change the in-sync set. If its
+	// Node is empty, there is none.
 	Writer Writer
 	// Created reports whether superblocks have been written. Before that, no data exist.
 	Created bool
-	// Replicas are all replicas of the volume.
+	// Replicas contains all replicas of the volume.
 	Replicas Set
-	// InSync are the replicas that contain every acknowledged write. Empty until Created.
+	// InSync contains the replicas that have every acknowledged write. It is empty until Created is
+	// set.
 	InSync Set
-	// Held are the replicas that the mirror of the writer may have, in sync or being rebuilt. None
-	// of them is removed from the volume.
+	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt. None
+	// of them can be removed from the volume.
 	Held Set
 	// Epoch counts the changes of InSync.
 	Epoch uint64
@@ -42,9 +45,9 @@ type Witness struct {
 // NewWitness returns the witness of a volume that is being created.
 func NewWitness(replicas Set) Witness { return Witness{Replicas: replicas} }
 
-// Publish names the node that may write from now on; empty: none. The controller stores it before
-// it removes the export of any replica, so that the former node can acknowledge no write that a
-// fenced replica lacks.
+// Publish names the node that may write from now on. An empty name means none. The controller
+// stores the result before it removes the export of any replica, so that the previous node cannot
+// acknowledge a write that a fenced replica lacks.
 func (w Witness) Publish(node string) Witness {
 	if w.Writer.Node != node {
 		w.Writer, w.Held = Writer{node, w.Writer.Generation + 1}, 0
@@ -70,9 +73,9 @@ func (w Witness) Start(self Writer, inSync Set) (Witness, error) {
 	return w.SetInSync(self, inSync)
 }
 
-// SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before it
-// lets the mirror go on without that replica. To add one, it first writes all superblocks of the
-// new set.
+// SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
+// mirror continues without that replica. To add one, it first writes all superblocks of the new
+// set.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -91,8 +94,8 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	return w, nil
 }
 
-// Hold records the replicas that the mirror has. The writer stores it before it adds a replica to
-// the mirror, and after the mirror no longer has one.
+// Hold records the replicas in the mirror. The writer stores the result before it adds a replica to
+// the mirror, and after it has removed one.
 func (w Witness) Hold(self Writer, held Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -104,7 +107,7 @@ func (w Witness) Hold(self Writer, held Set) (Witness, error) {
 	return w, nil
 }
 
-// Add names another replica, which is blank and not in sync.
+// Add adds a replica, which is blank and not in sync.
 func (w Witness) Add(id ID) (Witness, error) {
 	if id >= MaxReplicas || w.Replicas.Has(id) || !w.Created {
 		return w, fmt.Errorf("%w: replica %d cannot be added", ErrTransition, id)
@@ -113,9 +116,9 @@ func (w Witness) Add(id ID) (Witness, error) {
 	return w, nil
 }
 
-// Remove removes a replica from the volume. It must neither be in sync nor in the mirror of the
-// writer, because its ID may be given to another replica. The replica is deleted only after this is
-// stored.
+// Remove removes a replica from the volume. The replica must be neither in sync nor in the writer's
+// mirror, because its ID may be given to another replica. Delete the replica only after the result
+// is stored.
 func (w Witness) Remove(id ID) (Witness, error) {
 	switch {
 	case !w.Replicas.Has(id):

@@ -21,7 +21,7 @@ var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }
 	csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:   {shared: true},
 }
 
-// CheckCapabilities refuses capabilities that no volume of this driver has: missing or incomplete
+// CheckCapabilities refuses capabilities that this driver does not support: missing or incomplete
 // ones with [ErrInvalid], others with [ErrUnsupported].
 func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
@@ -55,7 +55,7 @@ func CheckCapabilities(capabilities ...*csi.VolumeCapability) error {
 	return nil
 }
 
-// ReadOnly reports whether a capability requests a volume only for reading.
+// ReadOnly reports whether a capability requests read-only access.
 func ReadOnly(c *csi.VolumeCapability) bool {
 	mode := c.GetAccessMode().GetMode()
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY || mode == csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY

@@ -4,21 +4,21 @@ package request
 // controller writes them, and the node reads them. Keys that are also StorageClass parameters have
 // the same names and values.
 const (
-	// KeyStore is the lvstore that a volume was created in. spdk-csi uses the same key.
+	// KeyStore is the lvstore in which a volume was created. spdk-csi uses the same key.
 	KeyStore = "lvstore"
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
 	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
 	// In the volume context, it means that the volume was created empty, not as a copy. In the
-	// publish context, it means that when the volume was published, the target knew that it was
-	// never written. A node formats only if both allow it.
+	// publish context, it means that the target knew, at the time of publication, that the volume
+	// was never written. A node formats a volume only if both allow it.
 	KeyMayFormat = "mayFormat"
-	// KeyMkfsOptions are the options with which the node creates a file system.
+	// KeyMkfsOptions contains the options with which the node creates a file system.
 	KeyMkfsOptions = "mkfsOptions"
 	// KeyFilesystemUUID is "volume" if the file system gets the volume's UUID.
 	KeyFilesystemUUID = "filesystemUUID"
 	// KeyEncryption is how the node encrypts the volume: EncryptionLUKS2, or absent. Only the
-	// volume context has it.
+	// volume context contains it.
 	KeyEncryption = "encryption"
 	// KeyEncryptionDiscards is "true" if discards are passed on to the encrypted device.
 	KeyEncryptionDiscards = "encryptionDiscards"

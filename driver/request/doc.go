@@ -1,6 +1,7 @@
-// Package request provides what both CSI services, controller and node, need to handle a request.
-// It defines ids and capabilities, the keys of the contexts that the controller sends to the node,
-// and kinds of failure. Its locks allow one call at a time on each volume ([Locks]).
+// Package request provides the types and functions that both CSI services, controller and node,
+// need to handle a request. It defines ids and capabilities, the keys of the contexts that the
+// controller sends to the node, and kinds of failure. Its locks allow one call at a time on each
+// volume ([Locks]).
 //
-// It must not know what a request is for: no targets, no devices, no gRPC codes.
+// It must not know the purpose of a request: no targets, no devices, no gRPC codes.
 package request

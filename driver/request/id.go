@@ -11,7 +11,7 @@ import (
 // A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a manually
 // provisioned volume may be the UUID alone; then the controller has to find its target.
 type VolumeID struct {
-	Target string // empty if the id does not name it
+	Target string // empty if the id does not contain it
 	UUID   string
 }
 

@@ -18,10 +18,10 @@ import (
 //	all others        the id
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]int // number of shared holders; -1 for an exclusive one
+	held map[string]int // number of shared locks; -1 for an exclusive one
 }
 
-// NewLocks returns Locks with nothing held.
+// NewLocks returns Locks without any lock.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
 // A Claim is a set of locks that a call acquires one by one and releases together.
@@ -30,7 +30,7 @@ type Claim struct {
 	free  []func()
 }
 
-// Claim returns a claim that holds nothing yet.
+// Claim returns a claim without any lock.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
 // Take acquires an exclusive lock on key. It fails with [ErrInFlight] if another call holds it.
@@ -71,7 +71,7 @@ func (c *Claim) Release() {
 	c.free = nil
 }
 
-// Held lists the keys that claims hold, sorted.
+// Held lists the locked keys, sorted.
 func (l *Locks) Held() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

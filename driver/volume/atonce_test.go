@@ -40,8 +40,8 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 	return l.Caller.Call(ctx, method, params, result)
 }
 
-// The volumes of an lvstore that is listed for the first time may not be loaded yet, though the
-// target has loaded all others.
+// If an lvstore is listed for the first time, its volumes may not be loaded yet, even though all
+// other lvstores are.
 func TestNewLvstoresAreAwaited(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}
@@ -51,7 +51,7 @@ func TestNewLvstoresAreAwaited(t *testing.T) {
 	assert.Equal(t, 1, late.afterwards)
 }
 
-// A host is cut off even if the volume cannot be read.
+// Detach removes a host's access even if the volume cannot be read.
 func TestDetachUnreadableVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -7,11 +7,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume creates an internal snapshot, a base (see name.go). It is needed while both
-// sides of the clone exist: the volume and its clone, or snapshots of them. A base with one clone
-// is no longer needed: when it is deleted, SPDK moves its contents to the clone.
+// Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed while
+// both sides of the clone exist: the volume and its clone, or snapshots of them. A base with a
+// single clone is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol, and the bases above it that are then no longer needed.
+// removeWithBases deletes an lvol, and the bases above it that are then unneeded.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one left. Deleting it can also leave the base above it
-	// with one.
+	// A base that lost a clone may have only one left. Deleting the base can have the same effect
+	// on the base above it.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -41,7 +41,7 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	return nil
 }
 
-// bases returns the bases directly above v, the nearest first.
+// bases returns the bases directly above v, nearest first.
 func (s *Service) bases(ctx context.Context, v Volume) (above []Volume, err error) {
 	for name := v.Base; isBase(name); {
 		base, err := s.lookUp(ctx, v.Store+"/"+name)
@@ -87,7 +87,7 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
-		return true, nil // it is being renamed, or deleted together with its bases
+		return true, nil // the clone is being renamed, or deleted together with its bases
 	}
 	if err != nil || v.Snapshot {
 		return false, err
@@ -95,7 +95,7 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	return s.exports.Exists(ctx, v.UUID)
 }
 
-// removeBase deletes a base, unless it has got another clone, or its clone is in use.
+// removeBase deletes a base, unless the base has got another clone, or its clone is in use.
 func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, spdkrpc.InUse) {
 		return err
@@ -103,19 +103,19 @@ func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	return nil
 }
 
-// sweepOnce sweeps unless the service has done so before.
+// sweepOnce calls sweep unless the service has swept before.
 func (s *Service) sweepOnce(ctx context.Context) {
 	if !s.seen.swept.Swap(true) {
 		s.sweep(ctx)
 	}
 }
 
-// sweep deletes orphaned bases: those that are not needed and whose source was deleted. A crash, or
-// two deletions at once, can leave them; earlier versions left them too. If the source of a base
+// sweep deletes orphaned bases: those that are not needed and whose source was deleted. Crashes,
+// concurrent deletions and earlier versions of the driver leave such bases. If the source of a base
 // exists, a clone of the base may be about to be created; such a base is deleted together with its
 // source.
 //
-// sweep returns no error, because the deletion that called it succeeded. After a failure, the next
+// sweep returns no error, because its caller's deletion has succeeded. After a failure, the next
 // deletion sweeps again.
 func (s *Service) sweep(ctx context.Context) {
 	lvols, err := s.lvols(ctx)

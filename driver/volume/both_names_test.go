@@ -23,7 +23,7 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker creates the volume pvc-1, if it does not exist, through a service, as a controller does.
+// A maker creates the volume pvc-1 through a service if it does not exist, as a controller does.
 type maker struct {
 	name, method string
 	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)
@@ -72,8 +72,8 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Then the name shows that the volume was
-// used, on every release.
+// attachOnce attaches a volume to a node and detaches it. Afterwards, the name shows on every
+// release that the volume was used.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, drivertest.Host("n1"))
@@ -87,9 +87,9 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 	require.NoError(t, b.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: id, NewName: usedName(v.Name)}))
 }
 
-// If two controllers create the same volume, in any order and with lost replies, there is one
-// volume in the end. This is so even if a pod has used the volume before the slower controller
-// continues: then SPDK does not refuse the first name.
+// If two controllers create the same volume, in any order and with lost replies, one volume
+// remains. This also holds if a pod uses the volume before the slower controller continues, so that
+// SPDK does not refuse the first name.
 func TestOneVolumeUnderBothNames(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
@@ -141,7 +141,7 @@ func TestRenamedVolumeIsFound(t *testing.T) {
 			stores, err := b.Stores(t.Context())
 			require.NoError(t, err)
 			_, err = b.Find(t.Context(), stores[:1], Spec{Name: "other"})
-			require.ErrorIs(t, err, ErrNotFound) // now the service keeps lists that do not have the volume
+			require.ErrorIs(t, err, ErrNotFound) // the service has now cached lists without the volume
 			v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
 			require.NoError(t, err)
 			rename := &drivertest.FirstCall{Caller: b.fault, Method: "bdev_get_bdevs"}

@@ -23,7 +23,7 @@ func (b *testService) after(t *testing.T, method string, change func(ctx context
 	}}))
 }
 
-// deleteOnly deletes the lvols of lvs0 for which which is true.
+// deleteOnly deletes the lvols in lvs0 for which the function which returns true.
 func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInfo) bool) error {
 	list, err := b.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	for _, l := range list {
@@ -34,8 +34,8 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// A call whose result another client changes at once fails as busy, so that the caller retries it.
-// The retry succeeds.
+// If another client immediately changes the result of a call, the call fails as busy, so that the
+// caller retries it. The retry succeeds.
 func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
@@ -109,7 +109,7 @@ func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	})
 }
 
-// deletions records the lvols that are deleted.
+// deletions records which lvols are deleted.
 type deletions struct {
 	spdkrpc.Caller
 	deleted *[]string
@@ -127,8 +127,8 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// A base that only the volume needs is deleted before the volume: after a crash in between, the
-// volume still leads to what is left. A base that a clone needs too is deleted afterwards.
+// A base that only the volume needs is deleted before the volume. After a crash in between, the
+// rest can still be found from the volume. A base that a clone also needs is deleted afterwards.
 func TestBaseDeletionOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -10,19 +10,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Changes holds a snapshot's clusters that differ from those of another one, or that are allocated.
+// Changes contains the clusters of a snapshot that differ from those of another one, or that are
+// allocated.
 type Changes struct {
 	SizeBytes   int64 // of the snapshot
 	ClusterSize int64 // bytes
 	bitmap      []byte
 }
 
-// Has reports whether the cluster with an index is among the changes.
+// Has reports whether the cluster with this index is among the changes.
 func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
 
 // Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
-// of the same volume; or, if base is "", those that are allocated. If they are unknown, it fails
-// with ErrNoChanges or ErrEncrypted, and the whole snapshot has to be read.
+// of the same volume; or, if base is "", those that are allocated. If the clusters are unknown,
+// Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole snapshot.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}
@@ -34,7 +35,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	for _, id := range ids {
 		v, err := s.GetSnapshot(ctx, id)
 		if errors.Is(err, ErrWrongKind) {
-			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // its code differs from that of ErrWrongKind
+			return Changes{}, fmt.Errorf("%w: %v", ErrNotFound, err) // NotFound has a different gRPC code from ErrWrongKind
 		}
 		if err == nil {
 			v, err = s.WithSource(ctx, v)
@@ -44,8 +45,8 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 		}
 		found = append(found, v)
 	}
-	// Kubernetes authorizes callers by the snapshot's namespace, but passes any base on: a base of
-	// another volume may be another team's.
+	// Kubernetes authorizes callers by the snapshot's namespace, but passes on any base. The base
+	// might be of another volume, which belongs to another team.
 	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
 		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
 	}
@@ -67,7 +68,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	return c, nil
 }
 
-// noChanges gives an error of spdkgate_lvol_changes its kind. Its text says what to do.
+// noChanges adds a kind to an error of spdkgate_lvol_changes, whose text tells users what to do.
 func noChanges(err error) error {
 	var rpc *spdkrpc.Error
 	if !errors.As(err, &rpc) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// clearMethod returns SPDK's clear method for c in an lvstore.
+// clearMethod returns SPDK's clear method that implements c in an lvstore.
 func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 	switch {
 	case c == class.ClearWriteZeroes:
@@ -30,9 +30,9 @@ const mallocProduct = "Malloc disk"
 
 // unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
 // kinds do: bdev_malloc fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices
-// may ignore a deallocation, other bdevs pass it on to a bdev that is unknown here, and bdev_aio
-// without fallocate does nothing and reports success. A bdev that the proxy hides from the driver's
-// user counts as one that does not zero.
+// may ignore a deallocation. Other bdevs pass it on to a bdev that is unknown here. bdev_aio
+// without fallocate does nothing and reports success. If the proxy hides a bdev from the driver's
+// user, unmapZeroes returns false.
 func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
@@ -70,13 +70,13 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 	case v.UUID != id && !isUnfinishedClone(v, parent): // another call created it
 		return "", nil
 	}
-	if v.SizeBytes < parent.SizeBytes { // the source was grown since v was created
+	if v.SizeBytes < parent.SizeBytes { // the source has grown since v was created
 		if err := s.rpc.BdevLvolResize(ctx, spdkrpc.BdevLvolResizeParams{Name: v.UUID, SizeInMiB: uint64(parent.SizeBytes / MiB)}); err != nil {
 			return "", err
 		}
 	}
-	// If SPDK refuses, the volume stays: another call for the same name may have made it a clone
-	// already, or be about to. The caller finds out which, and a retry completes it.
+	// If SPDK refuses, the volume stays, because another call for the same name may have made it a
+	// clone, or be about to do so. The caller finds out which, and a retry completes the clone.
 	return id, s.setParent(ctx, v, parent, name)
 }
 
@@ -98,8 +98,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 	return errors.Join(s.rpc.BdevLvolSetParent(ctx, p), s.remove(ctx, made))
 }
 
-// isUnfinishedClone reports whether v may be a clone of source that was created but has not got its
-// parent yet. It has no data, and may be smaller than the source, which was grown since.
+// isUnfinishedClone reports whether v may be a clone of source that was created but has no parent
+// yet. Such a clone has no data, and is smaller than the source if the source has grown since.
 func isUnfinishedClone(v, source Volume) bool {
 	return v.Thin && !v.Snapshot && !v.used() && v.Base == "" && v.Allocated != nil && *v.Allocated == 0 && v.SizeBytes <= source.SizeBytes && v.Store == source.Store
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A recorder records the parameters of the calls of a method.
+// A recorder records the parameters of a method's calls.
 type recorder struct {
 	spdkrpc.Caller
 	method string
@@ -74,7 +74,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A bdev above one that zeroes counts as one that does not.
+		// A stacked bdev counts as one that does not zero, even on a bdev that does.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})
@@ -118,7 +118,8 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 	assert.Equal(t, spdkrpc.LvolClearMethodWriteZeroes, clearMethod(Store{Name: "lvs0"}, ""), "a bdev that is not visible")
 }
 
-// Releases without bdev_lvol_set_parent cannot create a clone that zeroes what it frees.
+// On releases without bdev_lvol_set_parent, no clone can be created that zeroes the clusters that
+// it frees.
 func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")
@@ -143,7 +144,8 @@ func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	}
 }
 
-// A clone that was created but has no parent yet is completed, but only if it was never written to.
+// A clone that was created but has no parent yet is completed, but only if no host has written to
+// it.
 func TestUnfinishedCloneIsCompleted(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", SizeBytes: 8 * MiB, Thin: true, Allocated: new(uint64)}
@@ -158,8 +160,8 @@ func TestUnfinishedCloneIsCompleted(t *testing.T) {
 	}
 }
 
-// Two controllers may create the same clone at once, for instance when one was stopped while it
-// led. The call that comes late must not delete what the other one has reported.
+// Two controllers may create the same clone concurrently, for example during a change of leader.
+// The slower call must not delete the volume that the other call has returned.
 func TestConcurrentClonesSucceed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -181,7 +183,7 @@ func TestConcurrentClonesSucceed(t *testing.T) {
 }
 
 // If SPDK refuses to make a new volume a clone, the volume stays, because another call may be about
-// to complete it. A retry does.
+// to complete it. A retry completes it.
 func TestRefusedSetParentKeepsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -251,7 +253,7 @@ func (s *Service) mustStore(t *testing.T, name string) Store {
 	return st
 }
 
-// fill writes the pattern into every data cluster.
+// fill writes the pattern to every data cluster.
 func (d *disk) fill() {
 	f, err := os.OpenFile(d.file, os.O_WRONLY, 0)
 	require.NoError(d.t, err)
@@ -264,7 +266,7 @@ func (d *disk) fill() {
 	require.NoError(d.t, f.Close())
 }
 
-// withPattern counts clusters that contain the pattern or a part of it.
+// withPattern counts the clusters that contain the pattern or a part of it.
 func (d *disk) withPattern() (n int) {
 	f, err := os.Open(d.file)
 	require.NoError(d.t, err)
@@ -280,7 +282,7 @@ func (d *disk) withPattern() (n int) {
 	return n
 }
 
-// reload unloads the lvstore and loads it again, as a restarted target does.
+// reload unloads and reloads the lvstore, as a restart of the target does.
 func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevAIODelete(d.t.Context(), spdkrpc.BdevAIODeleteParams{Name: d.name}))
 	_, err := d.rpc.BdevAIOCreate(d.t.Context(), spdkrpc.BdevAIOCreateParams{Name: d.name, Filename: d.file, BlockSize: new(uint32(4096))})
@@ -288,8 +290,8 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeroes, whatever frees them, even after a restart of the target. Inflating
-// allocates all of a volume's clusters, as writing to it would.
+// Freed clusters read as zeros, whichever operation frees them, even after a restart of the target.
+// Inflating a volume allocates all of its clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
 	size := func(name string, thick bool) Spec {

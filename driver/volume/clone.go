@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An Origin is the volume or snapshot that a volume is a copy of. If UUID is empty, the volume is
-// not a copy.
+// An Origin is the source of a copy: a volume or a snapshot. If UUID is empty, the volume is not a
+// copy.
 type Origin struct {
 	UUID     string
 	Snapshot bool // true for a snapshot, false for a volume
@@ -31,8 +31,8 @@ func (o Origin) String() string {
 // Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It
 // is thin, and at least as large as the origin. If an earlier call created it, Clone returns it.
 //
-// Creating and growing are two steps, and a crash may happen between them. So a clone that is as
-// small as its parent is grown, not refused.
+// Creating and growing are two steps, and a crash may happen between them. If an existing clone is
+// as small as its parent, Clone therefore grows it.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	var source Volume
 	var stores []Store
@@ -40,7 +40,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	var reading sync.WaitGroup
 	reading.Go(func() { source, unknown = s.Get(ctx, from.UUID) })
 	reading.Go(func() { stores, unlisted = s.Stores(ctx) })
-	mayBeRenamed, unread := s.mayBeRenamed(ctx, false) // reads the release, which the client then knows
+	mayBeRenamed, unread := s.mayBeRenamed(ctx, false) // reads the release, which the client then caches
 	reading.Wait()
 	if unknown != nil {
 		return Volume{}, unknown
@@ -97,17 +97,17 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	return v, s.matches(ctx, v, spec, from, parent)
 }
 
-// beforeClone holds what is queried before a clone is created, concurrently with the look-up of the
-// clone itself. A result or error counts only if it is needed.
+// beforeClone contains the results of queries that run before a clone is created, concurrently with
+// the look-up of the clone. A result or error matters only if it is needed.
 type beforeClone struct {
-	base   Volume // of the clone, from an earlier call
+	base   Volume // the clone's base, from an earlier call
 	noBase error
-	held   error // why no snapshot may be taken of the source now
+	held   error // why the source cannot be snapshotted now
 
-	mayBeRenamed bool // the clone, by another call
+	mayBeRenamed bool // whether another call may rename the clone
 }
 
-// askForClone queries in goroutines of asking.
+// askForClone starts the queries in goroutines of asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {
@@ -132,7 +132,7 @@ func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec, known
 	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes, in)
 }
 
-// parent returns v's parent with a name. If known is that parent, it returns known.
+// parent returns v's parent, which has the given name. If known is that parent, parent returns it.
 func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volume) (Volume, error) {
 	if known != nil && known.Store == v.Store && known.Name == name {
 		return *known, nil
@@ -140,8 +140,8 @@ func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volu
 	return s.lookUp(ctx, v.Store+"/"+name)
 }
 
-// clone creates the clone. It also returns the clone's parent, which is read again concurrently
-// with the clone; nil if that failed.
+// clone creates the clone. It also returns the clone's parent, which it reads again concurrently
+// with the clone, or nil if that fails.
 func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
@@ -165,7 +165,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 			now = &p
 		}
 	})
-	reading.Go(func() { _, _ = s.rpc.Release(ctx) }) // the client forgets it after some refusals, and growing depends on it
+	reading.Go(func() { _, _ = s.rpc.Release(ctx) })
 	v, err := s.findCreated(ctx, source.Store, name, id, known.mayBeRenamed)
 	reading.Wait()
 	switch {
@@ -190,8 +190,9 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 }
 
 // base returns the snapshot of a volume from which the clone called name is created, because SPDK
-// clones only snapshots. It may be that of an earlier clone (see reuse.go). It exists until one of
-// the two is deleted. If the clone is never created, it is deleted together with the volume.
+// clones only snapshots. The snapshot may have been created for an earlier clone (see reuse.go). It
+// exists until the volume or the clone is deleted. If the clone is never created, the snapshot is
+// deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string, known beforeClone) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	if !errors.Is(known.noBase, ErrNotFound) {
@@ -212,7 +213,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	if failed == nil {
 		id, failed = s.snapshotNow(ctx, source, baseName(name, source.UUID))
 	}
-	if failed == nil { // it is read again while the clone is read
+	if failed == nil { // the base is read again while the clone is read
 		return Volume{UUID: id, Store: source.Store, Name: baseName(name, source.UUID), SizeBytes: source.SizeBytes, Thin: true, Snapshot: true, Base: source.Base, Clones: []string{source.Name}}, nil
 	}
 	if !readback.Clarifies(failed) {
@@ -251,8 +252,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned it to the
-		// volume.
+		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned the volume
+		// from it.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -265,8 +266,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 }
 
 // Pristine reports whether a volume was never written to, if the target knows (known). The target
-// does not know for thick volumes, which have all clusters from the beginning, nor on releases that
-// do not count clusters. In these cases only the volume's name can show that it was used.
+// does not know for thick volumes, which have all clusters from the start, and on releases that do
+// not count clusters. In these cases, only the volume's name can show that the volume was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

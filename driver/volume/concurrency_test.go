@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// methods records which methods are called.
+// methods records the methods that are called.
 type methods struct {
 	spdkrpc.Caller
 	mu   sync.Mutex
@@ -31,7 +31,7 @@ func (m *methods) Call(ctx context.Context, method string, params, result any) e
 	return m.Caller.Call(ctx, method, params, result)
 }
 
-// gate delays the calls of a method until all callers have made theirs.
+// gate delays the calls of a method until all callers have made one.
 type gate struct {
 	spdkrpc.Caller
 	method  string
@@ -56,7 +56,8 @@ func (g *gate) Call(ctx context.Context, method string, params, result any) erro
 	return g.Caller.Call(ctx, method, params, result)
 }
 
-// Every RPC of an export can be in flight for all volumes at once, so none is made under a lock.
+// Every RPC of an export can be in flight for all volumes at once, so no RPC is made while a lock
+// is held.
 func TestExportsRunConcurrently(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// TestCrashPoints fails every operation at each of its calls, before and after the target executed
-// it, with and without the death of the caller, then repeats the operation. The retry must succeed,
-// and the target must end in the state that an undisturbed operation leaves.
+// TestCrashPoints interrupts every operation at each of its calls, before and after the target
+// executes it, with and without the death of the caller, and then repeats the operation. The retry
+// must succeed, and the target must end in the same state as after an uninterrupted operation.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -220,7 +220,7 @@ func crashBy(t *testing.T, op operation, newTestService func(*testing.T) *testSe
 
 func crash(t *testing.T, b *testService, op operation, want state, at int, f failure) {
 	do := op.prepare(t, b)
-	b.seen.swept.Store(true) // the sweep after the first deletion reports no errors
+	b.seen.swept.Store(true) // no sweep after the first deletion, which hides errors
 	if f.refused {
 		b.fault.RefuseCall(at)
 	} else {
@@ -230,9 +230,9 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	failed := b.fault.FailedMethod()
 	where := "failed at " + failed
 	if failed == "" {
-		return // a real target keeps its transports from one test to the next, so one call less is needed
+		return // a real target keeps its transports from one test to the next, so it needs one call less
 	}
-	if f.deadly && changes(failed) { // the last read of an operation may be one that it can do without
+	if f.deadly && changes(failed) { // the operation may succeed without its last read
 		require.Error(t, err, where)
 	}
 	if err == nil {
@@ -269,7 +269,7 @@ func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *te
 	return want, calls
 }
 
-// cloned returns a volume and a clone of it. v24.01 needs the class to permit the weak clear
+// cloned returns a volume and a clone of it. v24.01 needs a class that permits the weak clear
 // method.
 func cloned(t *testing.T, b *testService) (v, c Volume) {
 	t.Helper()
@@ -279,8 +279,8 @@ func cloned(t *testing.T, b *testService) (v, c Volume) {
 	return v, c
 }
 
-// cloneClass is a class that every release can clone: releases before v24.05 cannot clear what a
-// clone holds.
+// cloneClass returns a class that every release can clone: releases before v24.05 cannot clear a
+// clone's clusters.
 func (b *testService) cloneClass(t *testing.T) class.Class {
 	t.Helper()
 	version, err := b.rpc.SpdkGetVersion(t.Context())
@@ -291,8 +291,8 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 	return class.Class{}
 }
 
-// largerBytes is the size of copies of 4 MiB volumes: on releases before v24.05, a copy cannot be
-// larger than its source.
+// largerBytes returns the size for copies of 4 MiB volumes: on releases before v24.05, a copy
+// cannot be larger than its source.
 func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()
 	release, err := b.rpc.Release(t.Context())
@@ -313,9 +313,8 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 	return ids
 }
 
-// neededState returns the state without bases that have one clone. If the deletion of a volume is
-// interrupted between its two steps, it may leave such a base, which is deleted together with that
-// clone.
+// neededState returns the state without bases that have one clone. A deletion that is interrupted
+// between its two steps may leave such a base, which is deleted together with that clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
@@ -340,7 +339,7 @@ func anonymous(s state) state {
 	return s
 }
 
-// cleanUp deletes everything through the service, and requires that the target is empty then.
+// cleanUp deletes everything through the service, and requires that the target is then empty.
 func cleanUp(t *testing.T, b *testService, where string) {
 	t.Helper()
 	ctx := t.Context()
@@ -348,8 +347,8 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	require.NoError(t, err, where)
 	for _, v := range volumes {
 		require.NoError(t, b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))), where)
-		// A subsystem that is changing its state cannot be deleted: SPDK wants the call repeated,
-		// as Kubernetes does.
+		// A subsystem that is changing its state cannot be deleted. SPDK expects the call to be
+		// repeated, as Kubernetes does.
 		for err = b.Delete(ctx, v.UUID); errors.Is(err, ErrBusy) || errors.Is(err, spdkrpc.Busy); err = b.Delete(ctx, v.UUID) {
 			t.Log(err)
 		}
@@ -368,7 +367,7 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	assert.Empty(t, left.Lvols, where)
 	assert.Empty(t, left.Subsystems, where)
 	assert.Empty(t, left.Targets, where)
-	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's group
+	assert.LessOrEqual(t, left.Groups, 1, where) // spdk-csi's group remains
 	for name, free := range left.Free {
 		assert.Equal(t, b.store(t, name).TotalBytes/clusterMiB/MiB, free, where)
 	}

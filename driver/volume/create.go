@@ -16,20 +16,20 @@ const MiB = 1 << 20
 
 // A Spec describes a volume to be created.
 type Spec struct {
-	Name string // the requested name, any text
+	Name string // the requested name, which can be any text
 	// MinBytes is the smallest allowed size, MaxBytes the largest; 0 means no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
 }
 
-// Size returns the size that a volume of at least minBytes gets in the store.
+// Size returns the size that a volume of at least minBytes would have in the store.
 func (st Store) Size(minBytes int64) int64 { return roundUp(roundUp(minBytes, MiB), st.ClusterBytes) }
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 // room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the volume does not fit in the
-// store. A thin volume takes its clusters later, so it may be larger than the free space, but not
-// larger than the whole store.
+// store. A thin volume allocates its clusters later, so it may be larger than the free space, but
+// not larger than the whole store.
 func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	free := st.FreeBytes - s.reserve(st)
@@ -68,7 +68,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		if err != nil {
 			return Volume{}, err
 		}
-		if !mayBeRenamed { // so SPDK itself refuses a second volume with this name
+		if !mayBeRenamed { // SPDK itself refuses a second volume with this name
 			v := Volume{UUID: id, Store: st.Name, Name: lvol, SizeBytes: st.Size(spec.MinBytes), Thin: true, Allocated: new(uint64(0))}
 			counted.keep(v)
 			return v, nil
@@ -85,16 +85,16 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was created in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
-		// The call may still be executed. A caller must not try another lvstore, or there could be
-		// two volumes.
+		// The call may still be executed. A caller must not try another lvstore, because there
+		// could then be two volumes.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	counted.takeBack()
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
-	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so the
-	// lvstore is read.
+	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so read
+	// the lvstore.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -105,12 +105,12 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 	return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 }
 
-// Matches fails with [ErrIncompatible] if an existing volume is not what spec and want describe.
+// Matches fails with [ErrIncompatible] if an existing volume does not match spec and want.
 func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin) error {
 	return s.matches(ctx, v, spec, want, nil)
 }
 
-// matches is Matches for a caller that may have read the parent of v.
+// matches is like Matches, for callers that may already have read the parent of v.
 func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin, parent *Volume) error {
 	if v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
@@ -175,7 +175,7 @@ func (s *Service) checkGrowsBeyondParent(ctx context.Context, object string) err
 	return nil
 }
 
-// grow is Expand for a caller that may have read the volume's lvstore.
+// grow is like Expand, for callers that may already have read the volume's lvstore.
 func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, known *Store) (Volume, error) {
 	if maxBytes > 0 && v.SizeBytes > maxBytes {
 		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, maxBytes)
@@ -189,7 +189,7 @@ func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, 
 		}
 	}
 	room := func(known *Store) (st Store, err error) {
-		if known != nil && v.Thin { // the free space does not matter
+		if known != nil && v.Thin { // the free space is not needed
 			st = *known
 		} else if st, err = s.store(ctx, v.Store); err != nil {
 			return st, err

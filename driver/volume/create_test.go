@@ -50,7 +50,7 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated figures show enough free space. SPDK refuses, with the code that it returns for
+	// The outdated figures show enough free space. SPDK refuses, with the code that it uses for
 	// every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
@@ -94,8 +94,8 @@ func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// A volume remains known as thin or thick, as it was created, although snapshots make every volume
-// thin.
+// A volume remains known as thin or thick according to how it was created, although snapshots make
+// every volume thin.
 func TestVolumesStayThin(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
@@ -117,7 +117,7 @@ func TestVolumesStayThin(t *testing.T) {
 				require.ErrorIs(t, err, ErrIncompatible, snapshots)
 				require.ErrorContains(t, err, "thin=")
 			}
-			// A clone is thin, whatever its source is.
+			// A clone is thin, even if its source is thick.
 			clone := Spec{Name: name + "-clone", MinBytes: 8 * MiB, Class: b.cloneClass(t)}
 			for range 2 {
 				_, err = b.Clone(t.Context(), Origin{UUID: v.UUID}, clone)

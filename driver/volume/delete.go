@@ -38,10 +38,10 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	return s.removeWithBases(ctx, v)
 }
 
-// DeleteSnapshot deletes a snapshot. If it has one clone, its contents move to the clone; if it has
-// more, DeleteSnapshot fails with ErrInUse or, with Config.DetachClones, detaches them first. claim
-// is called for each of them; it may be nil. DeleteSnapshot fails with ErrMember if the snapshot
-// belongs to a group, and succeeds if it does not exist.
+// DeleteSnapshot deletes a snapshot. If the snapshot has one clone, its contents move to that
+// clone. If it has more, DeleteSnapshot fails with ErrInUse or, with Config.DetachClones, first
+// detaches them. It calls claim, which may be nil, for each clone. DeleteSnapshot fails with
+// ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -60,7 +60,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) er
 	return s.removeWithBases(ctx, snap.Volume)
 }
 
-// remove deletes an lvol, and verifies that it no longer exists.
+// remove deletes an lvol, and verifies that the lvol no longer exists.
 func (s *Service) remove(ctx context.Context, v Volume) error {
 	failed := s.deleteLvol(ctx, v)
 	if failed == nil {
@@ -88,10 +88,10 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 	return fmt.Errorf("target %s: delete %s: %w", s.Name, v, failed)
 }
 
-// confirmDeleted verifies that the deletion of a volume that the target does not list is complete,
-// by deleting it again. While SPDK clears the clusters of a volume, which can take minutes, it no
-// longer lists the volume, and refuses to delete it. Once the volume no longer exists, SPDK says
-// so.
+// confirmDeleted verifies that the deletion of an unlisted volume is complete, by deleting the
+// volume again. While SPDK clears the clusters of a volume, which can take minutes, it no longer
+// lists the volume, and refuses to delete it. Afterwards, SPDK responds that the volume does not
+// exist.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
 	// SPDK would delete a volume without a bdev in any lvstore.
 	all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})

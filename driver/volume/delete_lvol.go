@@ -9,8 +9,8 @@ import (
 )
 
 // deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its
-// one clone without waiting for writes to the clone. So the proxy makes that clone's hosts hold
-// back their I/O, and refuses if it cannot.
+// only clone without waiting for writes to the clone. The proxy therefore makes that clone's hosts
+// hold back their I/O, and refuses the call if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -41,8 +41,8 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
 }
 
-// onlyClone returns the clone of a snapshot if it has exactly one, which is not a snapshot itself.
-// Otherwise it returns nil.
+// onlyClone returns the clone of a snapshot if it has exactly one, and that clone is not a snapshot
+// itself. Otherwise it returns nil.
 func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
 	now, err := s.lookUp(ctx, v.UUID)
 	if err != nil || len(now.Clones) != 1 {
@@ -75,7 +75,7 @@ func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	used := list[0].Claimed // by a namespace, or by a bdev above it
+	used := list[0].Claimed // used by a namespace, or by a bdev above it
 	for _, n := range nodes {
 		for _, l := range n.LUNs {
 			used = used || l.BdevName == v.UUID

@@ -21,9 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// clearing behaves like a target that clears the clusters of a deleted volume until finish is
-// closed. v24.01 and v26.05 were observed to behave so: the volume is in no list and has no bdev,
-// its name is in use, and deleting it again is an invalid argument.
+// clearing simulates a target that clears the clusters of a deleted volume until finish is closed,
+// as observed on v24.01 and v26.05. Meanwhile the volume is in no list and has no bdev, its name is
+// in use, and deleting it again is an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
@@ -78,9 +78,9 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// While a deletion clears the volume's clusters, a repeated deletion is told to try again, whether
-// the first caller still waits or its reply was lost. When the first one is complete, the repeated
-// one succeeds. Until then no volume with the same name can be created.
+// While a deletion clears the volume's clusters, a repeated deletion fails with an error to be
+// retried, whether the first caller is still waiting or its reply was lost. The repeated deletion
+// succeeds when the first one is complete. Until then, no volume with the same name can be created.
 func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("TestDeletionTakesTime tests this on real targets")
@@ -112,7 +112,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// A volume in an lvstore that the driver may not use is not deleted, even though only
+// A volume in an lvstore that the driver must not use is not deleted, even though only
 // confirmDeleted sees it.
 func TestConfirmDeletedInForbiddenStore(t *testing.T) {
 	b := newTestService(t, export.TCP)
@@ -125,8 +125,8 @@ func TestConfirmDeletedInForbiddenStore(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestDeletionTakesTime is TestRepeatedDeleteDuringDeletion on a real target, with a volume that
-// takes seconds to clear.
+// TestDeletionTakesTime repeats TestRepeatedDeleteDuringDeletion on a real target, with a volume
+// that takes seconds to clear.
 func TestDeletionTakesTime(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target deletes at once; set SPDK_SOCK to run on a real one")

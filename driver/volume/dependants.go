@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// hasClones fails with ErrInUse if a snapshot has more than one clone. The error names what
-// Kubernetes knows about them: volumes, whose names are those of their PersistentVolumes, and
-// requested snapshots. Below an internal snapshot, these are the volumes made from it.
+// hasClones fails with ErrInUse if a snapshot has more than one clone. The error lists the clones
+// by names that Kubernetes users know: volumes, by their PersistentVolumes' names, and requested
+// snapshots. Instead of an internal snapshot, it lists the volumes created from it.
 func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
 		return nil
@@ -27,7 +27,7 @@ func (s *Service) hasClones(ctx context.Context, v Volume) error {
 		s.Name, ErrInUse, v, len(v.Clones), strings.Join(clones, ", "), remedy)
 }
 
-// usersOf describes a snapshot's clones, each by what Kubernetes knows about it.
+// usersOf describes a snapshot's clones by names that Kubernetes users know.
 func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, err error) {
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
 		users, err := s.dependants(ctx, snap.Store, name)
@@ -42,8 +42,8 @@ func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, er
 	return clones, nil
 }
 
-// dependants describes a clone of a snapshot, by its lvol's name: itself, or, if that is an
-// internal snapshot, what depends on it.
+// dependants describes a clone of a snapshot, given the name of its lvol. If the clone is an
+// internal snapshot, dependants describes the volumes and snapshots that depend on it.
 func (s *Service) dependants(ctx context.Context, store, name string) ([]string, error) {
 	c, err := s.lookUp(ctx, store+"/"+name)
 	if errors.Is(err, ErrNotFound) {
@@ -71,8 +71,8 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 	return all, nil
 }
 
-// Undeletable returns why DeleteSnapshot would refuse a snapshot now, and nil if it would not. It
-// changes nothing.
+// Undeletable returns the reason why DeleteSnapshot would refuse a snapshot now, or nil if it would
+// not. It changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {

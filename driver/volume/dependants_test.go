@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The error for a refused deletion of a snapshot names what a Kubernetes user can delete, not the
-// driver's internal snapshots.
+// The error for a refused deletion of a snapshot lists objects that a Kubernetes user can delete,
+// not the driver's internal snapshots.
 func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	b, v, s := newDetachingService(t)
 	b.DetachClones = false
@@ -23,7 +23,7 @@ func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	assert.NotContains(t, err.Error(), basePrefix)
 	assert.Equal(t, err, b.Undeletable(t.Context(), s.UUID))
 
-	// Both are used, so neither can be detached.
+	// Both clones are in use, so neither can be detached.
 	b.DetachClones = true
 	second, err := b.Snapshot(t.Context(), "snapshot-2", restored.UUID)
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	assert.ErrorContains(t, err, "snapshot "+b.Name+":"+second.UUID)
 	assert.NotContains(t, err.Error(), basePrefix)
 
-	// The advice in the message works.
+	// Following the advice in the error works.
 	b.DetachClones = false
 	require.NoError(t, b.DeleteSnapshot(t.Context(), second.UUID, nil))
 	require.NoError(t, b.Delete(t.Context(), restored.UUID))

@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK deletes only snapshots with at most one clone, whose clusters that clone takes over.
-// Config.DetachClones lets the driver delete others: it first copies the snapshot's clusters into
-// all clones but one (bdev_lvol_decouple_parent). That is safe only while no host writes to a
-// clone, which the proxy checks, and takes as long as the copying.
+// SPDK deletes only snapshots with at most one clone, which takes over the snapshot's clusters.
+// With Config.DetachClones, the driver can delete others: it first copies the snapshot's clusters
+// into all clones but one (bdev_lvol_decouple_parent). That is safe only while no host writes to a
+// clone, which the proxy checks.
 
-// A Claim keeps other calls from a volume until the call ends, or fails if another call works on
-// it.
+// A Claim locks a volume against other calls until the current call ends. It fails if another call
+// works on the volume.
 type Claim func(id string) error
 
 // makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it
@@ -36,7 +36,7 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 				return err
 			}
 		}
-		if why, err := s.undetachable(ctx, c, snap); err != nil { // again, now that no other call works on it
+		if why, err := s.undetachable(ctx, c, snap); err != nil { // check again, now that no other call works on the clone
 			return err
 		} else if why != "" {
 			return fmt.Errorf("target %s: %w: %s, a clone of snapshot %s, %s: try again", s.Name, ErrBusy, c, snap, why)
@@ -96,7 +96,8 @@ func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Vol
 		s.Name, ErrInUse, snap, len(snap.Clones), strings.Join(stays, "; "))
 }
 
-// undetachable returns why a clone cannot be detached from its snapshot; "" if it can.
+// undetachable returns the reason why a clone cannot be detached from its snapshot, or "" if it can
+// be.
 func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string, err error) {
 	switch {
 	case c.Snapshot:
@@ -134,8 +135,8 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 	return nil
 }
 
-// decouple copies what a clone shares with its parent into the clone. The clone's new parent is its
-// old parent's parent.
+// decouple copies the clusters that a clone shares with its parent into the clone. The clone's new
+// parent is its old parent's parent.
 func (s *Service) decouple(ctx context.Context, c, parent Volume) error {
 	failed := s.rpc.BdevLvolDecoupleParent(ctx, spdkrpc.BdevLvolDecoupleParentParams{Name: c.UUID})
 	if failed == nil {

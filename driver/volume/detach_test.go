@@ -102,8 +102,8 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	refused(ErrNoSpace, "beside its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
-	// A snapshot below the snapshot cannot be written to, so it takes over the clusters. There can
-	// be only one.
+	// A snapshot of the snapshot's volume is read-only, so it takes over the clusters. There can be
+	// only one such clone.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)
 	third, err := b.Snapshot(t.Context(), "snapshot-3", c.UUID)
@@ -139,7 +139,7 @@ func TestEnlargedClonesAreNotDetached(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// The clones of a group's members are detached, too; those of an interrupted attempt are not.
+// The clones of a group's members are detached. Those of an interrupted attempt are not.
 func TestGroupClonesAreDetached(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)

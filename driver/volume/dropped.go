@@ -8,34 +8,33 @@ import (
 	"time"
 )
 
-// When SPDK refuses to delete a volume because its blob is busy, it can still drop the volume from
-// its lists. Then the volume looks deleted, but its clusters stay allocated, its data is not
-// cleared, and it is back when the target is restarted. So a volume that is no longer listed counts
-// as deleted only if SPDK said so, or if each allocated cluster belongs to a listed volume.
+// When SPDK refuses to delete a volume because its blob is busy, it may still remove the volume
+// from its lists. Then the volume looks deleted, but its clusters stay allocated, its data is not
+// cleared, and it reappears when the target restarts. So an unlisted volume counts as deleted only
+// if SPDK reported that it does not exist, or if each allocated cluster belongs to a listed volume.
 
-// Unlisted counts the allocated clusters of an lvstore that belong to no volume that the target
-// lists.
+// An Unlisted describes the allocated clusters of an lvstore that belong to no listed volume.
 type Unlisted struct {
 	Store    Store
 	Clusters int64
 }
 
-// Bytes is the space that is taken.
+// Bytes returns the space that these clusters occupy.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// Hosts allocate clusters between the queries of a reading, and a volume that is being deleted is
-// not listed while SPDK clears its clusters. So lvstores are read again until their numbers agree,
-// but at most unlistedReadings times.
+// Hosts allocate clusters between the queries of a pass, and SPDK does not list a volume while it
+// clears the clusters of the volume for deletion. So lvstores are read again until their numbers
+// agree, but at most unlistedReadings times.
 const unlistedReadings = 4
 
-// unlistedPause is the time before the second reading. It doubles with each.
+// unlistedPause is the pause before the second pass. It doubles with each pass.
 const unlistedPause = 50 * time.Millisecond
 
-// errNoClusters: the release does not report how many clusters volumes have.
+// errNoClusters means that the release does not report the number of clusters of a volume.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores in which each reading found allocated clusters of no listed volume,
-// with the lowest number. It returns nothing for releases that do not report the clusters of
+// Unlisted lists the lvstores in which every pass found allocated clusters of no listed volume,
+// with the lowest number found. It returns nothing for releases that do not report the clusters of
 // volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
@@ -50,16 +49,16 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	return found, err
 }
 
-// unproven lists the lvstores in which no reading found that each allocated cluster belongs to a
-// listed volume, with the lowest number of other clusters that a reading found. That number is not
-// positive if the lvstore only changes too fast.
+// unproven lists the lvstores in which no pass proved that each allocated cluster belongs to a
+// listed volume, with the lowest number of other clusters found. That number is zero or less if the
+// lvstore merely changes too fast.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
 		return nil, err
 	}
 	pause := unlistedPause
-	lowest := map[string]int64{} // by lvstore, from earlier readings
+	lowest := map[string]int64{} // by lvstore, from earlier passes
 	for reading := 1; ; reading++ {
 		after, read, err := s.readUnlisted(ctx, before)
 		if err != nil {
@@ -69,7 +68,7 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 		for _, u := range read {
 			clusters, unproven := lowest[u.Store.UUID]
 			if reading > 1 && !unproven {
-				continue // an earlier reading proved it
+				continue // an earlier pass proved it
 			}
 			if reading > 1 {
 				u.Clusters = min(u.Clusters, clusters)
@@ -93,8 +92,8 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	}
 }
 
-// readUnlisted counts once. It lists the lvstores whose free space changed meanwhile, or does not
-// agree with their volumes.
+// readUnlisted makes one pass. It lists the lvstores whose free space changed during the pass, or
+// does not agree with their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -126,10 +125,10 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	return after, found, nil
 }
 
-// proveDeleted verifies that a volume that the target does not list is deleted, and not dropped. It
-// fails with ErrDropped if that is unknown. Clusters prove nothing about a volume that had none, or
-// on releases that do not report them. Then only what this process remembers is left: whether SPDK
-// refused to delete the volume, and listed it no longer.
+// proveDeleted verifies that an unlisted volume was deleted rather than dropped. It fails with
+// ErrDropped if that is unknown. Clusters prove nothing about a volume that had none, or on
+// releases that do not report them. Then the only evidence is whether this process saw SPDK refuse
+// to delete the volume, and no longer list it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)
@@ -152,7 +151,7 @@ func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	return nil
 }
 
-// noteRefusal remembers that SPDK refused to delete a volume but no longer listed it.
+// noteRefusal records that SPDK refused to delete a volume but no longer listed it.
 func (m *memory) noteRefusal(v Volume) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that the target no longer lists after a refused deletion is not deleted: it is back
+// A volume that the target no longer lists after a refused deletion is not deleted: it reappears
 // after a restart.
 func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
@@ -52,7 +52,8 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	require.ErrorIs(t, another.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrDropped, "the clusters may belong to this snapshot")
 }
 
-// Without a refusal, a volume that does not exist is deleted, whatever SPDK does with others.
+// If SPDK has not refused its deletion, a volume that does not exist counts as deleted, whatever
+// happens to other volumes.
 func TestUnknownVolumeCountsAsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
@@ -70,8 +71,8 @@ func TestUnknownVolumeCountsAsDeleted(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 }
 
-// While the free space of an lvstore changes, its clusters prove neither that a volume is deleted
-// nor that SPDK dropped one. The other lvstores do not wait for it.
+// While the free space of an lvstore changes, its clusters prove neither that a volume was deleted
+// nor that SPDK dropped one. Other lvstores are not affected.
 func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	caller := &changingStore{Caller: b.fault}
@@ -92,7 +93,7 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 		other, err = b.Create(t.Context(), store, thick)
 		assert.NoError(t, err)
 	}
-	for range 2 { // begin with an lvstore that grows, and with one that shrinks
+	for range 2 { // start with an lvstore that grows, and with one that shrinks
 		unlisted, err := s.Unlisted(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, unlisted)

@@ -14,9 +14,9 @@ import (
 
 // The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a
 // second snapshot with the same requested name. A call whose reply was lost may still be executed
-// while it is repeated, and two controllers may be active for a moment. So a call that took a
-// snapshot looks for others before it answers. The order in which SPDK executed the calls counts,
-// not the clocks: the older of two snapshots of a volume is the parent of the other.
+// while it is repeated, and two controllers may be active for a moment. So before a call returns a
+// snapshot that it took, it looks for others. The order in which SPDK executed the calls decides,
+// not the clocks: of two snapshots of a volume, the older is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
 // If there are several, it returns the oldest, which is the one returned to callers.
@@ -55,7 +55,7 @@ func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 }
 
 // oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are
-// in different chains; of these, the chain of the snapshot that was requested first counts.
+// in different chains. In that case, the chain of the snapshot that was requested first decides.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -84,13 +84,13 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 	}
 }
 
-// keepOldest returns the oldest snapshot that was requested under name, after this call has taken
-// one. If another one is the oldest, keepOldest deletes the one that this call took, of which no
-// caller knows. Each call deletes only its own.
+// After this call has taken a snapshot, keepOldest returns the oldest snapshot that was requested
+// under name. If another one is older, keepOldest deletes the one that this call took, which no
+// caller knows. Each call deletes only its own snapshot.
 //
-// Other calls may be deleting theirs concurrently, which changes the chain while it is read,
-// and makes SPDK refuse a deletion. So keepOldest tries several times. named are the snapshots with
-// this name, if they were listed after this call has taken its own; otherwise nil.
+// Other calls may be deleting theirs concurrently, which changes the chain while it is read, and
+// makes SPDK refuse a deletion. So keepOldest tries several times. named contains the snapshots
+// with this name, if they were listed after this call took its snapshot; otherwise it is nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
 		var changing bool

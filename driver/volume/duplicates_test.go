@@ -90,7 +90,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 	assert.Equal(t, first.UUID, all[0].UUID)
 }
 
-// Many controllers at once, with different clocks, agree on one snapshot.
+// Many concurrent controllers with different clocks agree on one snapshot.
 func TestManyControllersTakeOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -34,8 +34,8 @@ func (e *earlyList) Call(ctx context.Context, method string, params, result any)
 	return e.Caller.Call(ctx, method, params, result)
 }
 
-// A snapshot that the list before it has missed is found by the list after it. It is older, so it
-// is kept.
+// A snapshot that is missing from the list before the call is found in the list after it. Because
+// it is older, it is kept.
 func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -47,7 +47,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	require.NoError(t, err)
 
 	later := b.Now().Add(time.Minute)
-	b.Target.Now = func() time.Time { return later } // so that the second one gets another name
+	b.Target.Now = func() time.Time { return later } // gives the second snapshot another name
 	again, err := s.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	assert.Equal(t, first.UUID, again.UUID)
@@ -58,12 +58,12 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// A list of the lvstores seen before is not enough if there are others now.
+// A list of previously seen lvstores is not sufficient if there are others now.
 func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s := b.Target.Service(spdkrpc.NewClient(b.fault))
-	for range 2 { // when no lvstore was seen, and afterwards
+	for range 2 { // first without any known lvstore, then with one
 		lvols, err := s.lvolsSoon(t.Context())
 		require.NoError(t, err)
 		require.Len(t, lvols, 1)
@@ -71,7 +71,7 @@ func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	}
 	known := s.seen.known()
 	require.Len(t, known, 2)
-	known[0].Name = "renamed" // since it was seen
+	known[0].Name = "renamed" // renamed since the lvstore was seen
 	s.seen.stores = map[string]Store{known[0].UUID: known[0], known[1].UUID: known[1]}
 	lvols, err := s.lvolsSoon(t.Context())
 	require.NoError(t, err)

@@ -19,13 +19,13 @@ type Exported struct {
 // A Precondition must succeed before a volume is exported. It changes nothing on the target.
 type Precondition func(context.Context) error
 
-// Export makes a volume reachable for one host, if all conditions succeed; see
-// [export.Service.Admit]. The conditions are evaluated concurrently.
+// Export makes a volume reachable for one host if all conditions succeed; see
+// [export.Service.Admit]. It evaluates the conditions concurrently.
 func (s *Service) Export(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }
 
-// Share is like Export, but for one more host along with others; see [export.Service.Share].
+// Share is like Export, but for one more host of a shared volume; see [export.Service.Share].
 func (s *Service) Share(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Share, conditions)
 }
@@ -71,8 +71,7 @@ func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error
 	return nil
 }
 
-// removeExport removes the export, to which no host may be admitted, of a volume that is to be
-// deleted.
+// removeExport removes the export of a volume that is to be deleted. The export must admit no host.
 func (s *Service) removeExport(ctx context.Context, id string) error {
 	if err := s.exports.RemoveUnused(ctx, id); err != nil {
 		return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, err)
@@ -90,7 +89,7 @@ func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	return hosts, nil
 }
 
-// Fence removes a host from all exports of the target, and keeps it out; see
+// Fence removes a host from all exports of the target, and prevents new exports to it; see
 // [export.Service.Fence].
 func (s *Service) Fence(ctx context.Context, h export.Host, node string, dryRun bool) ([]export.Fencing, error) {
 	return s.exports.Fence(ctx, h, node, dryRun)

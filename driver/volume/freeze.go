@@ -15,8 +15,8 @@ const maxDepth = 64
 
 // snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
 // lvstore if hosts write during a snapshot, so the proxy makes the hosts hold back their I/O, and
-// refuses if it cannot. The caller has checked that they can (CheckHoldsIO), and the depth of the
-// volume's chain.
+// refuses the call if it cannot. The caller must have checked that the hosts can do so
+// (CheckHoldsIO), and the depth of the volume's chain.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
@@ -33,8 +33,8 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile converts SPDK's response that a volume read before does not exist to an error of
-// kind ErrBusy.
+// If SPDK responded that a volume does not exist, although it was read before, deletedMeanwhile
+// converts the error to one of kind ErrBusy.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
@@ -56,9 +56,9 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// checkDepthIn is checkDepth for a caller that has listed the lvols. It follows the chain, which
-// takes a round for each snapshot, only if the volume's lvstore has enough snapshots for a chain
-// that is too long.
+// checkDepthIn is like checkDepth, for callers that have listed the lvols. It follows the chain,
+// which takes a query for each snapshot, only if the volume's lvstore has enough snapshots for a
+// chain that is too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {

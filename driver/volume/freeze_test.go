@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A freezer behaves like a proxy that has spdkgate_lvol_snapshot and spdkgate_lvol_delete.
+// A freezer simulates a proxy that supports spdkgate_lvol_snapshot and spdkgate_lvol_delete.
 type freezer struct {
 	spdkrpc.Caller
 	requests []spdkrpc.ProxySnapshotRequest
-	deleted  []string     // by spdkgate_lvol_delete
-	fails    error        // the response to both methods, if not nil
-	barrier  *fakeBarrier // where a call on several targets waits
+	deleted  []string     // deleted by spdkgate_lvol_delete
+	fails    error        // the error that both methods return; nil for none
+	barrier  *fakeBarrier // where calls on several targets wait
 }
 
 func (f *freezer) Call(ctx context.Context, method string, params, result any) error {

@@ -17,12 +17,11 @@ import (
 )
 
 // A group snapshot is one snapshot of each of several volumes, all from the same moment. The proxy
-// of a target takes those of its volumes in one call: it freezes them all before the first
+// of each target takes its snapshots in one call: it freezes all of the volumes before the first
 // snapshot. The proxies of several targets wait for each other before their first snapshot (see
 // moment.go). SPDK knows no groups, so the members' names identify them. Each attempt to take a
 // group has its own id, which the names of all its members contain together with their number. So
-// members from two moments are never mistaken for one group, and a group with a missing member is
-// recognised.
+// members from two moments are never mistaken for one group, and a missing member is noticed.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -43,7 +42,8 @@ type Members struct {
 	UUIDs   []string
 }
 
-// MaxGroup is how many volumes a group snapshot can have: as many as a proxy freezes in one call.
+// MaxGroup is the maximum number of volumes in a group snapshot, which is the number that a proxy
+// can freeze in one call.
 const MaxGroup = 32
 
 // TakeGroup takes snapshots of volumes at the same moment, as a group with a name. If a group with
@@ -51,10 +51,10 @@ const MaxGroup = 32
 // other volumes.
 //
 // If an earlier attempt was interrupted so that only some of its snapshots exist, TakeGroup deletes
-// them and begins again: what it would add now would be from another moment.
+// them and starts again, because additional snapshots would be from another moment.
 //
-// others opens all other targets. They are asked only if members of an attempt are missing that may
-// be there.
+// others opens all other targets. They are queried only if members of an attempt are missing that
+// may be on them.
 func TakeGroup(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (Group, error) {
 	volumes, err := groupSources(ctx, members)
 	if err != nil {
@@ -62,7 +62,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	}
 	found, cleared, err := clearHalfMade(ctx, name, members, others)
 	if err == nil && cleared {
-		volumes, err = groupSources(ctx, members) // with other parents
+		volumes, err = groupSources(ctx, members) // their parents have changed
 	}
 	if err != nil {
 		return Group{}, err
@@ -73,7 +73,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	id := newGroupID(name, members[0].Service.Now(), len(volumes), len(members))
 	failed := deletedMeanwhile("one of the volumes", takeMembers(ctx, id, volumes))
 	if failed != nil && len(members) == 1 && !readback.Clarifies(failed) {
-		return Group{}, fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(members), name, failed) // none was taken
+		return Group{}, fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(members), name, failed) // no snapshot was taken
 	}
 	if found, err = groupsOf(ctx, members, id.Hash); err != nil {
 		return Group{}, errors.Join(failed, err)
@@ -81,7 +81,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the group concurrently. No caller knows of this one.
+		// Another call took the group concurrently. No caller knows the snapshots of this call.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -89,7 +89,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 		return Group{}, fmt.Errorf("%s: %w: group snapshot %q was taken, but is no longer complete: try again", targetsOf(members), ErrBusy, name)
 	}
 	failed = fmt.Errorf("%s: take group snapshot %q: %w", targetsOf(members), name, failed)
-	if len(members) > 1 && !errors.Is(failed, spdkrpc.OutcomeUnknown) { // some targets have taken theirs
+	if len(members) > 1 && !errors.Is(failed, spdkrpc.OutcomeUnknown) { // some targets have taken their snapshots
 		failed = errors.Join(failed, removeMembers(ctx, found[id], nil))
 	}
 	return Group{}, failed
@@ -123,9 +123,9 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 	return sources, g.Wait()
 }
 
-// clearHalfMade deletes the members of attempts of a name that are not complete, unless one is
-// complete. It returns the attempts that are left. An earlier call may still be executed, so it
-// looks again after each deletion.
+// clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
+// an attempt is complete. It returns the remaining attempts. Because an earlier call may still be
+// executed, it lists the attempts again after each deletion.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -162,8 +162,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the group with a name that was returned to callers: the oldest. It fails if
-// that group contains snapshots of other volumes.
+// existingGroup returns the oldest group with this name, which is the one returned to callers. It
+// fails if that group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {
@@ -190,7 +190,7 @@ func existingGroup(ctx context.Context, name string, done []GroupID, found group
 	return describeGroup(ctx, id, found[id])
 }
 
-// takeMembers has the proxies take the snapshots.
+// takeMembers makes the proxies take the snapshots.
 func takeMembers(ctx context.Context, id GroupID, volumes []source) error {
 	requests := map[*Service][]spdkrpc.ProxySnapshotRequest{}
 	g, gctx := errgroup.WithContext(ctx)
@@ -252,10 +252,10 @@ func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error)
 	return describeGroup(ctx, id, m)
 }
 
-// DeleteGroup deletes a group snapshot, and what interrupted attempts have left of it. Clones are
-// treated as by DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if members
-// are not its snapshots; members may include snapshots that are already deleted. It succeeds if the
-// group does not exist.
+// DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. It treats clones
+// like DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if members are not
+// its snapshots; members may include snapshots that are already deleted. It succeeds if the group
+// does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {

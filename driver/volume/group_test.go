@@ -120,8 +120,8 @@ func TestGroupSnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Without the proxy's method, several volumes cannot be frozen together, whether they are in use or
-// not.
+// Through a proxy without the method, several volumes cannot be frozen together, whether they are
+// in use or not.
 func TestGroupsThroughAnOldProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
@@ -155,7 +155,7 @@ func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse, "iSCSI, for example")
 }
 
-// A group never contains snapshots from two moments: what is left of an interrupted attempt is
+// A group never contains snapshots from two moments: leftovers of an interrupted attempt are
 // deleted, not completed.
 func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
@@ -184,8 +184,8 @@ func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A call whose reply was lost may be executed after its repetition: callers keep the group that
-// they got.
+// A call whose reply was lost may be executed after it was repeated. Callers keep the group that
+// they received.
 func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -203,7 +203,7 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
 
-	// Another controller takes the group concurrently: this one's is deleted.
+	// Another controller takes the group concurrently, so this controller deletes its own.
 	rival := newGroupID("group-2", time.Now(), 2, 1)
 	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", After: func(context.Context) { take(rival) }}))
 	_, err = b.SnapshotGroup(t.Context(), "group-2", sources)
@@ -214,8 +214,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Whichever RPC of a call fails, and however, a retry takes or deletes one whole group, and nothing
-// is left.
+// Whichever RPC of a call fails, and in whatever way, a retry takes or deletes one complete group
+// and leaves nothing else.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -278,7 +278,7 @@ func TestGroupCrashPoints(t *testing.T) {
 	}
 }
 
-// The group calls of one target.
+// These are the group calls on one target.
 func (b *testService) SnapshotGroup(ctx context.Context, name string, sources []string) (Group, error) {
 	return TakeGroup(ctx, name, []Members{{b.Service, sources}}, noOthers)
 }

@@ -10,7 +10,7 @@ import (
 
 // A GroupID identifies a group snapshot.
 type GroupID struct {
-	Hash    string // of the group's requested name
+	Hash    string // hash of the group's requested name
 	Attempt string // its time, three random characters (the first is 0 if the volumes are on several targets), and one for the number of members
 }
 
@@ -21,7 +21,7 @@ var groupID = regexp.MustCompile(`^group\.([a-z2-7]{12})\.([0-9a-f]{8}[0a-z2-7][
 // GroupHash returns the hash of a requested name in the ids of groups.
 func GroupHash(name string) string { return hash(name)[:shortHash] }
 
-// ParseGroupID parses what String returned.
+// ParseGroupID parses the result of String.
 func ParseGroupID(s string) (id GroupID, ok bool) {
 	m := groupID.FindStringSubmatch(s)
 	if m == nil {
@@ -43,7 +43,7 @@ func newGroupID(name string, at time.Time, size, targets int) GroupID {
 
 func (g GroupID) String() string { return "group." + g.Hash + "." + g.Attempt }
 
-// Size is the number of members.
+// Size returns the number of members.
 func (g GroupID) Size() int {
 	return strings.IndexByte(base32Digits, g.Attempt[len(g.Attempt)-1]) + 1
 }
@@ -53,7 +53,7 @@ func (g GroupID) Several() bool { return g.Attempt[8] == '0' }
 
 func (g GroupID) createdAt() time.Time { return secondsOf(g.Attempt[:8]) }
 
-// snapshotOf returns the name of the snapshot of a volume.
+// snapshotOf returns the name of the group's snapshot of a volume.
 func (g GroupID) snapshotOf(source string) string {
 	return snapPrefix + g.Hash + "." + strings.ReplaceAll(source, "-", "") + "." + g.Attempt
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A member is a snapshot of a group that exists.
+// A member is an existing snapshot of a group.
 type member struct {
 	*Service
 	lvol spdkrpc.LvolInfo
@@ -31,7 +31,7 @@ func sourcesOf(all []member) (ids []string) {
 // groups maps the attempts of one name to their members.
 type groups map[GroupID][]member
 
-// complete returns the attempts that have all their members, starting with the one requested first.
+// complete returns the attempts of which all members exist, starting with the one requested first.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {
@@ -66,7 +66,7 @@ func groupsOf(ctx context.Context, members []Members, hash string) (groups, erro
 	return found, nil
 }
 
-// targetsOf names targets for an error.
+// targetsOf lists targets for an error message.
 func targetsOf(members []Members) string {
 	var names []string
 	for _, m := range members {
@@ -86,7 +86,7 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 			listed[uuid] = true
 		}
 	}
-	if id.Several() && len(listed) != id.Size() { // the others may be on targets that were not looked at
+	if id.Several() && len(listed) != id.Size() { // the others may be on targets that were not queried
 		return fmt.Errorf("%w: %s has %d snapshots, but %d are requested", ErrMismatch, id, id.Size(), len(listed))
 	}
 	for _, m := range all {
@@ -112,8 +112,8 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 	return nil
 }
 
-// removeHalfMade deletes the snapshots of an interrupted attempt, or none if one of them has
-// clones: then a caller knows about the group.
+// removeHalfMade deletes the snapshots of an interrupted attempt. If one of them has clones, it
+// deletes none, because a caller knows the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)
@@ -143,7 +143,7 @@ func removeMembers(ctx context.Context, all []member, claim Claim) error {
 		}
 		found = append(found, source{m.Service, v})
 	}
-	for _, v := range found { // one after the other: they may share bases
+	for _, v := range found { // one after the other, because they may share bases
 		if err := v.removeWithBases(ctx, v.Volume); err != nil {
 			return err
 		}

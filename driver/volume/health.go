@@ -8,13 +8,14 @@ import (
 
 // A Condition is a problem that the target reports for a volume.
 type Condition struct {
-	// Inaccessible volumes cannot be read or written. Others still work, but not as they should.
+	// Inaccessible means that the volume cannot be read or written. Otherwise the volume works, but
+	// with a problem.
 	Inaccessible bool
 	Reason       string // in CamelCase, for machines
 	Message      string // for people: what happened, and what to do
 }
 
-// A Health lists a volume's problems; there are none if Conditions is empty.
+// A Health lists a volume's problems. If Conditions is empty, there are none.
 type Health struct {
 	UUID       string
 	Conditions []Condition
@@ -56,7 +57,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	for _, v := range volumes {
 		st, known := byName[v.Store]
 		h := HealthIn(st, v)
-		if !known || v.SizeBytes == 0 { // SPDK reports no size of a volume without a bdev
+		if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
 				continue // deleted meanwhile
 			}
@@ -71,7 +72,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	return adverse, next, nil
 }
 
-// HealthIn returns what the lvstore of a volume means for it.
+// HealthIn returns the health of a volume, as far as it follows from its lvstore.
 func HealthIn(st Store, v Volume) Health {
 	h := Health{UUID: v.UUID}
 	if v.Thin && st.FreeBytes == 0 {

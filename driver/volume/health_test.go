@@ -18,7 +18,7 @@ func reasons(h Health) (reasons []string) {
 	return reasons
 }
 
-// A full lvstore is reported for its thin volumes, and for no others.
+// A full lvstore is a problem only of its thin volumes.
 func TestFullLvstoreIsReportedForThinVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	thin := b.create(t, "thin", 4)
@@ -48,7 +48,8 @@ func TestFullLvstoreIsReportedForThinVolumes(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// A volume whose lvstore is not loaded is inaccessible, and so is one that may lie there.
+// A volume is inaccessible if its lvstore is not loaded, or if it may be in an lvstore that is not
+// loaded.
 func TestVolumeWithoutItsLvstoreIsInaccessible(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -12,39 +12,39 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Kind reports what an lvol is for.
+// A Kind is the purpose of an lvol.
 type Kind string
 
 // The kinds of lvols.
 const (
 	KindVolume   Kind = "volume"
-	KindSnapshot Kind = "snapshot" // one that was requested
-	KindInternal Kind = "internal" // a snapshot that cloning created
-	KindHelper   Kind = "helper"   // a clone that exists only while another clone is created
+	KindSnapshot Kind = "snapshot" // requested by a user
+	KindInternal Kind = "internal" // created by cloning a volume
+	KindHelper   Kind = "helper"   // a clone that exists only while another clone is being created
 )
 
 var helperLvol = regexp.MustCompile(`^helper\.[a-z2-7]{16}$`)
 
-// A Listed is an lvol as its lvstore lists it, without a query for it alone.
+// A Listed is an lvol as it appears in the list of its lvstore.
 type Listed struct {
 	UUID     string
 	Store    string
 	Name     string
 	Kind     Kind
 	Source   string  // UUID of a snapshot's source volume; empty if unknown
-	Requests string  // equal for snapshots that were requested under the same name; empty for everything else
+	Requests string  // equal for snapshots that were requested under the same name; otherwise empty
 	Degraded bool    // SPDK could not create its bdev
-	Group    GroupID // the group that contains the snapshot; empty if none does
+	Group    GroupID // the group to which the snapshot belongs; empty if none
 	Nested   bool    // its lvstore is nested
 }
 
-// Used reports whether the name records that the volume was used, and returns the name without
-// that.
+// Used reports whether the name records that the volume was used, and returns the name without the
+// suffix.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
-// use. It fails with ErrStoreMissing if an lvstore is missing, because then it is unknown which
-// volumes exist. nested is the result of Nested.
+// use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because then it is unknown
+// which volumes exist. nested is the result of Nested.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ type Nested struct {
 	Why  error  // of kind ErrNested
 }
 
-// Nested lists the lvstores and RAIDs that are on logical volumes, or for which that is unknown.
+// Nested lists the lvstores and RAIDs that are, or may be, on logical volumes.
 func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	ctx = AskOnce(ctx)
 	stores, err := s.lvstores(ctx)
@@ -101,7 +101,7 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	}
 	arrays, err := s.rpc.BdevRAIDGetBdevs(ctx, spdkrpc.BdevRAIDGetBdevsParams{Category: spdkrpc.BdevRAIDGetBdevsCategoryAll})
 	switch {
-	case errors.Is(err, spdkrpc.MethodNotFound): // a target without RAIDs
+	case errors.Is(err, spdkrpc.MethodNotFound): // the target has no RAIDs
 		return nested, nil
 	case notAllowed(err):
 		return append(nested, Nested{Kind: "RAID", Name: "of any name", Why: fmt.Errorf("target %s: %w: cannot list RAID bdevs: allow the driver's role to call bdev_raid_get_bdevs", s.Name, ErrNested)}), nil
@@ -123,16 +123,16 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	return nested, nil
 }
 
-// KnowsStores reports whether the configuration names the lvstores of the target. If not, a volume
-// that is not listed may be in an lvstore that is not loaded.
+// KnowsStores reports whether the configuration names the target's lvstores. If not, an unlisted
+// volume may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
 // Exports returns the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
-// Unneeded reports whether an internal snapshot or a helper clone can be deleted now without loss.
-// A snapshot can if it has at most one clone, which no host uses; a helper can if it has no data of
-// its own.
+// Unneeded reports whether an internal snapshot or a helper clone can now be deleted without loss
+// of data. That is true for a snapshot with at most one clone, if no host uses the clone, and for a
+// helper without data of its own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {

@@ -17,8 +17,9 @@ type IOStat struct {
 	ReadTime, WriteTime time.Duration
 }
 
-// IOStat reads the I/O statistics of one volume, by its name: without a name, SPDK stops its
-// reactor while it adds up those of all bdevs. ErrNotFound means only that the volume has no bdev.
+// IOStat reads the I/O statistics of one volume by its name. Without a name, SPDK would stop its
+// reactor while it adds up the statistics of all bdevs. ErrNotFound means only that the volume has
+// no bdev.
 func (s *Service) IOStat(ctx context.Context, id string) (IOStat, error) {
 	all, err := s.rpc.BdevGetIOStat(ctx, spdkrpc.BdevGetIOStatParams{Names: []string{id}})
 	switch {

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Limit bounds the I/O of a volume, even while hosts use it, and reads the limits back. It makes no
-// call if the volume has them already. SPDK keeps limits in memory only: after a restart of the
-// target, its saved configuration restores them.
+// Limit sets the I/O limits of a volume, even while hosts use the volume, and reads them back. If
+// the volume already has these limits, Limit makes no call. SPDK keeps limits in memory only: after
+// a restart of the target, its saved configuration restores them.
 func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	if hasLimits(v.Limits, l) {
 		return nil
@@ -31,14 +31,14 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case failed == nil:
 		return fmt.Errorf("target %s: %w: the limits of %s were set, but differ now: try again", s.Name, ErrBusy, v)
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
-		// SPDK v25.09 and later, observed: opening the bdev for the change starts its limiter
+		// Observed on SPDK v25.09 and later: opening the bdev for the change starts its limiter
 		// again.
 		return fmt.Errorf("target %s: %w: SPDK refuses to change the limits of %s, which has limits, while no host uses it: they change when it is attached: %w", s.Name, ErrBusy, v, failed)
 	}
 	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)
 }
 
-// hasLimits reports whether limits are as wanted, where something is wanted.
+// hasLimits reports whether the current limits equal all limits that l sets.
 func hasLimits(now spdkrpc.BdevRateLimits, l class.Limits) bool {
 	for _, f := range []struct {
 		now  uint64

@@ -29,8 +29,8 @@ func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next strin
 	return s.ids(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
 }
 
-// ListSnapshots lists the snapshots that were requested, not the bases, including those that
-// spdk-csi took. If source is not empty, it lists only those of that volume.
+// ListSnapshots lists the requested snapshots, including those that spdk-csi took, but not the
+// bases. If source is not empty, it lists only the snapshots of that volume.
 func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (snapshots []Snapshot, next string, err error) {
 	volumes, next, err := s.page(ctx, p, func(name string, snapshot bool) bool {
 		n, ours := parseName(name)
@@ -54,8 +54,8 @@ func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (sna
 	return snapshots, next, nil
 }
 
-// WithSource adds the source of a snapshot that spdk-csi took, if it is certain: the one volume
-// that was derived from the snapshot. spdk-csi made no clones.
+// WithSource adds the source of a snapshot that spdk-csi took, if it is certain, which is so if
+// exactly one volume was derived from the snapshot. spdk-csi made no clones.
 func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
 	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
 		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])
@@ -110,7 +110,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 				return nil
 			}
 			volumes[i] = v
-			if errors.Is(err, ErrDegraded) { // it exists, but SPDK does not report its size
+			if errors.Is(err, ErrDegraded) { // the volume exists, but SPDK does not report its size
 				return nil
 			}
 			return err

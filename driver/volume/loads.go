@@ -9,22 +9,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading reports whether a target loads what hosts write into volumes (see nested.go).
+// A Loading reports whether a target loads lvstores that hosts write into volumes (see nested.go).
 type Loading string
 
 // The values of Loading.
 const (
-	// LoadsNothing: the target's option bdev_auto_examine is off.
+	// LoadsNothing means that the target's option bdev_auto_examine is off.
 	LoadsNothing Loading = "no"
-	// LoadsAccepted: it is on, or unknown, and the proxy's configuration accepts that.
+	// LoadsAccepted means that the option is on or unknown, and that the proxy's configuration
+	// accepts this.
 	LoadsAccepted Loading = "accepted"
-	// LoadsAll: it is on.
+	// LoadsAll means that the option is on.
 	LoadsAll Loading = "yes"
-	// LoadsUnknown: the proxy does not know, or is too old to say.
+	// LoadsUnknown means that the proxy does not know, or is too old to report it.
 	LoadsUnknown Loading = "unknown"
 )
 
-// Loads asks the target's proxy whether the target loads what hosts write.
+// Loads queries the target's proxy whether the target loads what hosts write.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.targetInfo(ctx)
 	switch {
@@ -46,7 +47,7 @@ func (s *Service) targetInfo(ctx context.Context) (spdkrpc.ProxyTargetInfo, erro
 	return coalesce.Do(ctx, &s.reads, "info", s.rpc.SpdkgateTargetGetInfo)
 }
 
-// Problem says in words what is wrong, and what to do; empty if nothing is.
+// Problem describes the problem, and what to do; empty if there is none.
 func (l Loading) Problem() string {
 	const remedy = "switch it off and restart the target, as docs/target.md says; or, if you trust everybody who can write there, set target.accept_loading_what_hosts_write in the proxy's configuration"
 	switch l {
@@ -58,8 +59,8 @@ func (l Loading) Problem() string {
 	return ""
 }
 
-// CheckRawBlock fails with ErrLoads if a pod must not get a volume of the target as a raw block
-// device: the target may load what the pod writes into it.
+// CheckRawBlock fails with ErrLoads if pods must not use volumes of the target as raw block
+// devices, because the target may load what a pod writes into them.
 func (s *Service) CheckRawBlock(ctx context.Context) error {
 	l, err := s.Loads(ctx)
 	if err != nil {
@@ -71,8 +72,9 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 	return nil
 }
 
-// checkHidden decides about the lvstores of a target whose proxy does not name their base bdevs, as
-// it does for the users of a tenant. A proxy with this method shows them no nested lvstores.
+// checkHidden decides whether lvstores may be used if the proxy does not show their base bdevs, as
+// for the users of a tenant. A proxy that supports spdkgate_target_get_info hides nested lvstores
+// from these users.
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {

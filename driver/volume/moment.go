@@ -14,17 +14,17 @@ import (
 
 // Limits of snapshots on several targets.
 const (
-	// hostsWait is the longest time for which hosts hold back I/O if this controller dies while
-	// their volumes are frozen.
+	// hostsWait limits how long hosts hold back I/O if this controller dies while their volumes are
+	// frozen.
 	hostsWait = 2 * time.Second
-	// giveUpWait bounds the calls that end the freeze of a group that has failed.
+	// giveUpWait limits the calls that end the freeze of a failed group.
 	giveUpWait = hostsWait
 )
 
 // takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
-// barrier. The barriers are opened only when all of them wait. At that moment nothing can be
-// written to any of the volumes, and each stays frozen until its snapshot is taken. If it fails,
-// some targets may have taken theirs.
+// barrier. The barriers are opened only when all proxies are waiting. At that moment, nothing can
+// be written to any of the volumes, and each stays frozen until its snapshot is taken. If
+// takeAtOneMoment fails, some targets may have taken their snapshots.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
 	step := func(ctx context.Context, action spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {
@@ -40,7 +40,7 @@ func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxyS
 		return g.Wait()
 	}
 
-	freezing, failed := context.WithCancelCause(ctx) // until all are frozen, or one has failed
+	freezing, failed := context.WithCancelCause(ctx) // valid until all volumes are frozen, or a call has failed
 	defer failed(nil)
 	var taking errgroup.Group
 	for s, r := range requests {
@@ -62,11 +62,11 @@ func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxyS
 	if err != nil {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWait)
 		defer cancel()
-		_ = step(ending, spdkrpc.SpdkgateLvolSnapshotBarrierStepGiveUp) // otherwise the freeze ends by itself
+		_ = step(ending, spdkrpc.SpdkgateLvolSnapshotBarrierStepGiveUp) // if this fails, the freeze ends by itself
 	}
 	taken := taking.Wait()
 	if taken == nil {
-		return nil // even if the reply to a step was lost
+		return nil // all succeeded, even if the reply to a step was lost
 	}
 	return errors.Join(taken, err)
 }

@@ -46,7 +46,7 @@ func (g *fakeBarrier) decide(to string) bool {
 
 var errNoBarrier = &spdkrpc.Error{Method: "spdkgate_lvol_snapshot_barrier", Kind: spdkrpc.Busy, Code: jsonrpc.CodeTooMany}
 
-// waitAt waits at the barrier of a call, if it has one.
+// waitAt waits at the barrier of a call, if the call has one.
 func (f *freezer) waitAt(ctx context.Context, b *spdkrpc.ProxySnapshotBarrier) error {
 	if b == nil {
 		return nil
@@ -125,7 +125,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// again makes the proxies ready for the next call.
+// again prepares the proxies for the next call.
 func (p *pair) again() {
 	for _, f := range p.freezers {
 		f.barrier = newFakeBarrier(func(step string) { p.mu.Lock(); defer p.mu.Unlock(); p.noted = append(p.noted, step) })
@@ -185,7 +185,7 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g, got)
 
-	// Members on targets that a call does not name are not forgotten.
+	// A call that does not name all targets does not forget the members on the others.
 	_, err = GetGroup(t.Context(), g.ID, p.of(g)[:1])
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorIs(t, DeleteGroup(t.Context(), g.ID, p.of(g)[:1], nil), ErrMismatch)
@@ -222,7 +222,7 @@ func TestHalfMadeGroupOnSeveralTargets(t *testing.T) {
 	}
 }
 
-// If one target cannot take its snapshots, the others thaw at once and keep none.
+// If one target cannot take its snapshots, the others unfreeze at once and keep no snapshots.
 func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {
@@ -252,8 +252,8 @@ func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	}
 }
 
-// Whichever RPC fails on one of the targets, and however, a retry takes one whole group, and
-// nothing is left.
+// Whichever RPC fails on one of the targets, and in whatever way, a retry takes one complete group
+// and leaves nothing else.
 func TestGroupOnSeveralTargetsCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -14,7 +14,7 @@ import (
 )
 
 // SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
-// lvstore) and its parent. So names contain what must persist:
+// lvstore) and its parent. So all persistent information is in names:
 //
 //   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
 //     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After
@@ -37,7 +37,7 @@ const (
 	snapPrefix = "snap."
 	basePrefix = "base."
 	hashLen    = 16
-	shortHash  = 12 // for groups
+	shortHash  = 12 // length for groups
 )
 
 var (
@@ -57,8 +57,8 @@ func LvolName(name string) string {
 	return "v" + plain[:min(len(plain), nameMax-34)] + "-" + hex.EncodeToString(sum[:16])
 }
 
-// reservedName reports whether a requested name cannot be the name of an lvol, because it has a
-// special meaning there.
+// reservedName reports whether a requested name must not be used for an lvol, because it would have
+// a special meaning.
 func reservedName(name string) bool {
 	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
 }
@@ -81,15 +81,15 @@ func helperName(name string) string { return "helper." + hash(name) }
 
 // A lvolName contains the parts of the name of a snapshot.
 type lvolName struct {
-	hash      string  // of the requested name; empty for a base and for a member of a group
+	hash      string  // hash of the requested name; empty for a base and for a member of a group
 	group     GroupID // empty unless it is a member of a group
 	source    string  // UUID of the snapshot's source volume
 	base      bool    // true for an internal snapshot, which cloning created
 	createdAt time.Time
 }
 
-// parseName parses the name of a snapshot. It returns false if this package does not give such
-// names to snapshots.
+// parseName parses the name of a snapshot. It returns false if this package does not create
+// snapshots with such a name.
 func parseName(s string) (lvolName, bool) {
 	if m := ownMember.FindStringSubmatch(s); m != nil {
 		g := GroupID{Hash: m[1], Attempt: m[3]}
@@ -112,8 +112,8 @@ func secondsOf(hex8 string) time.Time {
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK reports that only for snapshots that have
-// had clones since it started: after a restart, a snapshot whose volume was deleted looks like a
-// volume. Names from this package are reliable.
+// had clones since it started: after a restart, a snapshot whose volume was deleted is reported as
+// a volume. The names given by this package are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

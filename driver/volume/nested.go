@@ -16,14 +16,14 @@ import (
 )
 
 // Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical
-// volumes. So it loads an lvstore that a host wrote into a volume: a nested lvstore. Its volumes
-// belong to that host, whatever names and UUIDs they have. This file finds out on which devices an
-// lvstore is. The driver neither uses nested lvstores nor finds volumes in them.
+// volumes. It therefore also loads an lvstore that a host wrote into a volume: a nested lvstore.
+// The volumes in it belong to that host, whatever their names and UUIDs are. This file determines
+// the devices below an lvstore. The driver ignores nested lvstores, and the volumes in them.
 //
-// A nested lvstore can have the name, or even the UUID, of one that is not loaded. So what is known
-// about an lvstore's base bdev is valid only for one call to the driver.
+// A nested lvstore can have the name, or even the UUID, of one that is not loaded. Therefore, facts
+// about an lvstore's base bdev are valid only during one call to the driver.
 
-// asked holds what a call has learned about base bdevs.
+// asked contains what a call has learned about base bdevs.
 type asked struct {
 	mu    sync.Mutex
 	bases map[baseKey]*askedBase
@@ -34,24 +34,24 @@ type baseKey struct {
 	bdev   string
 }
 
-// An askedBase is the verdict about one bdev. The token guards it, and is taken by one query at a
-// time.
+// An askedBase is the verdict about one bdev. Only one query at a time holds the token, which
+// guards the other fields.
 type askedBase struct {
 	token   chan struct{}
 	known   bool
 	verdict verdict
 }
 
-// A verdict is what is known about an lvstore's base bdev.
+// A verdict contains the facts about an lvstore's base bdev.
 type verdict struct {
 	err         error // of kind ErrNested if the lvstore must not be used
-	unmapZeroes bool  // see unmapZeroes
+	unmapZeroes bool  // result of unmapZeroes
 }
 
 type askedKey struct{}
 
-// AskOnce returns a context in which a target is asked about each base bdev of its lvstores only
-// once. Use it for only one call to the driver.
+// AskOnce returns a context with which each base bdev of a target's lvstores is queried only once.
+// Use it for a single call to the driver.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx
@@ -70,13 +70,13 @@ func (s *Service) askedBase(ctx context.Context, bdev string) *askedBase {
 	return all.bases[key]
 }
 
-// checkBase fails with ErrNested if the base bdev of an lvstore is, or at any depth contains, a
-// logical volume, or if that is unknown. ctx comes from AskOnce.
+// checkBase fails with ErrNested if the base bdev of an lvstore is a logical volume, contains one
+// at any depth, or may do so. ctx comes from AskOnce.
 func (s *Service) checkBase(ctx context.Context, bdev string) error {
 	return s.judgeBase(ctx, bdev).err
 }
 
-// judgeBase is like checkBase, and also returns what else is known about the bdev.
+// judgeBase is like checkBase, but returns all facts about the bdev.
 func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 	b := s.askedBase(ctx, bdev)
 	select {
@@ -96,12 +96,12 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 }
 
 // mostAskedAhead is the maximum number of lvstores whose base bdevs are queried before it is known
-// which of them matter.
+// which lvstores matter.
 const mostAskedAhead = 4
 
-// askAhead asks about the base bdevs of the lvstores that were seen before, so that this does not
-// need a separate round later. If store is not empty, it asks only about the lvstore of that name.
-// It returns what judgeBase returned, by base bdev.
+// askAhead queries the base bdevs of the lvstores that were seen before, which saves a round of
+// queries later. If store is not empty, askAhead is limited to the lvstore with that name. It
+// returns the results of judgeBase by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
@@ -123,10 +123,11 @@ func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict
 	return verdicts
 }
 
-// maxBases bounds how many bdevs are below an lvstore; more count as unknown.
+// maxBases limits how many bdevs below an lvstore are examined. If there are more, the result is
+// unknown.
 const maxBases = 256
 
-// walkBases looks at a bdev and at all bdevs below it, one level after the other.
+// walkBases examines a bdev and all bdevs below it, one level after another.
 func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	if bdev == "" {
 		return verdict{err: s.checkHidden(ctx)}
@@ -161,8 +162,8 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	return v
 }
 
-// basesOf returns a bdev and the bdevs below it, of which a device has none. It fails with
-// ErrNested if the bdev is a logical volume, or if its kind is unknown.
+// basesOf returns a bdev and the bdevs below it. A device has none below it. basesOf fails with
+// ErrNested if the bdev is a logical volume or of an unknown kind.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
 	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
 		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
@@ -185,7 +186,7 @@ func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo,
 	return b, nil, fmt.Errorf("target %s: %w: it is unknown on what bdev %s (%s) is, so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
 }
 
-// nestedRemedy says what to do about a nested lvstore.
+// nestedRemedy tells users what to do about a nested lvstore.
 const nestedRemedy = "do not delete it, as it can be contents that the volume's user needs. Switch the target's option bdev_auto_examine off (docs/target.md), and restart the target"
 
 func nameOf(b spdkrpc.BdevInfo) string {
@@ -195,7 +196,7 @@ func nameOf(b spdkrpc.BdevInfo) string {
 	return b.Name
 }
 
-// A basesKind is how a bdev names the bdevs below it.
+// A basesKind is the way in which a bdev's description names the bdevs below it.
 type basesKind int
 
 const (
@@ -205,8 +206,8 @@ const (
 	onLvstore
 )
 
-// devices are the product names of bdevs that are on no other bdev, and whose drivers report no
-// member of their own.
+// devices contains the product names of bdevs that are on no other bdev, and whose drivers report
+// no base bdevs.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
 // basesIn returns the bdevs below a bdev, according to its description.
@@ -261,7 +262,7 @@ func basesIn(b spdkrpc.BdevInfo) (bases []string, kind basesKind) {
 	return bases, onBdevs
 }
 
-// membersOf returns the names of the bdevs of an array, without those that are missing.
+// membersOf returns the names of the bdevs in an array, except missing ones.
 func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	for _, m := range list {
 		switch {
@@ -275,9 +276,9 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
-// withoutNested returns the lvstores that are not nested, with what is known about their base
-// bdevs. ahead is the result of askAhead. It fails with ErrNested if a nested one has a name that
-// is configured.
+// withoutNested returns the lvstores that are not nested, with the facts about their base bdevs.
+// ahead is the result of askAhead. It fails with ErrNested if a nested lvstore has a configured
+// name.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nest creates an lvstore on a bdev, with a volume in it, as if a host had written it and the
-// target had loaded it.
+// nest creates an lvstore on a bdev, with a volume in it, as if a host had written the lvstore and
+// the target had loaded it.
 func (b *testService) nest(t *testing.T, bdev, store, lvol string) (id string) {
 	t.Helper()
 	_, err := b.rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: bdev, LvsName: store, ClusterSz: new(uint32(1 << 20))})
@@ -126,7 +126,7 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 	}
 }
 
-// Base bdevs are queried early only for the lvstore that is asked for, and only if there are few.
+// Base bdevs are queried early only for the requested lvstore, and only if there are few.
 func TestBasesAreAskedAheadForFewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	stores, err := b.Stores(t.Context())
@@ -156,8 +156,8 @@ func TestBasesAreAskedAheadForFewLvstores(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// An lvstore with a name that was seen before is not the one that a host has written since, even
-// with the same UUID.
+// An lvstore that a host has written does not replace an lvstore that was seen before, even if it
+// has the same name and UUID.
 func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -168,7 +168,7 @@ func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 		}
 		var infos []spdkrpc.BdevInfo
 		require.NoError(t, json.Unmarshal(text, &infos))
-		if infos[0].DriverSpecific.Lvol == nil { // the disk is a logical volume now
+		if infos[0].DriverSpecific.Lvol == nil { // the disk is now a logical volume
 			infos[0].ProductName = "Logical Volume"
 			infos[0].DriverSpecific = spdkrpc.BdevDriverSpecific{Lvol: &spdkrpc.BdevDriverLvol{}}
 		}

@@ -42,7 +42,7 @@ func TestSetParentAfterATargetRestart(t *testing.T) {
 	}
 	assert.Len(t, b.state(t).Lvols, 2)
 
-	// With another clone, the refusal has another reason.
+	// If the snapshot has another clone, the refusal has another reason.
 	recorded := &recorder{Caller: refusing(), method: "bdev_lvol_clone"}
 	_, err = clone(recorded, "pvc-3")
 	require.Error(t, err)

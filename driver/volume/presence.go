@@ -14,42 +14,42 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target returns "no such bdev" for a volume that was deleted, but also for one that it cannot
-// show now. The base bdev of its lvstore may be detached, the lvstore may still be loading, or SPDK
-// could not create the volume's bdev. This file distinguishes these cases. A volume is absent only
-// if every lvstore that may contain it is loaded and does not list it.
+// A target returns "no such bdev" for a volume that was deleted, but also for one whose bdev is
+// missing now: the base bdev of its lvstore may be detached, the lvstore may still be loading, or
+// SPDK could not create the volume's bdev. This file distinguishes these cases. A volume is absent
+// only if every lvstore that may contain it is loaded and does not list it.
 //
-// The configuration names the lvstores that a target should have. If it does not, a service knows
-// only those that it has seen.
+// The configuration can list the lvstores that a target should have. Otherwise, a service knows
+// only the lvstores that it has seen.
 
 // A memory records what a service has seen of its target.
 type memory struct {
 	mu     sync.Mutex
-	stores map[string]Store // the lvstores seen, by UUID: only their UUIDs, names and base bdevs
-	lists  map[string]list  // of their lvols, by UUID of the lvstore
-	sums   map[string]*sum  // of their sizes, by UUID of the lvstore
+	stores map[string]Store // the lvstores that were seen, by UUID: only their UUIDs, names and base bdevs
+	lists  map[string]list  // lists of lvols, by UUID of the lvstore
+	sums   map[string]*sum  // sums of sizes, by UUID of the lvstore
 
 	refused map[string]bool // volumes that may be dropped, by UUID: whether they had clusters (see dropped.go)
 
-	swept atomic.Bool // see sweepOnce
+	swept atomic.Bool // set by sweepOnce
 }
 
-// A list contains the names of the lvols of an lvstore, as of a time.
+// A list contains the names of the lvols in an lvstore at a point in time.
 type list struct {
 	names map[string]bool
 	at    time.Time
 }
 
-// listAge is the maximum age of a list that is searched for a volume without a bdev before the
-// volume is created.
+// listAge is the maximum age of a cached list in which the driver looks for a volume without a bdev
+// before it creates the volume.
 const listAge = 30 * time.Second
 
 func newMemory() *memory {
 	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}, refused: map[string]bool{}}
 }
 
-// noteStores records the lvstores that are loaded, and returns those that were loaded before and
-// are not now.
+// noteStores records the loaded lvstores, and returns those that were loaded before but are not
+// loaded now.
 func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Service) checkStores(stores []Store) error {
 }
 
 // waitForExamine waits until the target has created the bdevs of all volumes in the lvstores that
-// it lists. It lists an lvstore before that.
+// it lists. The target lists an lvstore before these bdevs exist.
 func (s *Service) waitForExamine(ctx context.Context) error {
 	_, err := coalesce.Do(ctx, &s.reads, "examine", func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.rpc.BdevWaitForExamine(ctx)
@@ -124,8 +124,8 @@ func (s *Service) waitForExamine(ctx context.Context) error {
 	return nil
 }
 
-// confirmAbsent looks for a volume that has no bdev in the lists of all lvstores. Its ErrNotFound
-// means that the volume is absent.
+// confirmAbsent looks for a volume without a bdev in the lists of all lvstores. It returns
+// ErrNotFound only if the volume is certainly absent.
 func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
@@ -139,8 +139,8 @@ func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) 
 	return Volume{}, fmt.Errorf("target %s: volume %q: %w", s.Name, id, ErrNotFound)
 }
 
-// lookUpListed looks up a volume that its lvstore lists. If it has no bdev, it fails with
-// ErrDegraded, not ErrNotFound.
+// lookUpListed looks up a volume that its lvstore lists. If the volume has no bdev, it fails with
+// ErrDegraded rather than ErrNotFound.
 func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	if !errors.Is(err, ErrNotFound) {
@@ -154,10 +154,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 		fmt.Errorf("target %s: volume %s (%s): %w: %s, or delete the volume with bdev_lvol_delete if it is not needed", s.Name, l.Alias, l.UUID, ErrDegraded, why)
 }
 
-// listedWithoutBdev looks in the list of an lvstore for an lvol with one of these names, for which
-// there is no bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so
-// the list is kept for listAge. That is enough: an lvol without a bdev existed before the target's
-// last start, so a kept list has it too, perhaps under another of the names.
+// listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
+// bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
+// cached for listAge. That is safe: an lvol without a bdev existed before the target's last start,
+// so a cached list contains it, perhaps under another of the names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

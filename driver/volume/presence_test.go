@@ -13,8 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// While an lvstore is not loaded, its volumes do not count as absent, and neither does any other
-// volume.
+// While an lvstore is not loaded, no volume counts as absent, whether it is in that lvstore or not.
 func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +61,7 @@ func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// A new lvstore with the name of one that is not loaded does not replace it.
+// A new lvstore does not replace an unloaded lvstore with the same name.
 func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -78,7 +77,7 @@ func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// The lvstore is unloaded at the moment a volume in it is deleted.
+// The lvstore is unloaded while one of its volumes is being deleted.
 func TestStoreUnloadedDuringDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The largest volume of an lvstore respects the reserve, the limit of the sum of sizes, and
-// clusters.
+// The size of the largest possible volume respects the reserve, the limit of the sum of sizes, and
+// the cluster size.
 func TestLargestVolume(t *testing.T) {
 	for _, c := range []struct {
 		space       Space
@@ -31,14 +31,14 @@ func TestLargestVolume(t *testing.T) {
 	}
 }
 
-// With a limit, the volumes that exist count.
+// If the sum of sizes is limited, existing volumes count.
 func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	b.create(t, "pvc-1", 8)
 	st := b.store(t, "lvs0")
 	for _, c := range []struct {
 		overcommit float64
-		others     int64 // their sizes
+		others     int64 // sizes of the other volumes
 	}{{1, 8 * MiB}, {0.5, 8 * MiB}} {
 		config := b.Config
 		config.Space = Space{Overcommit: c.overcommit}
@@ -65,7 +65,7 @@ func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	}
 }
 
-// A promise counts until it is kept or taken back, and a growing volume counts once.
+// A promise counts until keep or takeBack is called, and a growing volume counts only once.
 func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)

@@ -14,7 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If one of a reading's calls fails, the reading fails, or returns the same as without the failure.
+// If any RPC of a read-only operation fails, the operation fails, or returns the same result as
+// without the failure.
 func TestFailedReadingIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
@@ -75,7 +76,7 @@ func TestFailedReadingIsReported(t *testing.T) {
 		},
 	} {
 		attempt := func() (any, error) {
-			return read(t.Context(), NewTarget(config).Service(spdkrpc.NewClient(b.fault))) // which remembers nothing
+			return read(t.Context(), NewTarget(config).Service(spdkrpc.NewClient(b.fault))) // the new service has no cached state
 		}
 		b.fault.Reset()
 		want, err := attempt()

@@ -16,13 +16,13 @@ import (
 )
 
 // changes reports whether a method of SPDK changes anything. It returns false for the proxy's own
-// methods, which a target does not have.
+// methods, which SPDK lacks.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)
 	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")
 }
 
-// reads are operations that change nothing.
+// reads contains operations that change nothing.
 var reads = []operation{
 	{name: "list", prepare: func(t *testing.T, b *testService) func(context.Context) (string, error) {
 		cloned(t, b)
@@ -73,7 +73,7 @@ var reads = []operation{
 }
 
 // The driver does not read back after a call that was certainly not executed, or if the target does
-// not answer.
+// not respond.
 func TestReadBackAfterFailure(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,

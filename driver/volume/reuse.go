@@ -5,14 +5,15 @@ import (
 	"errors"
 )
 
-// Each base makes the chain below its source one longer, and every base stays as long as its clone
-// and its source do. So a base is reused for further clones while the source has not changed, and
-// bases that lost their clones are deleted before another one is made.
+// Each base lengthens the chain below its source, and stays as long as both its clone and its
+// source exist. So a base is reused for further clones while the source has not changed, and bases
+// that lost their clones are deleted before another one is created.
 
 // unchangedBase returns the base that has exactly the contents of its source, if that is certain.
-// The proof is the state itself: the source is thin and owns no cluster, so that all of it is read
-// from its parent, the base. SPDK counts a cluster before it completes the write that needs it. ok
-// is false if the target does not count clusters, or a host may be writing.
+// The proof is the current state: the source is thin and owns no cluster, so all of its data is
+// read from its parent, the base. SPDK counts a cluster before it completes the write for which the
+// cluster is allocated. ok is false if the target does not count clusters, or a host may be
+// writing.
 func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume, ok bool, err error) {
 	n, ours := parseName(source.Base)
 	if !ours || !n.base || n.source != source.UUID || !source.Thin || source.Allocated == nil || *source.Allocated > 0 || s.UncountedWrites {
@@ -28,8 +29,8 @@ func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume
 	return base, err == nil && base.SizeBytes == source.SizeBytes, err
 }
 
-// collapse deletes the bases above a volume that are not needed any more, for instance those whose
-// clones were deleted while a host used the volume. It returns the volume as it is then.
+// collapse deletes the bases above a volume that are no longer needed, for example because their
+// clones were deleted while a host used the volume. It returns the volume in its new state.
 func (s *Service) collapse(ctx context.Context, v Volume) (Volume, error) {
 	above, err := s.bases(ctx, v)
 	if err != nil {

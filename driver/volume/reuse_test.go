@@ -32,7 +32,8 @@ func (b *testService) depth(t *testing.T, v Volume) (n int) {
 	return n
 }
 
-// A writing target reports that a volume owns clusters, as if a host had written to it.
+// writing simulates a target that reports that a volume owns clusters, as if a host had written to
+// it.
 type writing struct {
 	spdkrpc.Caller
 	volume   string // UUID
@@ -60,8 +61,7 @@ func behindWriting(b *testService, v Volume) *writing {
 	return w
 }
 
-// Clones of a volume that does not change share one internal snapshot, so that the chain stays
-// short.
+// Clones of an unchanged volume share one internal snapshot, so that the chain stays short.
 func TestClonesShareABase(t *testing.T) {
 	for name, thick := range map[string]bool{"thin": false, "thick": true} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestClonesShareABase(t *testing.T) {
 	}
 }
 
-// A base is not reused unless it certainly has the contents of the volume.
+// A base is reused only if it certainly has the contents of the volume.
 func TestUnsuitableBasesAreNotReused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, b *testService, w *writing, v Volume){
 		"written":           func(_ *testing.T, _ *testService, w *writing, _ Volume) { w.clusters = 1 },
@@ -129,12 +129,12 @@ func TestUnsuitableBasesAreNotReused(t *testing.T) {
 }
 
 // Bases that lost their clones while a host used the volume are deleted before the next clone is
-// made.
+// created.
 func TestBasesAreCollapsed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-0", 4)
 	w := behindWriting(b, v)
-	w.clusters = 1 // so that no base is reused
+	w.clusters = 1 // prevents the reuse of bases
 	for round := range 3 {
 		_, err := b.Export(t.Context(), v.UUID, drivertest.MultipathHost("n1"))
 		require.NoError(t, err)

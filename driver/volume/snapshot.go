@@ -17,17 +17,18 @@ import (
 // A Snapshot is a snapshot that was requested, not a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume of which it was taken, even if that was deleted. It is empty if
-	// unknown: spdk-csi recorded none.
+	// SourceUUID is the volume of which the snapshot was taken, even if that volume was deleted. It
+	// is empty if unknown, as for snapshots taken by spdk-csi.
 	SourceUUID string
-	// CreatedAt is when it was taken, to the second. It is zero if unknown: spdk-csi recorded none.
+	// CreatedAt is the time of the snapshot, to the second. It is zero if unknown, as for snapshots
+	// taken by spdk-csi.
 	CreatedAt time.Time
-	// Group is the group snapshot that it belongs to; empty if none.
+	// Group is the group snapshot to which the snapshot belongs; empty if none.
 	Group GroupID
 }
 
-// Snapshot takes a snapshot of a volume with a name. If a snapshot with that name exists, Snapshot
-// returns it, or fails with ErrIncompatible if it is of another volume.
+// Snapshot takes a snapshot of a volume under a name. If a snapshot with that name exists, Snapshot
+// returns it, or fails with ErrIncompatible if it was taken of another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
 	var v Volume
 	var lvols []spdkrpc.LvolInfo
@@ -35,7 +36,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	var reading sync.WaitGroup
 	reading.Go(func() { v, unknown = s.GetVolume(ctx, source) })
 	reading.Go(func() { lvols, unlisted = s.lvolsSoon(ctx) })
-	reading.Go(func() { held = s.exports.CheckHoldsIO(ctx, source) }) // counts only if a snapshot is taken
+	reading.Go(func() { held = s.exports.CheckHoldsIO(ctx, source) }) // matters only if a snapshot is taken
 	reading.Wait()
 	for _, err := range []error{unknown, unlisted} {
 		if err != nil {
@@ -53,7 +54,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// A snapshot taken by spdk-csi is of this volume if it is one of the volume's parents.
+		// A snapshot taken by spdk-csi is of this volume if it is an ancestor of the volume.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
@@ -64,7 +65,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	return snap, nil
 }
 
-// snapshot takes a snapshot, unless refused says why it may not.
+// snapshot takes a snapshot, unless refused is not nil.
 func (s *Service) snapshot(ctx context.Context, name string, v Volume, refused error) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
 	failed := refused
@@ -92,7 +93,7 @@ func (s *Service) snapshot(ctx context.Context, name string, v Volume, refused e
 	case failed == nil:
 		return Snapshot{}, fmt.Errorf("target %s: %w: snapshot %q of %s was taken, but no longer exists: try again", s.Name, ErrBusy, name, v)
 	}
-	snap, err := s.FindSnapshot(ctx, name) // another call may have taken it
+	snap, err := s.FindSnapshot(ctx, name) // another call may have taken the snapshot
 	if errors.Is(err, ErrNotFound) {
 		return Snapshot{}, fmt.Errorf("target %s: take snapshot %q of %s: %w", s.Name, name, v, failed)
 	}
@@ -119,7 +120,7 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 	return Snapshot{Volume: v, SourceUUID: n.source, CreatedAt: n.createdAt, Group: n.group}, nil
 }
 
-// sourceOfLegacySnapshot returns the UUID of v if snap, a snapshot of spdk-csi, is a parent of v.
+// sourceOfLegacySnapshot returns the UUID of v if snap, which spdk-csi took, is an ancestor of v.
 // Otherwise it returns an empty string.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
@@ -135,7 +136,7 @@ func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (s
 	return "", nil
 }
 
-// lvols lists the lvols of all lvstores of the driver.
+// lvols lists the lvols in all lvstores that the driver may use.
 func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	stores, err := s.Stores(ctx)
 	if err != nil {
@@ -144,10 +145,10 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	return s.lvolsIn(ctx, stores)
 }
 
-// lvolsSoon is like lvols, in one round instead of two: it lists the lvstores that were seen before
-// while it waits for the target to load them. So right after a restart of the target, it may miss
-// lvols. It is for callers that list the lvols again after they have created one, and then decide
-// (see keepOldest).
+// lvolsSoon is like lvols, in one round instead of two: it lists the lvols of previously seen
+// lvstores while it waits for the target to load the lvstores. Right after a restart of the target,
+// lvols may therefore be missing. Use it only if the caller lists the lvols again after it has
+// created one, and then decides (see keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

@@ -41,7 +41,7 @@ func TestSnapshot(t *testing.T) {
 	require.ErrorIs(t, b.Delete(t.Context(), first.UUID), ErrWrongKind)
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID, nil), ErrWrongKind)
 
-	// When the source is deleted, its snapshots stay, and still have its UUID.
+	// When the source is deleted, its snapshots stay, and still contain its UUID.
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 	got, err := b.GetSnapshot(t.Context(), first.UUID)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestSnapshotWithClones(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Snapshots of spdk-csi have their plain names, and no record of their source and time.
+// Snapshots taken by spdk-csi have plain names, which do not contain their source and time.
 func TestLegacySnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -96,11 +96,11 @@ func TestLegacySnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A snapshot of spdk-csi whose volume cannot be determined is not reported as taken.
+// A snapshot taken by spdk-csi is not returned as existing if its volume cannot be determined.
 func TestLegacySnapshotWithUnreadableSource(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
-	for _, name := range []string{"snapshot-1", "snapshot-2"} { // the volume's parents
+	for _, name := range []string{"snapshot-1", "snapshot-2"} { // the volume's ancestors
 		_, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 		require.NoError(t, err)
 	}
@@ -118,7 +118,8 @@ func TestLegacySnapshotWithUnreadableSource(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Only a bdev that SPDK describes as a logical volume, with its lvstore's name, is one.
+// A bdev counts as a logical volume only if SPDK describes it as one, including the name of its
+// lvstore.
 func TestOnlyLogicalVolumesAreVolumes(t *testing.T) {
 	s := &Service{Target: &Target{}}
 	lvol := spdkrpc.BdevDriverSpecific{Lvol: &spdkrpc.BdevDriverLvol{}}
@@ -162,8 +163,8 @@ func TestCloneOrigins(t *testing.T) {
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 }
 
-// Bases are deleted when they are no longer needed, in whatever order their clones are deleted,
-// whether clones share them or not.
+// Bases are deleted as soon as they are unneeded, in whatever order their clones are deleted,
+// whether or not clones share them.
 func TestBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		for lvols, shared := range map[int]bool{6: true, 7: false} {
@@ -211,8 +212,7 @@ func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	}
 }
 
-// A clone that is never created leaves its base, which is deleted together with the source and its
-// snapshots.
+// If a clone is never created, its base stays until the source and its snapshots are deleted.
 func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -224,7 +224,7 @@ func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// Earlier versions left bases without any clone. The first deletion deletes them.
+// Earlier versions left bases without clones. The first deletion removes them.
 func TestOrphanedBasesAreDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
@@ -308,11 +308,11 @@ func TestPristine(t *testing.T) {
 	assert.True(t, !pristine && known)
 }
 
-// A sweep that failed is repeated at the next deletion; one that succeeded is not.
+// A failed sweep is repeated at the next deletion; a successful one is not.
 func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	for _, tt := range []struct {
-		failing int // the call that fails, 0 for none
+		failing int // the index of the call that fails; 0 for none
 		sweeps  bool
 	}{{1, true}, {2, true}, {0, true}, {0, false}} {
 		b.fault.FailCall(tt.failing, false, true)

@@ -13,23 +13,24 @@ import (
 )
 
 // A thin volume allocates a cluster when the cluster is first written. When an lvstore has no free
-// cluster, such writes fail on all of its thin volumes. Therefore the sum of the sizes of an
-// lvstore's volumes is limited. SPDK does not report this sum, and reports sizes only one by one.
+// cluster, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
+// volumes is therefore limited. SPDK does not report this sum, and reports sizes only one by one.
 // This file keeps the sum for each lvstore, updates it with each volume that this process creates,
 // grows or deletes, and reads it again from time to time.
 
-// Space limits how much of an lvstore may be promised to volumes. The zero Space has no limits.
+// Space limits how much of an lvstore's space the sizes of its volumes may add up to. The zero
+// Space has no limits.
 type Space struct {
 	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the
-	// lvstore's size; 0: no limit.
+	// lvstore's size; 0 means no limit.
 	Overcommit float64
-	// Reserve is the part of an lvstore's size, from 0 to 1, that a new volume leaves free.
+	// Reserve is the fraction of an lvstore's size, from 0 to 1, that new volumes leave free.
 	Reserve float64
 }
 
-// The maximum ages of the sum of an lvstore. A sum older than sumAge is read again in the
-// background, because volumes are also created by others. Before a volume is refused, a sum older
-// than sumAgeIfFull is read again.
+// Maximum ages of the sum of an lvstore. A sum older than sumAge is read again in the background,
+// because other clients also create volumes. Before a volume is refused, a sum older than
+// sumAgeIfFull is read again.
 const (
 	sumAge       = 5 * time.Minute
 	sumAgeIfFull = 10 * time.Second
@@ -39,13 +40,13 @@ const (
 // A sum is the sum of the sizes of an lvstore's volumes.
 type sum struct {
 	mu     sync.Mutex
-	read   chan struct{}    // closed when the reading in progress has ended; nil if there is none
-	at     time.Time        // of the last reading; zero: never
-	failed error            // why the last reading failed; nil if it did not
-	sizes  map[string]int64 // bytes by UUID, and by name while a volume is being made
-	total  int64            // of sizes
-	during map[string]int64 // what changed since the reading in progress began; -1: deleted
-	chain  int              // see Usage.LongestChain; of the last reading
+	read   chan struct{}    // closed when the current read of the sizes has ended; nil if there is none
+	at     time.Time        // time of the last read; zero if never
+	failed error            // error of the last read; nil after success
+	sizes  map[string]int64 // bytes by UUID, or by name while a volume is being created
+	total  int64            // sum of sizes
+	during map[string]int64 // changes since the current read began; -1 for a deleted volume
+	chain  int              // Usage.LongestChain at the last read
 }
 
 func newSum() *sum { return &sum{sizes: map[string]int64{}} }
@@ -107,9 +108,8 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer is how long the target may respond to none of a reading's queries. There is no limit for
-// the whole reading: a controller that has just started reads all lvstores at once, which takes as
-// long as its processor needs for all volumes.
+// noAnswer limits how long the target may respond to no query at all. The time for reading all
+// sizes is unlimited, because a controller that has just started reads all lvstores at once.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -139,9 +139,9 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes, and how long their longest chain is. A snapshot
-// counts with its own clusters, if the release reports them. answered is called after each response
-// of the target.
+// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. The size
+// of a snapshot is that of its own clusters, if the release reports them. sizesIn calls answered
+// after each response of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 	}
 	const inFlight = 32
 	ctx = AskOnce(ctx)
-	if err := s.checkBase(ctx, st.Base); err != nil { // which each look-up needs
+	if err := s.checkBase(ctx, st.Base); err != nil { // every look-up needs the result
 		return nil, 0, err
 	}
 	answered()
@@ -181,8 +181,8 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 	return sizes, longestChain(bases), nil
 }
 
-// longestChain returns how many snapshots are below the volume with the most. bases has the name of
-// the snapshot directly below each volume and snapshot, by name.
+// longestChain returns the number of snapshots below the volume with the longest chain. bases maps
+// the name of each volume and snapshot to the snapshot directly below it.
 func longestChain(bases map[string]string) (longest int) {
 	depths := make(map[string]int, len(bases))
 	var depth func(name string) int
@@ -194,7 +194,7 @@ func longestChain(bases map[string]string) (longest int) {
 		if d, known := depths[name]; known {
 			return d
 		}
-		depths[name] = len(bases) // ends a cycle: SPDK cannot have one, but two combined readings could
+		depths[name] = len(bases) // ends a cycle, which cannot exist in SPDK, but can appear if two lists are combined
 		depths[name] = 1 + depth(base)
 		return depths[name]
 	}
@@ -204,12 +204,13 @@ func longestChain(bases map[string]string) (longest int) {
 	return min(longest, len(bases))
 }
 
-// limit returns the limit of the sum of sizes for an lvstore; 0: no limit.
+// limit returns the limit of the sum of sizes for an lvstore; 0 means no limit.
 func (s Space) limit(st Store) int64 { return int64(s.Overcommit * float64(st.TotalBytes)) }
 
 func (s Space) reserve(st Store) int64 { return int64(s.Reserve * float64(st.TotalBytes)) }
 
-// LargestVolume returns the size of the largest volume that the lvstore can take now; 0 if none.
+// LargestVolume returns the size of the largest volume that can be created in the lvstore now; 0 if
+// none can.
 func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int64, error) {
 	free := st.FreeBytes - s.Space.reserve(st)
 	if free <= 0 {
@@ -231,12 +232,13 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// Usage reports how an lvstore is used, as of a reading at most some minutes ago.
+// Usage reports how an lvstore is used. The figures may be a few minutes old.
 type Usage struct {
-	// PromisedBytes is the sum of its volumes' sizes and of what only its snapshots occupy.
+	// PromisedBytes is the sum of the sizes of its volumes and of the clusters that only its
+	// snapshots occupy.
 	PromisedBytes int64
-	// LongestChain is the number of snapshots below the volume that has the most. At maxDepth, no
-	// more are taken.
+	// LongestChain is the number of snapshots below the volume with the longest chain. At maxDepth,
+	// no more snapshots are taken.
 	LongestChain int
 }
 
@@ -256,13 +258,13 @@ func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 type promise struct {
 	sum    *sum
 	volume string
-	before int64 // the volume's size in the sum before; -1: it was not in the sum
+	before int64 // the volume's previous size in the sum; -1 if the sum did not contain it
 }
 
 // promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum
 // would exceed the limit. The volume is identified by its UUID or, while it is being created, by
-// its name. The caller ends the promise by keep or takeBack. If the outcome of the creation is
-// unknown, it does neither: then the bytes count until the sizes are read again.
+// its name. The caller ends the promise with keep or takeBack. If the outcome of the creation is
+// unknown, it calls neither, and the bytes count until the sizes are read again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil
@@ -273,7 +275,7 @@ func (s *Service) promise(ctx context.Context, st Store, volume string, bytes in
 	}
 	p, err := u.promise(volume, bytes, s.Space.limit(st))
 	if err != nil {
-		// Volumes may have been deleted without this process.
+		// Other clients may have deleted volumes.
 		if u, err = s.known(ctx, st, sumAgeIfFull); err != nil {
 			return nil, err
 		}
@@ -299,7 +301,7 @@ func (u *sum) promise(volume string, bytes, limit int64) (*promise, error) {
 	return &promise{u, volume, before}, nil
 }
 
-// keep records the volume's UUID and size after it was created or grown.
+// keep records the UUID and size of a volume that was created or grown.
 func (p *promise) keep(v Volume) {
 	if p == nil {
 		return
@@ -312,7 +314,7 @@ func (p *promise) keep(v Volume) {
 	p.sum.put(v.UUID, v.SizeBytes)
 }
 
-// takeBack restores the former size after the creation or growth was refused.
+// takeBack restores the previous size after a creation or growth was refused.
 func (p *promise) takeBack() {
 	if p != nil {
 		p.sum.set(p.volume, p.before)

@@ -16,11 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A slowTarget has an lvstore with volumes of 1 MiB. It takes a time for each query of a volume, or
-// does not answer.
+// A slowTarget has an lvstore with volumes of 1 MiB. Each query of a volume takes some time, or
+// gets no response.
 type slowTarget struct {
 	ids   []string
-	takes time.Duration // 0: no response
+	takes time.Duration // 0 for no response
 }
 
 func (f slowTarget) Call(ctx context.Context, method string, params, result any) error {
@@ -61,8 +61,8 @@ func (f slowTarget) Call(ctx context.Context, method string, params, result any)
 	return json.Unmarshal([]byte(answer), result)
 }
 
-// The sizes of many volumes are read however long that takes, as long as the target answers. A
-// target that does not answer ends the reading.
+// The sizes of many volumes are read however long that takes, as long as the target responds. If it
+// stops responding, the read ends.
 func TestSizesAreReadWhileTheTargetResponds(t *testing.T) {
 	ids := make([]string, 200)
 	for i := range ids {

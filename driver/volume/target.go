@@ -19,17 +19,17 @@ import (
 // Config describes a target.
 type Config struct {
 	export.Config
-	// Stores holds the lvstores that the driver may use; empty means all of the target's.
+	// Stores lists the lvstores that the driver may use; empty means all lvstores of the target.
 	Stores []string
-	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones,
+	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones
 	// if it has several.
 	DetachClones bool
 	// UncountedWrites means that the target does not count the clusters of volumes that are
-	// written: a simulated one.
+	// written, which is true for a simulated target.
 	UncountedWrites bool
-	// Space bounds what is promised to volumes.
+	// Space limits the sizes of volumes.
 	Space Space
-	// Now is the clock; time.Now when nil.
+	// Now returns the current time; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -40,7 +40,7 @@ type Target struct {
 	exports *export.Target
 }
 
-// NewTarget returns a target with a configuration.
+// NewTarget returns a target with this configuration.
 func NewTarget(c Config) *Target {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -49,16 +49,16 @@ func NewTarget(c Config) *Target {
 }
 
 // A Service manages one target's volumes with its client's credentials. It is safe for concurrent
-// use. It records which lvstores it has seen with these credentials, to notice when one is missing;
-// so keep it as long as the client.
+// use. It records which lvstores it has seen with these credentials, so that it can notice a
+// missing one. Keep it as long as the client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
 	exports *export.Service
 	seen    *memory
-	reads   coalesce.Group // reads whose result is the same for many calls
+	reads   coalesce.Group // combines concurrent reads with the same result
 
-	detaching sync.Mutex // one volume at a time: SPDK loses data when it decouples several volumes concurrently
+	detaching sync.Mutex // held while one volume is decoupled: SPDK loses data when several are decoupled concurrently
 }
 
 // Service returns a service that calls the target through client.
@@ -66,7 +66,7 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// Remember makes the service continue with what a previous one has seen of the target. Call it
+// Remember makes the service continue with what a previous service has seen of the target. Call it
 // before the service is used.
 func (s *Service) Remember(former *Service) { s.seen = former.seen }
 
@@ -74,16 +74,16 @@ func (s *Service) Remember(former *Service) { s.seen = former.seen }
 type Volume struct {
 	UUID      string
 	Store     string // lvstore
-	Name      string // within the lvstore
+	Name      string // name within the lvstore
 	SizeBytes int64
 	Thin      bool
 	Snapshot  bool
-	Base      string   // name of the parent within the lvstore, empty if it has none
-	Clones    []string // names of the clones within the lvstore; only snapshots have any
-	// Allocated is the number of clusters of the volume itself, without those of its parents. Nil
+	Base      string   // name of the parent within the lvstore; empty if there is none
+	Clones    []string // names of the clones within the lvstore; only snapshots have clones
+	// Allocated is the number of the volume's own clusters, without those of its parents. It is nil
 	// if the release does not count them.
 	Allocated *uint64
-	// Limits bound its I/O; 0 for no limit.
+	// Limits are the volume's I/O limits; 0 for no limit.
 	Limits spdkrpc.BdevRateLimits
 }
 
@@ -93,22 +93,23 @@ func (v Volume) String() string { return v.Store + "/" + v.Name + " (" + v.UUID 
 type Store struct {
 	UUID         string
 	Name         string
-	Base         string // the bdev that contains the store
+	Base         string // the bdev that contains the lvstore
 	ClusterBytes int64
 	TotalBytes   int64
 	FreeBytes    int64
 
-	unmapZeroes bool // see unmapZeroes
+	unmapZeroes bool // result of unmapZeroes
 }
 
 // Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be
 // looked up. It fails with ErrStoreMissing if a configured or previously loaded lvstore is missing.
 //
-// It lists them while it waits for the target to load them, which saves a round. An lvstore that is
-// seen for the first time may have been listed after that, so for these it waits again.
+// Stores lists the lvstores while it waits for the target to load them, which saves a round of
+// queries. An lvstore that is listed for the first time may have appeared after that wait, so
+// Stores then waits again.
 //
-// Nested lvstores are left out (see nested.go). It fails with ErrNested if one has a configured
-// name, or if there is no other.
+// Stores omits nested lvstores (see nested.go). It fails with ErrNested if one of them has a
+// configured name, or if there are no others.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
@@ -180,8 +181,8 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot with a UUID. ErrNotFound means that it does not exist, not
-// only that the target cannot show it now.
+// Get returns the volume or snapshot with this UUID. It returns ErrNotFound only if the object does
+// not exist, not if the target merely cannot show it now.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -247,7 +248,7 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 			return err
 		},
 		func(ctx context.Context) error {
-			_, err := s.mayBeRenamed(ctx, spec.Class.Thick) // reads the release, which the client then knows
+			_, err := s.mayBeRenamed(ctx, spec.Class.Thick) // reads the release, which the client then caches
 			return err
 		})
 	if err != nil {
@@ -261,12 +262,13 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that
-// it has no bdev; it may exist. It fails with ErrNested if the lvol is in a nested lvstore.
+// the lvol has no bdev; it may still exist. It fails with ErrNested if the lvol is in a nested
+// lvstore.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	ctx = AskOnce(ctx)
 	store, _, ok := strings.Cut(bdev, "/")
 	if !ok {
-		store = "" // a UUID
+		store = "" // bdev is a UUID
 	}
 	var asking sync.WaitGroup
 	var ahead map[string]verdict

@@ -15,7 +15,7 @@ func TestVolumesLargerThanTheirParent(t *testing.T) {
 	for _, simulated := range []string{"v24.01", "v24.05"} {
 		t.Run(simulated, func(t *testing.T) {
 			b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease(simulated))
-			release, err := b.rpc.Release(t.Context()) // a real target has its own
+			release, err := b.rpc.Release(t.Context()) // a real target has its own release
 			require.NoError(t, err)
 			can := !release.Before(rpcschema.MustRelease("v24.05"))
 			allowed := func(err error) {

@@ -18,17 +18,18 @@ import (
 )
 
 // A volume that was attached once may contain data, and must never be formatted again, even if it
-// reads as empty. For thin volumes, newer releases count the clusters, which shows whether they
-// were written to (see Pristine). For all other volumes, SPDK stores no such record. So the driver
-// appends ".used" to their names when they are detached. Renaming is one atomic and durable step
-// that does not change the volume's UUID, bdev, exports and connections.
+// seems to be empty. For thin volumes, newer releases count the clusters, which shows whether a
+// host has written to them (see Pristine). For all other volumes, SPDK stores no such record. So
+// the driver appends ".used" to their names when they are detached. Renaming is one atomic and
+// durable step that does not change the volume's UUID, bdev, exports and connections.
 //
-// So a volume has one of two names, and SPDK would accept a second volume with the first name. The
-// driver looks for a volume under both names before it creates it, and afterwards, because another
-// controller may have created, attached and detached it in between (see findCreated).
+// A volume therefore has one of two names, and SPDK would accept a second volume with the first
+// name. The driver looks for a volume under both names before it creates it, and afterwards,
+// because another controller may have created, attached and detached it in between (see
+// findCreated).
 const usedSuffix = ".used"
 
-// usedName returns the name of an lvol after its volume was used.
+// usedName returns the name of an lvol after the volume was used.
 func usedName(lvol string) string {
 	if len(lvol)+len(usedSuffix) <= nameMax {
 		return lvol + usedSuffix
@@ -59,8 +60,8 @@ func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	return !release.Has(rpcschema.CountsClusters), nil
 }
 
-// findIn returns the volumes in an lvstore that have the name of an lvol, or the name that it has
-// after use.
+// findIn returns the volumes in an lvstore that have the name lvol, or the name that such a volume
+// has after use.
 func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRenamed bool) (found []Volume, err error) {
 	names := []string{lvol, usedName(lvol)}
 	if found, err = s.lookUpEach(ctx, st.Name, names, mayBeRenamed); err != nil || len(found) > 0 {
@@ -78,7 +79,8 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 }
 
 // lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed
-// meanwhile, it looks for one name after the other, so that at least one of the look-ups finds it.
+// meanwhile, it tries one name after the other, so that at least one of the look-ups finds the
+// volume.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
 	g, ctx := errgroup.WithContext(ctx)
@@ -109,10 +111,10 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 	return found, nil
 }
 
-// findCreated returns the volume with an lvol's name after a call created it, or tried to. id
-// is the UUID that SPDK returned, or empty. If a used volume with that name exists too, it was
-// created first, because otherwise SPDK would have refused its name. Then findCreated deletes the
-// volume id, of which no caller knows.
+// findCreated returns the volume with an lvol's name after a call created the volume, or tried to.
+// id is the UUID that SPDK returned, or empty. If a used volume with that name exists too, it was
+// created first, because otherwise SPDK would have refused its name. In that case, findCreated
+// deletes the volume id, which no caller knows.
 //
 // mayBeRenamed reports whether another call may rename the volume meanwhile.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
@@ -137,13 +139,13 @@ func (s *Service) duplicateError(name string, found []Volume) error {
 	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
-// Detach ends the export of a volume as Unexport does, and records that the volume was used.
+// Detach ends the export of a volume like Unexport, and records that the volume was used.
 func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	var toMark *Volume
 	var unknown error
 	var reading sync.WaitGroup
 	reading.Go(func() { toMark, unknown = s.unmarked(ctx, id) })
-	err := s.Unexport(ctx, id, h) // even if the volume cannot be read
+	err := s.Unexport(ctx, id, h) // unexport even if the volume cannot be read
 	reading.Wait()
 	if err != nil || unknown != nil || toMark == nil {
 		return errors.Join(err, unknown)
@@ -151,8 +153,9 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume if its name has to record that it was used: if the target does not know
-// whether a host has written to it. Otherwise it returns nil, even if the volume does not exist.
+// unmarked returns a volume if its name must record that it was used, because the target does not
+// know whether a host has written to it. Otherwise it returns nil, even if the volume does not
+// exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

@@ -25,8 +25,7 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 	return v, pristine, known
 }
 
-// The name of a thick volume shows that it was used. Everything else works as before. MarkUsed
-// records that a volume was used, as Detach does.
+// MarkUsed records that a volume was used, as Detach does.
 func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.unmarked(ctx, id)
 	if err != nil || v == nil {
@@ -46,7 +45,7 @@ func TestMarkUsed(t *testing.T) {
 			require.False(t, known, "it may be formatted")
 			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err)
-			for range 2 { // while it is exported
+			for range 2 { // also while the volume is exported
 				require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			}
 			now, pristine, known := b.usedState(t, v.UUID)
@@ -124,7 +123,7 @@ func TestUsedThinVolume(t *testing.T) {
 	}
 }
 
-// Names have at most 63 bytes: SPDK damages longer ones, and then does not load the lvstore.
+// Names are limited to 63 bytes: SPDK damages longer ones, and then cannot load the lvstore.
 func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	long := strings.Repeat("x", nameMax)
 	for _, name := range []string{"pvc-1", long[:58], long[:59], long, long[:62] + "y", "snap.x", "base.x", "x.used", "ä"} {
@@ -149,7 +148,7 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	assert.Equal(t, v.UUID, found.UUID)
 }
 
-// If volumes with both names exist, which this driver never leaves, it chooses neither.
+// If volumes with both names exist, which this driver never causes, the driver chooses neither.
 func TestVolumesWithBothNamesAreAmbiguous(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})

@@ -29,13 +29,13 @@ const (
 )
 
 // A testService is a service on a target with two lvstores, with injected faults. The target is
-// simulated, or real if SPDK_SOCK is set: these tests also check what the driver assumes about
+// simulated, or real if SPDK_SOCK is set: these tests also check the driver's assumptions about
 // SPDK.
 type testService struct {
 	*Service
 	rpc   *spdkrpc.Client // without injected faults
 	fault *drivertest.FaultyCaller
-	disks map[string]string // files that the lvstores are on
+	disks map[string]string // files below the lvstores
 	sim   *spdktest.Target  // nil for a real target
 }
 
@@ -45,7 +45,7 @@ func newTestService(t *testing.T, tr export.Transport) *testService {
 }
 
 // newTestServiceOf is like newTestService, with a simulated target of the given release. A real
-// target has its own.
+// target has its own release.
 func newTestServiceOf(t *testing.T, tr export.Transport, r rpcschema.Release) *testService {
 	t.Helper()
 	var socket string
@@ -118,7 +118,7 @@ func (b *testService) makePortal(t *testing.T) {
 	t.Helper()
 	portals, err := b.rpc.ISCSIGetPortalGroups(t.Context())
 	require.NoError(t, err)
-	if len(portals) == 0 { // on a real target they may exist
+	if len(portals) == 0 { // they may already exist on a real target
 		require.NoError(t, b.rpc.ISCSICreatePortalGroup(t.Context(), spdkrpc.ISCSICreatePortalGroupParams{Tag: 1, Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: "3260"}}}))
 		require.NoError(t, b.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
 	}
@@ -162,7 +162,7 @@ func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	return v
 }
 
-// A state holds everything that operations may leave behind on a target.
+// A state contains everything that operations may leave behind on a target.
 type state struct {
 	Free       map[string]int64
 	Lvols      []string
