@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/config"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
 // Unused key files are removed only while it is certain which ones are in use.
@@ -35,6 +36,27 @@ func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	r.target.Crash()
 	r.proxy.execute.SweepKeys(t.Context())
 	assert.FileExists(t, unused, "the target cannot say which keys it uses")
+}
+
+// SPDK does not save a second NVMe-oF target, so the proxy does not create one if it saves the
+// configuration.
+func TestTargetsThatAreNotSavedAreNotCreated(t *testing.T) {
+	sent := func(b *bench) (found bool) {
+		for _, c := range b.target.Calls() {
+			found = found || c.Method == "nvmf_create_target"
+		}
+		return found
+	}
+	const create = `{"name":"second"}`
+	r := newRestartBench(t)
+	g := r.post(rpcCall("nvmf_create_target", create))
+	assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t), g.body)
+	assert.Contains(t, g.body, "does not save")
+	assert.Contains(t, g.body, "Nothing was executed")
+	assert.False(t, sent(r.bench))
+	b := newBench(t, "v26.05")
+	b.post(rpcCall("nvmf_create_target", create))
+	assert.True(t, sent(b), "nothing is saved")
 }
 
 // The proxy does not start if it cannot open a file. The error names the key or the file.

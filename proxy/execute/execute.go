@@ -82,6 +82,9 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	if err := e.checkExternal(ctx, c); err != nil {
 		return nil, err
 	}
+	if err := e.checkSaveable(c); err != nil {
+		return nil, err
+	}
 	forwarded := c
 	c.Observer.Answered = nil // lengthy work follows SPDK's response
 	switch name := c.Method.Name; {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 const (
@@ -58,6 +60,17 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 			e.SweepKeys(ctx)
 		}
 	}
+}
+
+// checkSaveable refuses to create a second NVMe-oF target in an SPDK process whose configuration is
+// saved. SPDK reports only the transports and subsystems of its first one, so a restarted process
+// would lack the others.
+func (e *Executor) checkSaveable(c Command) error {
+	if e.restart.saver == nil || c.Method.Name != "nvmf_create_target" {
+		return nil
+	}
+	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
+		Message: "Invalid argument: SPDK does not save the transports and subsystems of a second NVMe-oF target, so a restart would lose them (target.save). Nothing was executed. Create subsystems on the target that SPDK has; several listeners and subsystems separate hosts"}
 }
 
 // SweepKeys removes unused key files if it is certain which ones are in use. It ignores an
