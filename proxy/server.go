@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
@@ -20,6 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 	"github.com/spdkgate/spdkgate/proxy/stream"
 	"github.com/spdkgate/spdkgate/proxy/target"
+	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/proxy/web"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -107,6 +109,13 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if dir := c.StateDir(); dir != "" {
+		f, err := owners.Open(filepath.Join(dir, "subsystem-owners"), log)
+		if err != nil {
+			return nil, err
+		}
+		settings.Tenancy.Remember(f)
 	}
 	process := gate.NewID()
 	s.web = web.New(web.Options{Gate: &s.gate, Balancers: balancers, Sessions: s.sessions, Events: s.events, Stopping: s.stopping, Complete: s.complete})

@@ -16,6 +16,21 @@ type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
 
+// StateDir returns a directory for what the proxy remembers, or "" if there is none. It is
+// target.save.dir or, without one, $STATE_DIRECTORY.
+func (c *Config) StateDir() string {
+	if c.Target.Save.Dir != "" {
+		return c.Target.Save.Dir
+	}
+	return stateDirectory()
+}
+
+// stateDirectory returns the service's state directory, if there is one.
+func stateDirectory() string {
+	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	return state
+}
+
 // How bdev_lvol_snapshot is handled for a volume in use by hosts.
 const (
 	SnapshotsRefuse = "refuse" // refuse, and name the safe method
@@ -31,7 +46,7 @@ func (c *Config) validateFreeze() error {
 	if !slices.Contains(snapshotsInUse, t.SnapshotsInUse) {
 		wrong = append(wrong, fmt.Errorf("target.snapshots_in_use must be one of %s", strings.Join(snapshotsInUse, ", ")))
 	}
-	if state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); state != "" && t.Freeze.Dir == "" {
+	if state := stateDirectory(); state != "" && t.Freeze.Dir == "" {
 		t.Freeze.Dir = filepath.Join(state, "frozen")
 	}
 	if t.Freeze.Dir == "" {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -39,6 +40,9 @@ type account struct {
 	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
 	subsystems map[string]bool // subsystems that the tenant has created or changed; one named after a volume may outlive it
+
+	owners *owners.File // remembers subsystems; nil: until the proxy ends
+	tenant string       // in owners
 }
 
 // An unansweredCall is a call without a response. Until it is forgotten, it may have been, or may
@@ -264,12 +268,23 @@ func (a *account) changed(nqn string) bool {
 func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.unanswered)+len(a.running) > 0 {
+	if len(a.unanswered)+len(a.running) > 0 || a.during != (amount{}) {
 		return
 	}
 	for nqn := range a.subsystems {
 		if !existing[nqn] {
 			delete(a.subsystems, nqn)
 		}
+	}
+	a.owners.Retain(a.tenant, existing)
+}
+
+// remember takes over what a file says about subsystems of a tenant, and records them there.
+func (a *account) remember(f *owners.File, tenant string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.owners, a.tenant = f, tenant
+	for _, nqn := range f.Of(tenant) {
+		a.subsystems[nqn] = true
 	}
 }

@@ -58,6 +58,9 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	if !alone {
 		c.leave()
 	}
+	if c.subsystem != "" && !g.scope.ownsNamed("nqn", c.subsystem) {
+		g.scope.tenancy.owners.Add(g.scope.Name, c.subsystem)
+	}
 	return nil
 }
 

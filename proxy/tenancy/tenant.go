@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
@@ -52,6 +53,7 @@ type Tenancy struct {
 	byLVStore map[string]*Scope
 	stores    *stores
 	volumes   *volumes
+	owners    *owners.File
 }
 
 // A Scope defines what one tenant may see and change. A nil Scope belongs to a user without a
@@ -80,7 +82,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		byLVStore: map[string]*Scope{}, stores: &stores{}, volumes: &volumes{},
 	}
 	if former != nil {
-		t.stores, t.volumes = former.stores, former.volumes
+		t.stores, t.volumes, t.owners = former.stores, former.volumes, former.owners
 	}
 	if err := validate(tenants, ofUser); err != nil {
 		return nil, err
@@ -101,6 +103,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 				s.exports.forgetCount()
 			}
 		}
+		s.exports.remember(t.owners, tenant.Name)
 		t.scopes[tenant.Name] = s
 		for _, lvs := range tenant.LVStores {
 			t.byLVStore[lvs] = s
@@ -113,6 +116,15 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		t.plans = plan.New(schema)
 	}
 	return t, nil
+}
+
+// Remember has the file remember which tenants own which subsystems, and takes over what it says.
+// It must be called before the first call.
+func (t *Tenancy) Remember(f *owners.File) {
+	t.owners = f
+	for name, s := range t.scopes {
+		s.exports.remember(f, name)
+	}
 }
 
 // Of returns a user's scope, or nil if the user belongs to no tenant.
