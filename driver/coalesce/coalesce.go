@@ -4,6 +4,10 @@
 // the caller had read it. It never gets the result of a read that was already running: what that
 // read saw may be older than the call.
 //
+// Only one read of a key runs at a time, so a caller waits for at most one read before its own. A
+// second concurrent read would shorten that wait. But reads cost CPU time, which limits how many
+// calls a busy controller can serve.
+//
 // It must not know what is read.
 package coalesce
 
@@ -12,11 +16,6 @@ import (
 	"sync"
 )
 
-// atOnce is how many reads of one key run concurrently before further callers wait. A caller that
-// waits takes longer than one that reads itself. With two reads, it waits for half a read on
-// average, if callers arrive evenly.
-const atOnce = 2
-
 // A Group merges reads with the same key. The zero Group is ready for use. It may be used
 // concurrently.
 type Group struct {
@@ -24,10 +23,9 @@ type Group struct {
 	keys map[string]*reads
 }
 
-// reads holds the reads of one key. A key without a running read has no entry.
+// reads holds the running read of one key. A key without a running read has no entry.
 type reads struct {
-	running int
-	next    *batch // the callers that wait for a running read to end; nil: none
+	next *batch // the callers that wait for the running read to end; nil: none
 }
 
 // A batch is the set of callers that share the result of one read.
@@ -40,9 +38,9 @@ type batch struct {
 	err    error
 }
 
-// Do calls read, and returns its results. If atOnce reads with the same key are running, Do waits
-// until one has ended, and shares the next one with all others that wait. All reads with one key
-// must return the same type and mean the same. Callers must not change what a result refers to.
+// Do calls read, and returns its results. If a read with the same key is running, Do waits until it
+// has ended, and shares the next one with all others that wait. All reads with one key must return
+// the same type and mean the same. Callers must not change what a result refers to.
 //
 // A shared read is cancelled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {
@@ -54,9 +52,6 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	if r == nil {
 		r = &reads{}
 		g.keys[key] = r
-	}
-	if r.running < atOnce {
-		r.running++
 		g.mu.Unlock()
 		defer g.ended(key, r)
 		return read(ctx)
@@ -88,7 +83,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	}
 }
 
-// ended starts the read that callers are waiting for, after another one has ended.
+// ended starts the read that callers are waiting for, after the previous one has ended.
 func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,9 +92,7 @@ func (g *Group) ended(key string, r *reads) {
 		go b.run()
 		return
 	}
-	if r.running--; r.running == 0 {
-		delete(g.keys, key)
-	}
+	delete(g.keys, key)
 }
 
 // leave ends a batch if no caller waits for it any more.
