@@ -18,12 +18,14 @@ import (
 
 func TestSessionsTimeOut(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
+		c.Console.Grafana = "https://grafana.example/d/spdk"
 		c.Console.Idle, c.Console.Lifetime = config.Duration(10*time.Minute), config.Duration(time.Hour)
 	})
 	clock := withClock(b.proxy)
 	u := b.browser()
 	began := u.signIn(passwordOf("admin", adminPassword))
 	assert.Equal(t, 600, began.IdleSeconds)
+	assert.Equal(t, "https://grafana.example/d/spdk", began.Grafana)
 	clock.pass(9 * time.Minute)
 	require.Equal(t, http.StatusOK, u.call())
 	clock.pass(9 * time.Minute)

@@ -166,6 +166,7 @@ func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	require.NoError(t, DecodeStrict([]byte(text), &c))
 	want := Default()
 	want.Target.Timeouts.Methods = map[string]Duration{"bdev_lvol_inflate": Duration(slowMethods["bdev_lvol_inflate"])}
+	want.Console.Grafana = "https://grafana.example/d/spdk?var-volume={volume}"
 	want.Limits.UsersInFlight = map[string]int{"monitoring": 8}
 	want.Limits.UsersCallsPerSecond = map[string]int{"monitoring": 20}
 	c.Target.PeerUsers, c.Target.Save.Dir, c.Target.Keys, c.Target.Freeze, c.Log.Calls.Path = nil, "", Keys{}, Freeze{}, ""

@@ -2,6 +2,9 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -14,7 +17,14 @@ type Console struct {
 	// A session ends after not being used for Idle, and in any case Lifetime after the sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
+	// Grafana is the URL of a Grafana dashboard to which the console links. Values of its query
+	// may contain the placeholders in GrafanaPlaceholders.
+	Grafana string `yaml:"grafana"`
 }
+
+// GrafanaPlaceholders lists what Console.Grafana may contain: the name, UUID and store of the
+// volume whose dashboard is opened.
+var GrafanaPlaceholders = []string{"{volume}", "{uuid}", "{store}"}
 
 // UnmarshalYAML reads the keys, or only whether the console is enabled.
 func (c *Console) UnmarshalYAML(n *yaml.Node) error {
@@ -40,6 +50,40 @@ func (c *Config) validateConsole() error {
 		return errors.New("console.lifetime must be at most 168h")
 	case k.Idle > k.Lifetime:
 		return errors.New("console.idle must not be longer than console.lifetime")
+	}
+	return validateGrafana(c.Console.Grafana)
+}
+
+// validateGrafana accepts "" and URLs that a browser opens as a page of another site.
+func validateGrafana(template string) error {
+	if template == "" {
+		return nil
+	}
+	u, err := url.Parse(template)
+	switch {
+	case err != nil:
+		return errors.New("console.grafana is not a URL, such as https://grafana.example/d/spdk?var-volume={volume}")
+	case u.Scheme != "https" && u.Scheme != "http", u.Host == "":
+		return errors.New("console.grafana must begin with https:// or http://, and a host")
+	case u.User != nil:
+		return errors.New("console.grafana must not contain a user or password: every user of the console sees the URL")
+	}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("console.grafana has a query that is not valid, such as an incomplete % escape")
+	}
+	rest := u.Scheme + u.Host + u.Path + u.Fragment
+	for key, all := range values {
+		rest += key
+		for _, value := range all {
+			for _, known := range GrafanaPlaceholders {
+				value = strings.ReplaceAll(value, known, "")
+			}
+			rest += value
+		}
+	}
+	if strings.ContainsAny(rest, "{}") {
+		return fmt.Errorf("console.grafana may contain %s, in values of its query only", strings.Join(GrafanaPlaceholders, ", "))
 	}
 	return nil
 }

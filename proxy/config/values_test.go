@@ -155,21 +155,41 @@ func TestConsoleKeys(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
 	for text, want := range map[string]Console{
-		"console: false":                {false, on.Idle, on.Lifetime},
+		"console: false":                {false, on.Idle, on.Lifetime, ""},
 		"console: true":                 on,
-		"console: {enabled: false}":     {false, on.Idle, on.Lifetime},
-		"console: {idle: 5m}":           {true, Duration(5 * time.Minute), on.Lifetime},
-		"console:\n  lifetime: 1h\n":    {true, on.Idle, Duration(time.Hour)},
+		"console: {enabled: false}":     {false, on.Idle, on.Lifetime, ""},
+		"console: {idle: 5m}":           {true, Duration(5 * time.Minute), on.Lifetime, ""},
+		"console:\n  lifetime: 1h\n":    {true, on.Idle, Duration(time.Hour), ""},
 		"console:":                      on,
-		"console: {enabled: no}\n":      {false, on.Idle, on.Lifetime},
+		"console: {enabled: no}\n":      {false, on.Idle, on.Lifetime, ""},
 		"console: {}":                   on,
-		"console: {lifetime: 168h0m0s}": {true, on.Idle, Duration(7 * 24 * time.Hour)},
+		"console: {lifetime: 168h0m0s}": {true, on.Idle, Duration(7 * 24 * time.Hour), ""},
+		"console: {grafana: 'https://grafana.example/d/spdk?var-volume={volume}'}": {true, on.Idle, on.Lifetime, "https://grafana.example/d/spdk?var-volume={volume}"},
 	} {
 		c := Default()
 		if err := DecodeStrict([]byte(text), &c); assert.NoError(t, err, text) {
 			assert.Equal(t, want, c.Console, text)
 			assert.NoError(t, c.validateConsole(), text)
 		}
+	}
+}
+
+// A page of the console that opened another scheme could run a script.
+func TestGrafanaURLs(t *testing.T) {
+	for _, text := range []string{
+		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",
+		"https://grafana.example/d/spdk?var-volume={volume}&var-uuid={uuid}&var-where={store}/x",
+	} {
+		assert.NoError(t, validateGrafana(text), text)
+	}
+	for text, says := range map[string]string{
+		"javascript:alert(1)": "must begin with", "//grafana.example/d": "must begin with", "/d/spdk": "must begin with", "grafana.example": "must begin with",
+		"https:///d": "must begin with", "data:text/html,x": "must begin with", "https://u:p@grafana.example/": "user or password",
+		"https://grafana.example/{volume}": "values of its query only", "https://grafana.example/?{volume}=1": "values of its query only", "https://grafana.example/?a={bdev}": "values of its query only",
+		"https://grafana.example/#{uuid}": "values of its query only", "https://grafana.example/?a={": "values of its query only", "https://grafana.example/?a=%zz": "query that is not valid",
+		"https://a b/": "not a URL", "https://{volume}.example/": "not a URL",
+	} {
+		assert.ErrorContains(t, validateGrafana(text), says, text)
 	}
 }
 

@@ -28,6 +28,7 @@ type SessionAnswer struct {
 	Version       string   `json:"version"` // of the proxy
 	IdleSeconds   int      `json:"idle_seconds"`
 	Expires       string   `json:"expires"`
+	Grafana       string   `json:"grafana,omitempty"` // template of a URL; not for tenants, because a dashboard shows the whole server
 }
 
 func (s *Server) describeSession(current *gate.Settings, signedIn session.Session[web.SignedIn]) SessionAnswer {
@@ -37,6 +38,8 @@ func (s *Server) describeSession(current *gate.Settings, signedIn session.Sessio
 	}
 	if scope := current.Tenancy.Of(signedIn.User); scope != nil {
 		a.Tenant = &scope.Name
+	} else {
+		a.Grafana = current.Console.Grafana
 	}
 	if state := s.Gate.Target.State(); state.Release.Known() {
 		a.Release = new(state.Release.String())

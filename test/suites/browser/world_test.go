@@ -53,6 +53,7 @@ roles:
 tenants:
   team: {lvstores: [team]}
 log: {format: json}
+console: {grafana: "https://grafana.example/d/spdk?var-server=storage-1&var-volume={volume}&var-uuid={uuid}"}
 `
 
 // repository is the directory of the repository.

@@ -11,6 +11,7 @@ export interface Session {
   version: string;
   idle_seconds: number;
   expires: string;
+  grafana?: string; // template of a URL, see model/grafana.ts
 }
 
 export interface Ways {

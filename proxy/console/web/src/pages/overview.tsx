@@ -7,6 +7,7 @@ import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
 import { Figures, readFigures } from "../model/figures";
 import { Loaded, link, useCell, useLoad } from "../state";
+import { GrafanaLink } from "../ui/grafana";
 import { Quota } from "./quota";
 import { Alert, CapacityBar, Empty, ErrorNote, ShareBar } from "../ui/parts";
 import { Line, Plot } from "../ui/plot";
@@ -70,6 +71,7 @@ export function Overview() {
       </section>
       {tenant && <Quota tenant={tenant} />}
       <Plots />
+      <GrafanaLink />
       <div class="two">
         {tenant ? <Busiest /> : <Reactors_ now={look.data?.reactors ?? null} before={look.data?.before ?? null} loading={!look.data} />}
         <Events />

@@ -8,6 +8,7 @@ import { reportsANA } from "../model/exports";
 import { Inventory, Volume, address } from "../model/storage";
 import { announce, change, link, useCell } from "../state";
 import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
+import { GrafanaLink } from "../ui/grafana";
 import { Line, Plot } from "../ui/plot";
 import { ExportVolume } from "./export_dialog";
 import { DeleteVolume, GrowVolume, LimitVolume, SnapshotVolume } from "./volume_actions";
@@ -54,6 +55,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
         })}{v.clones.length > 20 && <li>and {v.clones.length - 20} more</li>}</ul></dd></>}
       </dl>
       {mayReadHistory() && <VolumeIO id={v.id} />}
+      <GrafanaLink subject={{ volume: v.alias, uuid: v.id, store: v.store }} />
       <h3>Exports</h3>
       {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
         v.exports.map((e) => <ExportOf key={e.name + e.unit} kind={e.kind} name={e.name} unit={e.unit} all={all} />)}
