@@ -14,8 +14,6 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// Each configuration value accepts its minimum and maximum, and nothing beyond. Each target has one
-// address or several; the defaults for one must not apply to several.
 func TestListenReportsUnreadableDirectories(t *testing.T) {
 	_, err := Listen("unix://" + filepath.Join(t.TempDir(), strings.Repeat("x", 300), "csi.sock"))
 	require.ErrorContains(t, err, "file name too long")

@@ -40,11 +40,11 @@ func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
 	}
-	emptied, err := d.emptied(ctx)
+	draining, err := d.draining(ctx)
 	if err != nil {
 		return fmt.Errorf("whether node %s is drained is unknown, so nothing waits for its volumes: %w", d.Node, err)
 	}
-	if !emptied {
+	if !draining {
 		d.Log.Info("the node is not being drained: not waiting for its volumes", "node", d.Node)
 		return nil
 	}
@@ -69,15 +69,15 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// emptied reports whether the node is being drained. It retries while the API server fails.
-func (d Drain) emptied(ctx context.Context) (bool, error) {
+// draining reports whether the node is being drained. It retries while the API server fails.
+func (d Drain) draining(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
 	for {
 		n, err := d.Client.node(ctx, d.Node)
 		switch {
 		case err == nil:
-			return n.emptied(), nil
+			return n.draining(), nil
 		case errors.Is(err, ErrNotFound):
 			return true, nil
 		case errors.Is(err, ErrForbidden), ctx.Err() != nil:
@@ -89,7 +89,7 @@ func (d Drain) emptied(ctx context.Context) (bool, error) {
 	}
 }
 
-func (n node) emptied() bool {
+func (n node) draining() bool {
 	return n.Spec.Unschedulable || n.Metadata.DeletionTimestamp != "" ||
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
