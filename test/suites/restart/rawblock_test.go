@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A rawBlockTrial is a cluster whose pods write what they like into raw block volumes, in lvs0. A
-// volume in lvs1, of which there is a snapshot, belongs to somebody else.
+// A rawBlockTrial is a cluster whose pods write arbitrary bytes into raw block volumes in lvs0.
+// Another user owns a volume in lvs1 and its snapshot.
 type rawBlockTrial struct {
 	*world
 	*controller.Controller
@@ -106,7 +106,7 @@ func (h *rawBlockTrial) payload(uuid string, forged contents, name, decoy string
 	h.call("nvmf_subsystem_remove_host", p{"nqn": nqn, "host": hostNQN}, nil)
 }
 
-// check fails the test if the target has loaded anything from a volume, or if somebody else's
+// check fails the test if the target has loaded anything from a volume, or if the other user's
 // volume has changed.
 func (h *rawBlockTrial) check(when string) {
 	h.t.Helper()
