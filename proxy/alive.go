@@ -8,10 +8,11 @@ import (
 )
 
 // Alive checks whether this process still serves requests. It passes a request for /healthz to the
-// handler, which takes the same locks as connections and calls. It uses neither the target nor the
-// network, so that neither an unreachable target nor a flood of clients makes the service look
-// dead. It waits until [Server.Serve] has begun, and returns an error after that has ended, or if
-// ctx ends first.
+// handler, which acquires the same locks as connections and calls. Alive does not use the target or
+// the network: an unreachable target or a flood of clients does not make the service look dead.
+//
+// Alive blocks until [Server.Serve] starts. It returns an error after Serve has stopped accepting
+// connections, or if ctx is done first.
 func (s *Server) Alive(ctx context.Context) error {
 	select {
 	case <-s.began:

@@ -25,7 +25,7 @@ func TestAlive(t *testing.T) {
 	require.ErrorIs(t, b.proxy.Alive(t.Context()), net.ErrClosed)
 }
 
-// A process whose calls wait for a lock is not alive.
+// Alive returns an error while calls are blocked on a lock.
 func TestHungProxyIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	release := make(chan struct{})
@@ -48,7 +48,7 @@ func TestProxyIsNotAliveBeforeItServes(t *testing.T) {
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
 }
 
-// A proxy whose handler responds with an error is not alive.
+// Alive returns an error if the handler responds with an error.
 func TestFailedResponseIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)

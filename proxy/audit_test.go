@@ -34,7 +34,7 @@ func TestAuditLine(t *testing.T) {
 	assert.Equal(t, "WARN", b.lastCall()["level"])
 }
 
-// The ids that a client gives its request are logged if they are well-formed.
+// Well-formed request IDs sent by clients are logged.
 func TestClientRequestIDsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -60,7 +60,7 @@ func TestClientRequestIDsAreLogged(t *testing.T) {
 	}
 }
 
-// The log contains no secrets from clients, however their calls end.
+// Clients' secrets are not logged, whatever the outcome of their calls.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05")
@@ -74,7 +74,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
-	call(secret, "x", create) // a password in place of the name
+	call(secret, "x", create) // a password sent as the user name
 	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
@@ -90,7 +90,7 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// Parameters are logged despite padding with spaces and other calls in the batch.
+// Neither padding with spaces nor other calls in a batch keep parameters out of the log.
 func TestPaddingDoesNotHideParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
@@ -107,13 +107,13 @@ func TestPaddingDoesNotHideParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// How lines for unauthenticated requests are merged is tested in package auditlog.
+// Package auditlog tests how entries for unauthenticated requests are merged.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"
 )
 
-// Unauthenticated requests share lines; requests from users never do.
+// Entries for unauthenticated requests are merged; those for users never are.
 func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for range 30 {

@@ -21,15 +21,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// gatehouse is a proxy with the configuration from docs/authentication.md. It serves over TLS, and
-// has fixtures for all kinds of credentials.
+// A gatehouse is a proxy with the configuration from docs/authentication.md. It serves over TLS and
+// provides test credentials of every kind.
 type gatehouse struct {
 	*serving
 	dir       string
-	socket    string // of SPDK
+	socket    string // the simulated target's
 	authority *authntest.Authority
 	issuer    *authntest.Issuer
-	token     string // of backup
+	token     string // user backup's
 }
 
 const (
@@ -42,7 +42,7 @@ func (g *gatehouse) file(name string, content []byte) {
 	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, name), content, 0o600))
 }
 
-// load reads the documented configuration, with the test's paths and addresses.
+// load returns the documented configuration with the test's paths and addresses.
 func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
@@ -70,7 +70,7 @@ func newGatehouse(t *testing.T, change ...string) *gatehouse {
 	return g
 }
 
-// client returns a client that makes a new connection for each request.
+// client returns a client that opens a new connection for each request.
 func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	c := &tls.Config{RootCAs: trust(g.t, filepath.Join(g.dir, "tls.crt")), ClientSessionCache: tls.NewLRUClientSessionCache(8)}
 	if pair != nil {
@@ -98,7 +98,7 @@ func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	return got{resp, string(text)}, nil
 }
 
-// unmerged makes the next unauthenticated request get its own line in the log.
+// unmerged flushes the audit log, so that the next unauthenticated request gets its own entry.
 func (g *gatehouse) unmerged() {
 	g.proxy.auditLog.Flush()
 }
@@ -115,7 +115,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 	return g.issuer.Token(audience, subject, claims)
 }
 
-// Each kind of credential is tested valid and invalid in every way, alone and together with others.
+// Every kind of credential is tested both valid and invalid, alone and combined with others.
 func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
@@ -131,7 +131,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers     []string
 		certificate *tls.Certificate
-		user, auth  string // "" user: 401
+		user, auth  string // an empty user means that the response is 401
 		says        string
 	}{
 		"nobody":                          {says: "HTTP Basic"},
@@ -192,14 +192,14 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	assert.Equal(t, 1, g.issuer.Fetches())
 }
 
-// Without tokens and issuers, error messages mention only passwords.
+// Without tokens or issuers, error messages mention only passwords.
 func TestMessagesMentionOnlyPasswords(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "", "", strings.NewReader(version))
 	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])
 }
 
-// If a certificate is required, clients without one fail in the TLS handshake.
+// If client certificates are required, the TLS handshake fails for clients without one.
 func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
 	right := basicHeader("admin", adminPassword)
@@ -221,8 +221,8 @@ func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	}
 }
 
-// If an issuer is unavailable, its users are told to retry. Other users are not affected, not even
-// at the start of the proxy.
+// While an issuer is unavailable, its users are told to retry. Other users are not affected, even
+// if the proxy starts during the outage.
 func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)
@@ -243,7 +243,8 @@ func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 		assert.Equal(t, 200, answer.StatusCode)
 	}
 
-	// Once the proxy has the issuer's keys, neither an outage nor a reload matters.
+	// Once the proxy has fetched the issuer's keys, tokens stay valid during an outage and after a
+	// reload.
 	g = newGatehouse(t)
 	client, token := g.client(nil), "Bearer "+g.csiToken(csiAudience, csiSubject, nil)
 	answer, err := g.ask(client, token)
@@ -256,8 +257,8 @@ func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	assert.Equal(t, 200, answer.StatusCode)
 }
 
-// Many made-up tokens cause few requests to the issuer, and do not delay other clients from the
-// same address.
+// A flood of forged tokens causes few requests to the issuer and does not delay other clients at
+// the same address.
 func TestFloodOfForgedTokensIsContained(t *testing.T) {
 	g := newGatehouse(t)
 	client := g.client(nil)

@@ -36,7 +36,7 @@ func TestXForwardedFor(t *testing.T) {
 	for header, source := range map[string]string{
 		"198.51.100.1":                                  "198.51.100.1",
 		"198.51.100.1:4711":                             "198.51.100.1:4711",
-		"192.0.2.66, 198.51.100.2":                      "198.51.100.2", // the client sent the first one
+		"192.0.2.66, 198.51.100.2":                      "198.51.100.2", // the client itself sent the first address
 		"nonsense,198.51.100.3":                         "198.51.100.3",
 		"198.51.100.4, 203.0.113.9 , 203.0.113.10:5000": "198.51.100.4", // two load balancers in a row
 		"::ffff:198.51.100.5":                           "198.51.100.5",
@@ -77,7 +77,6 @@ func TestXForwardedFor(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&other), "load_balancers has changed")
 }
 
-// Only load balancers are trusted.
 func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
 	for _, b := range []*bench{newBench(t, "v26.05"), newBench(t, "v26.05", behind(config.XForwardedFor, "203.0.113.9")), newBench(t, "v26.05", behind(config.ProxyProtocol, "127.0.0.1"))} {
 		require.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), "X-Forwarded-For", "198.51.100.1").StatusCode)
@@ -86,7 +85,8 @@ func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
 	}
 }
 
-// A served connection begins with a PROXY protocol header, before TLS. Without one, it is closed.
+// A connection must begin with a PROXY protocol header, which precedes the TLS handshake. The proxy
+// closes connections without one.
 func TestProxyProtocol(t *testing.T) {
 	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
 		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })

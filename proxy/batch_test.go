@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// answers returns the responses in a batch, as "id code" or "id result".
+// answers returns a batch's responses, each formatted as "id code" or "id result".
 func (g got) answers(t *testing.T) (list []string) {
 	var replies []struct {
 		ID     json.RawMessage
@@ -124,7 +124,7 @@ func TestDocumentedHostileInput(t *testing.T) {
 	}
 }
 
-// An event ends the batch while its first call is in flight.
+// Each case ends a batch while its first call is in flight.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
@@ -132,8 +132,8 @@ func TestBatchEndsEarly(t *testing.T) {
 	}{
 		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
-		// However many batches a user sends concurrently, their results take no more memory than
-		// the manual documents.
+		// The memory for results is limited as documented, however many batches a user sends at
+		// once.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// newAuditLog opens the log of calls at the configured destination. A line that cannot be written
-// there goes to the ordinary log.
+// newAuditLog opens the audit log at the configured destination. Entries that cannot be written
+// there are written to the ordinary log.
 func (s *Server) newAuditLog(schema *rpcschema.Document) error {
 	calls := s.config.Log.Calls
 	level := s.config.Log.Level

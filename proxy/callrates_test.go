@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A user's calls beyond the rate limit wait, and are refused if they would wait too long. Other
+// Calls beyond a user's rate limit are delayed, or refused if the delay would be too long. Other
 // users are not affected.
 func TestCallRateIsLimitedPerUser(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UsersCallsPerSecond = map[string]int{"viewer": 3} })

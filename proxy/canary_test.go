@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// canary replaces every secret. It is also a valid key in hexadecimal.
+// canary is the value of every secret in the test. It is also valid as a hexadecimal key.
 const canary = "0ca0a0ca0a0ca0a0ca0a0ca0a0ca0a00"
 
 // A poisoner puts the canary into every part of a value that the schema marks as sensitive.
@@ -53,8 +53,8 @@ func (p *poisoner) value(s *rpcschema.Schema, v any) any {
 	return v
 }
 
-// Every method is called with secrets in all sensitive parameters and some others, by users who may
-// and may not call it, in well-formed and malformed requests. No secret appears in the log, at any
+// Permitted and forbidden users call every method in well-formed and malformed requests, with
+// secrets in all sensitive parameters and in some others. No secret appears in the log at any
 // level, or in the metrics.
 func TestSecretsAreNeitherLoggedNorCounted(t *testing.T) {
 	b := newBench(t, "v26.05")

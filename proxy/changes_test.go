@@ -23,8 +23,8 @@ import (
 const changesMethod = "spdkgate_lvol_changes"
 
 // chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
-// metadata to it, so chained writes the metadata that SPDK would have written. Snapshot sN has
-// cluster N, and as many clusters as the target counts.
+// metadata to it, so chained writes the metadata that SPDK would have written. Snapshot sN
+// allocates clusters from number N on, as many as the target reports.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
@@ -94,7 +94,8 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 	assert.Contains(t, g.body, "full backup")
 }
 
-// Before v24.05, the target does not count clusters, so the configuration must accept that.
+// Targets before v24.05 do not report cluster counts, so the configuration must permit reading
+// changes without them.
 func TestChangesBeforeV2405(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
@@ -109,7 +110,7 @@ func TestChangesBeforeV2405(t *testing.T) {
 	}
 }
 
-// While changes are read, no snapshot in the chain is deleted, and vice versa.
+// Reading changes delays deletions of snapshots in the chain, and vice versa.
 func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.chained(t)
@@ -137,7 +138,6 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	<-done
 }
 
-// A tenant can read only the changes of its own snapshots.
 func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	b := newSafeBench(t, "v26.05", oneTeam, withJournal(t))
 	b.chained(t)
@@ -156,8 +156,8 @@ func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	assert.Contains(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`, http.StatusOK).body, `"bitmap"`)
 }
 
-// A tenant's errors contain no path of the target's host and no bdev below an lvstore. The log
-// contains them.
+// Errors for tenants contain no path on the target's host and no bdev below an lvstore. The log
+// contains both.
 func TestTenantsChangesErrorsNameNoDevices(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)
@@ -189,7 +189,7 @@ func TestTenantsChangesErrorsNameNoDevices(t *testing.T) {
 	refused(-95, `{"snapshot":"lvs0/s2"}`)
 }
 
-// If the device does not respond, the call ends at its deadline.
+// If the device does not respond, the call fails at its deadline.
 func TestChangesEndAtTheirDeadline(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{changesMethod: config.Duration(200 * time.Millisecond)}

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// CheckFile reads a configuration file. Its error lists everything that is wrong with the file. It
-// does not create a certificate, and does not connect to anything.
+// CheckFile loads and checks a configuration file. The error lists every problem found. CheckFile
+// does not create a certificate or connect to anything.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// check lists everything wrong with a configuration that config.Load does not detect.
+// check returns the errors in a configuration that config.Load does not detect.
 func check(c *config.Config, schema *rpcschema.Document) error {
 	_, err := gate.NewSettings(c, schema, nil)
 	if c.TLS.CertFile != "" {
@@ -36,8 +36,8 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 	return err
 }
 
-// checkRoles lists what is wrong with roles, tenants and timeouts in a file whose other keys are
-// wrong, so that an administrator can correct all mistakes at once.
+// checkRoles returns the errors in roles, tenants and timeouts of a file in which other keys are
+// invalid, so that an administrator sees all mistakes at once.
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
 	if err != nil {

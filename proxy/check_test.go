@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// loadAndCheck checks a configuration like check-config.
+// loadAndCheck checks a configuration as check-config does.
 func loadAndCheck(path string) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -78,7 +78,6 @@ func TestCredentialsDirectory(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The installed example is a valid configuration.
 func TestInstalledExampleIsValid(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
 	hash, err := os.ReadFile("config/testdata/hash")

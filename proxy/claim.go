@@ -7,19 +7,20 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// A targetClaim shows other proxies on the host that this one serves the target. Each proxy makes
-// only its own calls wait for each other, but a deletion concurrent with another call can lose
-// space or crash the target.
+// A targetClaim shows other proxies on the host that this one serves the target. A proxy serializes
+// only its own calls, but a deletion concurrent with another proxy's call can lose space or crash
+// the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	wanted  bool   // from take to drop
-	release func() // nil if another proxy has the claim, or this one does not want it
+	wanted  bool   // true from take to drop
+	release func() // nil if another proxy holds the claim, or if wanted is false
 }
 
-// take claims the target until drop. It logs an error if another proxy has claimed it.
+// take claims the target until drop is called. It logs an error if another proxy has already
+// claimed the target.
 func (c *targetClaim) take() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,13 +30,13 @@ func (c *targetClaim) take() {
 	}
 }
 
-// try claims the target. The caller holds mu.
+// try claims the target. The caller must hold mu.
 func (c *targetClaim) try() (err error) {
 	c.release, err = localsocket.Claim("spdk-proxy", c.socket)
 	return err
 }
 
-// shared reports whether another proxy serves the target. It tries to claim the target again.
+// shared reports whether another proxy serves the target. It first tries again to claim the target.
 func (c *targetClaim) shared() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

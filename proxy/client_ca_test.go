@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A reload that removes an authority takes effect at once: for open connections, for resumed
-// sessions, and for new connections.
+// A reload that removes a certificate authority takes effect at once for open connections, resumed
+// sessions and new connections.
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
@@ -56,8 +56,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			}
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
-			// A header is still accepted on connections whose certificate is no longer valid,
-			// unless certificates are required.
+			// Connections whose certificate is no longer valid still accept an Authorization
+			// header, unless certificates are required.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -68,7 +68,7 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 	}
 }
 
-// Removing a user's certificate name also takes effect at once. A refused reload has no effect.
+// Removing a user's certificate name takes effect at once. A rejected reload changes nothing.
 func TestReloadAppliesToClientCertificates(t *testing.T) {
 	g := newGatehouse(t)
 	pair := g.authority.Client(named("dashboard.example"))
@@ -89,7 +89,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
 
-	// A list of revoked certificates also takes effect at once.
+	// A new list of revoked certificates takes effect at once.
 	revoking := func(list []byte) error {
 		next := g.load()
 		g.file("client-ca.crl", list)
@@ -104,14 +104,14 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
-	// Renewed files cause a reload, because these files are watched.
+	// The files are watched, so renewing one causes a reload.
 	files := strings.Join(g.load().Files(), " ")
 	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
 		assert.Contains(t, files, name)
 	}
 }
 
-// dialed counts the connections of a client, and records whether the last one resumed a session.
+// dialed counts a client's connections and records whether the last one resumed a TLS session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

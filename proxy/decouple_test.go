@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// SPDK reads beyond the end of a list when it decouples a volume larger than its parent.
+// SPDK reads past the end of a list when it decouples a volume larger than its parent.
 func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
@@ -50,8 +50,8 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	}
 }
 
-// SPDK lets a snapshot become a clone of its own clone. The snapshot can then be neither read nor,
-// after a restart, loaded.
+// SPDK allows a snapshot to become a clone of its own clone. The snapshot can then no longer be
+// read and, after a restart, no longer be loaded.
 func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {
@@ -81,7 +81,7 @@ func TestParentLoopsAreRefused(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
 }
 
-// Another parent would change the content of a snapshot, even of one without clones.
+// Setting another parent would change the content of a snapshot, even if it has no clones.
 func TestSnapshotsKeepTheirParent(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)

@@ -44,8 +44,8 @@ func (v *visitor) signIn() {
 	v.session.csrf = began.CSRF
 }
 
-// sendHTTP sends requests with the visitor's session or, without one, with credentials. text
-// returns the body; nil means no body.
+// sendHTTP returns a function that sends a request with the visitor's session or, without one, with
+// credentials. text returns the body; a nil text means an empty body.
 func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		body := ""
@@ -75,7 +75,7 @@ func sendSignIn(v *visitor, r request) response {
 		body = passwordOf("nobody", adminPassword)
 	}
 	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
-	if got.message == "the name or the password is wrong" { // for people who typed them
+	if got.message == "the name or the password is wrong" { // the console's wording for people
 		got.message = "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"
 	}
 	return got
@@ -103,8 +103,8 @@ func (v *visitor) exchange(verb, path, body string, header []string) response {
 	return got.read(text)
 }
 
-// read reads the error in a response from the console or from JSON-RPC, for one call or a batch of
-// one. A batch's status says nothing about its calls.
+// read decodes the error in a response from the console or from JSON-RPC, for a single call or a
+// batch of one. A batch's HTTP status does not depend on the results of its calls.
 func (got response) read(text []byte) response {
 	var batch []localAnswer
 	var one struct {
@@ -133,7 +133,7 @@ func (v *visitor) connect() {
 	v.program = (&serving{bench: v.bench}).program()
 }
 
-// sendLocally sends the text of a request to the socket for programs on this host.
+// sendLocally returns a function that sends a request to the socket for programs on this host.
 func sendLocally(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		var answer json.RawMessage
@@ -142,7 +142,7 @@ func sendLocally(text func(request) string) func(*visitor, request) response {
 	}
 }
 
-// sendUpgrade sends a request that opens a stream.
+// sendUpgrade sends a request to open a stream.
 func sendUpgrade(v *visitor, r request) response {
 	r.header = append([]string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="}, r.header...)
 	return sendHTTP(http.MethodGet, web.StreamPath, nil)(v, r)
@@ -154,7 +154,7 @@ func (v *visitor) openStream() {
 	v.stream = s.stream(caller, adminPassword)
 }
 
-// sendMessage sends the text of a request on the stream.
+// sendMessage returns a function that sends a request on the stream.
 func sendMessage(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		_, answer, err := v.stream.send(text(r)).ws.ReadMessage()
@@ -163,7 +163,7 @@ func sendMessage(text func(request) string) func(*visitor, request) response {
 	}
 }
 
-// sendDryRun decides on a request without a proxy.
+// sendDryRun evaluates a request in a dry run, without a proxy.
 func sendDryRun(v *visitor, r request) response {
 	d, err := dryrun.New(v.config, rpcschema.Default())
 	require.NoError(v.t, err)
@@ -188,7 +188,7 @@ func sendDryRun(v *visitor, r request) response {
 	return response{status: answer.Status, code: answer.Err.Code, message: answer.Err.Message, rule: rule}
 }
 
-// refusalOf returns the error with which the proxy would refuse a dry-run call.
+// refusalOf returns the error with which the proxy would refuse the call.
 func refusalOf(c *dryrun.Result) error {
 	switch {
 	case c.Decision.Rule == policy.NoRuleThere:

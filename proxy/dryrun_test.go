@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The roles in the manual's example make the decisions documented in its table.
+// The manual's example roles make the decisions documented in its table.
 func TestDocumentedRoles(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
@@ -24,7 +24,7 @@ func TestDocumentedRoles(t *testing.T) {
 	for _, release := range []string{"v23.01", "v26.05"} {
 		fitting := rows
 		if release == "v23.01" {
-			fitting = nil // the release does not have all parameters
+			fitting = nil // this release lacks some of the parameters
 			for _, row := range rows {
 				if row.Call != "bdev_get_iostat" {
 					fitting = append(fitting, row)
@@ -48,7 +48,6 @@ func TestDocumentedRoles(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A dry run makes the same decisions as the proxy.
 func TestDryRunDecidesLikeTheProxy(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}, "reader": {"read-only"}}))
 	r, err := dryrun.New(b.config, rpcschema.Default())

@@ -23,7 +23,7 @@ const (
 	worker4   = "nqn.2014-08.org.nvmexpress:uuid:44444444-4444-4444-8444-444444444444"
 )
 
-// crash kills the target, and restarts it with the saved configuration.
+// crash kills the target and restarts it with the saved configuration.
 func (r *restartBench) crash(t *testing.T) {
 	t.Helper()
 	r.target.Crash()
@@ -31,8 +31,8 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// A fence, an unpublication and a publication elsewhere are each followed by a crash. The restarted
-// target admits exactly the hosts promised in the responses.
+// The target crashes after a fence, after an unpublication, and after a publication on another
+// node. Each time, the restarted target admits exactly the hosts that the responses confirmed.
 func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -57,7 +57,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	assert.NotContains(t, admitted(), volumeNQN)
 }
 
-// Access is saved before the response even while the target lacks another object.
+// Access is saved before the response even if the target lacks another object.
 func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -78,8 +78,8 @@ func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	assert.Empty(t, r.save(t).Missing)
 }
 
-// startWithout restarts the target with the saved file without some methods, as if an administrator
-// had edited a copy of it.
+// startWithout restarts the target with a copy of the saved file from which the given methods are
+// removed, as an administrator might do.
 func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	t.Helper()
 	current := filepath.Join(r.dir, "current.json")
@@ -105,8 +105,9 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	r.reconnected(t)
 }
 
-// A volume is deleted, alone or with its lvstore, and the target dies before its configuration is
-// saved. Afterwards, the volume's export does not count as missing, and other objects are saved.
+// The target crashes after a volume was deleted, alone or with its lvstore, but before its
+// configuration was saved. Afterwards, the volume's export does not count as missing, and other
+// changes are saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	for method, params := range map[string]string{"bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`} {
 		for _, executed := range []bool{true, false} {
@@ -136,13 +137,13 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	}
 }
 
-// If the change cannot be saved, the response says that it was made. A retry that SPDK refuses, and
-// a client that only waits, also wait for the save.
+// If a change cannot be saved, the response says that it was made. A retry that SPDK refuses, and a
+// client that only waits, also wait for the save.
 func TestResponseReportsUnsavedChange(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	block := filepath.Join(r.dir, ".new-current.json")
-	require.NoError(t, os.MkdirAll(filepath.Join(block, "x"), 0o700)) // nothing else can be written
+	require.NoError(t, os.MkdirAll(filepath.Join(block, "x"), 0o700)) // makes every save fail
 	g := r.post(`{"id":1,"method":"nvmf_subsystem_remove_host","params":{"nqn":"` + volumeNQN + `","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111"}}`)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeNotSaved, g.code(t))
@@ -155,7 +156,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), "11111111-1111")
 }
 
-// The saved file admits a host to a subsystem that the target lacks. Clients can learn that, and
+// The saved file admits a host to a subsystem that the target lacks. Clients can find this out and
 // remove the host, although SPDK refuses the call.
 func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
@@ -173,9 +174,9 @@ func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	assert.NotContains(t, subsystems, worker3)
 }
 
-// The saved file admits a host to a subsystem, but the target has the subsystem without the host.
-// Deleting the subsystem also removes the host from the file. So a client whose deletion is
-// confirmed need not check what a restarted target would export again.
+// The saved file admits a host to a subsystem that exists on the target without that host. Deleting
+// the subsystem also removes the host from the file. A client whose deletion was confirmed
+// therefore need not check what a restarted target exports.
 func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// The names of the stages, in the order of gate.Gate.Enter and gate.Gate.Perform.
+// The names of the stages, in the order in which gate.Gate.Enter and gate.Gate.Perform apply them.
 const (
 	noAddress        = "no client address behind a load balancer"
 	wrongCredentials = "wrong credentials"
@@ -48,7 +48,7 @@ const (
 	noStream         = "too many streams"
 )
 
-// admins is the rule that allows the caller all calls, unless a stage has another role.
+// admins is the rule that allows the caller all calls, unless a stage assigns another role.
 const admins = "role admin: allow *"
 
 // anyCall is a call that the caller may make, unless a stage refuses it.
@@ -59,7 +59,7 @@ func anyCall(d *endpoint) request {
 	return request{method: "bdev_get_bdevs"}
 }
 
-// callOf makes a call at endpoints that take any call.
+// callOf returns a function that makes the call at endpoints that take any call.
 func callOf(method, params string) func(*endpoint) request {
 	return func(d *endpoint) request {
 		if d.method != "" {
@@ -69,7 +69,7 @@ func callOf(method, params string) func(*endpoint) request {
 	}
 }
 
-// with changes anyCall.
+// with returns a function that modifies the result of anyCall.
 func with(change func(*request)) func(*endpoint) request {
 	return func(d *endpoint) request {
 		r := anyCall(d)
@@ -78,7 +78,7 @@ func with(change func(*request)) func(*endpoint) request {
 	}
 }
 
-// mayOnly lets the caller make only calls allowed by the given rules.
+// mayOnly returns a function that restricts the caller to calls allowed by the given rules.
 func mayOnly(allowed func(d *endpoint) []policy.Rule) func(*config.Config, *endpoint) {
 	return func(c *config.Config, d *endpoint) {
 		c.Roles["limited"] = config.Role{Allow: allowed(d)}
@@ -238,7 +238,7 @@ func stages() []*stage {
 		},
 		{
 			name:    targetDown,
-			config:  inTeam, // GET /events asks the target only about tenants
+			config:  inTeam, // GET /events queries the target only for tenants
 			prepare: func(v *visitor) { require.NoError(v.t, v.target.Close()) },
 			request: anyCall,
 			want: refusal{
@@ -358,7 +358,7 @@ func stages() []*stage {
 	}
 }
 
-// zero returns the number 0 for a condition.
+// zero returns the integer 0 for use in a condition.
 func zero() *policy.Integer {
 	n := new(policy.Integer)
 	if err := yaml.Unmarshal([]byte("0"), n); err != nil {
@@ -367,12 +367,12 @@ func zero() *policy.Integer {
 	return n
 }
 
-// takeSlots takes all of the caller's slots, and all places in their wait lists.
+// takeSlots occupies all of the caller's slots and every place in their queues.
 func takeSlots(v *visitor) {
 	_, err := v.proxy.target.AcquireSlot(v.t.Context(), caller)
 	require.NoError(v.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	const places = 4 // places in the target's queue for each slot
+	const places = 4 // length of the target's queue for each slot
 	var waiting sync.WaitGroup
 	for range places {
 		waiting.Go(func() { _, _ = v.proxy.target.AcquireSlot(ctx, caller) })

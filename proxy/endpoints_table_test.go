@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// dryRunEndpoint begins the names of dry-run endpoints.
+// dryRunEndpoint is the prefix of the names of dry-run endpoints.
 const dryRunEndpoint = "dry run"
 
-// opens is a reason for messages on a stream.
+// opens is the reason why a stage does not apply to messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
 // Reasons shared by several endpoints.
@@ -137,7 +137,7 @@ func endpoints() []*endpoint {
 	return list
 }
 
-// Every page that the proxy serves is one of the endpoints.
+// Every page that the proxy serves is listed as an endpoint.
 func TestEachPageIsAnEndpoint(t *testing.T) {
 	list := endpoints()
 	for _, own := range newBench(t, "v26.05").proxy.ownMethods() {
@@ -148,7 +148,6 @@ func TestEachPageIsAnEndpoint(t *testing.T) {
 	}
 }
 
-// The reasons why stages do not apply refer to existing stages.
 func TestReasonsNameExistingStages(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range stages() {

@@ -22,15 +22,15 @@ type endpoint struct {
 	// method is the only method that the endpoint serves; "" means that it takes calls to any
 	// method.
 	method string
-	// open is called before the stage's preparations. nil means that there is nothing to open.
+	// open is called before the stage's preparations. It may be nil.
 	open func(d *visitor)
 	// send sends a request that the endpoint must refuse.
 	send func(d *visitor, r request) response
 	// exempt names the stages that cannot refuse a request at this endpoint, with the reasons.
 	exempt reasons
-	// ruleless means that the endpoint's method is not allowed by any role's rule.
+	// ruleless means that no role's rule covers the endpoint's method.
 	ruleless bool
-	// local means that this process's user must be a user of the proxy.
+	// local means that this process's OS user must be mapped to a user of the proxy.
 	local bool
 }
 
@@ -46,22 +46,22 @@ func because(all ...reasons) reasons {
 	return merged
 }
 
-// A stage refuses requests for one reason. The response to a refused client, its audit entry and
-// its metrics are the same at all endpoints.
+// A stage refuses requests for one reason. The response, the audit entry and the metrics are the
+// same at all endpoints.
 type stage struct {
 	name    string
-	hosts   bool                            // the target loads what hosts write
+	hosts   bool                            // the target loads lvstores that hosts write
 	config  func(*config.Config, *endpoint) // nil if the caller may make all calls
-	prepare func(d *visitor)                // nil: nothing
+	prepare func(d *visitor)                // may be nil
 	request func(d *endpoint) request
 	want    refusal
 }
 
-// A request describes what a test sends to an endpoint.
+// A request describes a request that a test sends to an endpoint.
 type request struct {
 	method, params string
-	text           string   // instead of a call, if it is not ""
-	header         []string // names and values
+	text           string   // sent instead of a call if not empty
+	header         []string // alternating names and values
 	credentials    func(d *visitor) []string
 	noCSRF         bool
 }
@@ -77,30 +77,29 @@ func (r request) call() string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
 }
 
-// A response holds what an endpoint's client gets. Fields that do not apply to the endpoint are
-// zero.
+// A response describes an endpoint's response. Fields that do not apply to the endpoint are zero.
 type response struct {
-	status  int // of HTTP
-	code    int // of JSON-RPC
+	status  int // HTTP status
+	code    int // JSON-RPC error code
 	message string
-	http    bool   // the client got an HTTP response
-	retry   string // Retry-After
-	rule    string // for a dry run
+	http    bool   // the client received an HTTP response
+	retry   string // the header Retry-After
+	rule    string // set by dry runs
 }
 
-// A refusal describes what a stage's refusal looks like at all endpoints.
+// A refusal describes how a stage refuses a request at all endpoints.
 type refusal struct {
 	status, code int
 	message      string
 	retry        string
-	audit        map[string]any // decision, rule, error and others
+	audit        map[string]any // decision, rule, error and other members
 	outcome      string
-	denial       string // of denials_total
-	login        string // of authentication_failures_total
-	reaches      bool   // the target gets the call
+	denial       string // the reason in denials_total
+	login        string // the reason in authentication_failures_total
+	reaches      bool   // the target receives the call
 }
 
-// at returns the refusal of a request, with its method and target.
+// at returns r with the request's method and the target's socket filled in.
 func (r refusal) at(v *visitor, q request) *refusal {
 	fill := strings.NewReplacer("METHOD", q.method, "SOCKET", v.target.Socket()).Replace
 	r.message, r.audit = fill(r.message), maps.Clone(r.audit)
@@ -111,7 +110,7 @@ func (r refusal) at(v *visitor, q request) *refusal {
 	return &r
 }
 
-// A visitor is an endpoint's client in one test.
+// A visitor is the client of an endpoint in one test.
 type visitor struct {
 	*bench
 	endpoint *endpoint
@@ -120,7 +119,7 @@ type visitor struct {
 	stream   *streamClient
 }
 
-// The user of the endpoints.
+// The user who sends requests to the endpoints.
 const (
 	caller = "caller"
 	team   = "team-of-caller"
@@ -156,7 +155,7 @@ func newVisitor(t *testing.T, s *stage, d *endpoint) *visitor {
 	return v
 }
 
-// Each stage refuses its requests at each endpoint, with the same response, audit entry and
+// Each stage refuses its requests at every endpoint with the same response, audit entry and
 // metrics.
 func TestEachStageRefusesAtEachEndpoint(t *testing.T) {
 	for _, d := range endpoints() {
@@ -217,14 +216,14 @@ func withoutEndpoint(entry map[string]any) map[string]any {
 	return rest
 }
 
-// entry returns what the audit log contains about the refusal.
+// entry returns the audit entry expected for the refusal.
 func (r *refusal) entry() map[string]any {
 	e := map[string]any{"level": "WARN", "user": caller, "rule": "", "status": float64(r.status), "code": float64(r.code)}
 	maps.Copy(e, r.audit)
 	return e
 }
 
-// counters returns the counters that the refusal increases.
+// counters returns the counters that the refusal must increase.
 func (r *refusal) counters() map[string]float64 {
 	user, _ := r.entry()["user"].(string)
 	list := map[string]float64{
@@ -250,6 +249,5 @@ func (v *visitor) refusedEntries() (found []map[string]any) {
 	return found
 }
 
-// isDryRun reports whether the endpoint decides without a proxy, and so has neither audit log nor
-// metrics.
+// isDryRun reports whether the endpoint is a dry run, which has neither an audit log nor metrics.
 func (d *endpoint) isDryRun() bool { return strings.HasPrefix(d.name, dryRunEndpoint) }

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// The timeout for a request's body does not end an event stream.
+// The read timeout for request bodies does not end an event stream.
 func TestEventStreamOutlastsBodyTimeout(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(50 * time.Millisecond) })
 	s := serve(t, b)

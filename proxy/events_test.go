@@ -25,7 +25,7 @@ import (
 type follower struct {
 	t *testing.T
 	*http.Response
-	lines chan string // closed at the end of the stream
+	lines chan string // closed when the stream ends
 	leave context.CancelFunc
 }
 
@@ -77,7 +77,7 @@ func (f *follower) next() (e events.Event) {
 	return e
 }
 
-// await returns the next event of a type.
+// await skips events until it receives one of the given type, and returns it.
 func (f *follower) await(kind string) events.Event {
 	f.t.Helper()
 	for {
@@ -87,7 +87,7 @@ func (f *follower) await(kind string) events.Event {
 	}
 }
 
-// ended waits for the end of the stream, and returns the events before it.
+// ended waits until the stream ends and returns the types of the remaining events.
 func (f *follower) ended() (types []string) {
 	for line := range f.lines {
 		if kind, ok := strings.CutPrefix(line, "event: "); ok {
@@ -132,7 +132,7 @@ func TestEvents(t *testing.T) {
 			assert.Greater(t, volume.ID, added.ID)
 			assert.WithinDuration(t, time.Now(), volume.Time, time.Minute)
 
-			// A client that reconnects gets what it has missed.
+			// A client that reconnects receives the events that it missed.
 			f.leave()
 			f.ended()
 			b.post(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"lvs0/v0"}}`)
@@ -147,7 +147,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Any number of listeners cost the target one query a second; without listeners, there are none.
+// The proxy queries the target once a second for any number of listeners, and not at all without
+// listeners.
 func TestListenersShareAQuery(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -177,7 +178,7 @@ func TestListenersShareAQuery(t *testing.T) {
 
 func TestEventsAboutTheTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // no comments on the stream
+	b.proxy.web.StreamCheck = time.Hour // so that the stream contains no comments
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")
 	s.listening(t, 1)
@@ -208,7 +209,8 @@ func TestEventsAboutTheTarget(t *testing.T) {
 	require.Eventually(t, reported, long, 50*time.Millisecond, "numbers of notifications begin anew")
 }
 
-// Full lvstores, nearly used quotas and expiring certificates are conditions, which begin and end.
+// Full lvstores, nearly exhausted quotas and expiring certificates are reported when they begin and
+// when they end.
 func TestConditionsBeginAndEnd(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
@@ -238,13 +240,14 @@ func TestConditionsBeginAndEnd(t *testing.T) {
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 
 	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
-	b.readAnew() // because it would read the list of volumes only a minute later
+	b.readAnew() // otherwise the proxy would read the list of volumes only a minute later
 	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 }
 
-// A tenant gets only events about its own objects, and none about objects with an unknown owner.
+// A tenant receives only events about its own objects, and none about objects with an unknown
+// owner.
 func TestTenantsSeeOnlyTheirEvents(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		for i := range c.Users {
@@ -282,10 +285,10 @@ func TestUnauthorizedListenersAreRefused(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-// A reload that removes the right to a stream ends the stream at once; other reloads leave it open.
+// A reload that revokes the right to a stream ends the stream at once. Other streams stay open.
 func TestReloadEndsForbiddenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // so that this is not what ends them
+	b.proxy.web.StreamCheck = time.Hour // so that the periodic check does not end them
 	s := serve(t, b)
 	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
 	s.listening(t, 2)
@@ -301,7 +304,7 @@ func TestReloadEndsForbiddenStreams(t *testing.T) {
 	admin.ended()
 }
 
-// A stopping proxy does not wait for streams.
+// A stopping proxy does not wait for clients to leave their event streams.
 func TestEventStreamsEndWithTheServer(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
@@ -313,8 +316,8 @@ func TestEventStreamsEndWithTheServer(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// Notifications that SPDK no longer has, and those that came while there was no listener, are
-// reported as gaps.
+// Notifications that SPDK has discarded, and those sent while there was no listener, are reported
+// as gaps.
 func TestLostNotificationsAreGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)
@@ -349,7 +352,7 @@ func TestLostNotificationsAreGaps(t *testing.T) {
 	assert.Len(t, list, 2)
 }
 
-// The page lists all event types.
+// The manual page lists all event types.
 func TestDocumentedEvents(t *testing.T) {
 	page, err := os.ReadFile("../docs/events.md")
 	require.NoError(t, err)
@@ -357,7 +360,7 @@ func TestDocumentedEvents(t *testing.T) {
 	for _, found := range regexp.MustCompile("(?m)^\\| `([a-z_]+)`").FindAllStringSubmatch(string(page), -1) {
 		said[found[1]] = true
 	}
-	delete(said, "type") // the head of the table
+	delete(said, "type") // the table's header
 	source, err := os.ReadFile(filepath.Join("observe", "events.go"))
 	require.NoError(t, err)
 	made := map[string]bool{"bdev_register": true, "bdev_unregister": true, "bdev_resize": true, events.Gap: true}

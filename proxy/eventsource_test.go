@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A new process of the target numbers its notifications from 0 again. A stream continues with them,
-// without waiting until they reach the numbers of the old process.
+// A new target process numbers its notifications from 0 again. A stream reports them at once,
+// without waiting until their numbers exceed those of the old process.
 func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	go b.proxy.target.Watch()

@@ -40,7 +40,7 @@ func oneTeam(c *config.Config) {
 	c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 }
 
-// While the target examines volumes, tenants' users are refused, but administrators are not.
+// While the target examines volumes, users of tenants are refused, but administrators are not.
 func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 	b := newBench(t, "v26.05", oneTeam)
 	for _, method := range []string{"bdev_get_bdevs", "spdk_get_version", "nvmf_get_subsystems", "bdev_wait_for_examine"} {
@@ -61,7 +61,7 @@ func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "target does not load what hosts write into volumes"), 1)
 }
 
-// If the target does not report whether it examines volumes, it may.
+// If the target does not report whether it examines volumes, the proxy assumes that it does.
 func TestTenantsAreRefusedWhileTheExaminationIsUnknown(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease("v26.05"), ExamineListed: true, WaitForRPC: true}, oneTeam)
 	b.as(t, "team", "rpc_get_methods", "", http.StatusForbidden)

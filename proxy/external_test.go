@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// After a restart, a target that examines no volumes would not find an external clone of a volume,
-// so the proxy refuses to make one. Disks can have such clones.
+// A target that does not examine volumes would not find a volume's external clone after a restart,
+// so the proxy refuses to create one. Disks can have external clones.
 func TestVolumesAreRefusedAsExternalParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		release                   string

@@ -28,8 +28,8 @@ func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	return b
 }
 
-// awaitAtBarriers makes a user take 16 snapshots with barriers, and waits until n of them are
-// waiting at their barriers. open opens those barriers.
+// awaitAtBarriers starts 16 snapshots with barriers for a user, and waits until n of them have
+// reached their barriers. open opens those barriers.
 func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) {
 	var calls []string
 	for i := range 16 {
@@ -51,7 +51,7 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 		})
 	}
 	t.Cleanup(func() {
-		for ended := false; !ended; { // those without a slot so far arrive later
+		for ended := false; !ended; { // the others reach their barriers once they get a slot
 			for i := range 16 {
 				b.of(user, barrierCall(fmt.Sprint("barrier-", i), "give-up"))
 			}
@@ -75,8 +75,8 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 	}
 }
 
-// One user's snapshots waiting at barriers do not keep another user's deletions and snapshots, with
-// or without a barrier, from running.
+// One user's snapshots waiting at barriers do not block another user's deletions and snapshots,
+// with or without a barrier.
 func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{})
 	open := b.awaitAtBarriers(t, "admin", 8)
@@ -102,8 +102,8 @@ func TestBarriersCountAsRunningCalls(t *testing.T) {
 	open()
 }
 
-// A user who may make only one call at a time can delete a volume: the deletion counts as one call,
-// although the proxy makes several for it.
+// A user limited to one call at a time can delete a volume: the deletion counts as one call,
+// although the proxy makes several calls for it.
 func TestDeletionCountsAsOneCall(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 1}})
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v0","snapshot_name":"s"}`)
@@ -112,8 +112,8 @@ func TestDeletionCountsAsOneCall(t *testing.T) {
 	b.call(t, safeDeleteMethod, `{"name":"lvs0/s"}`)
 }
 
-// Before v24.09, volumes cannot be listed while one is being deleted. Group snapshots waiting at
-// barriers delete nothing, so listings are possible.
+// Before v24.09, volumes cannot be listed during a deletion. A group snapshot waiting at a barrier
+// deletes nothing, so it does not prevent listings.
 func TestBarriersDoNotPreventListings(t *testing.T) {
 	b := newFairBench(t, "v24.01", config.Limits{})
 	taken := make(chan got, 1)

@@ -32,7 +32,7 @@ type witness struct {
 	release rpcschema.Release
 
 	mu      sync.Mutex
-	allowed map[string]int // by call, in the form of inWords
+	allowed map[string]int // keyed by the call as formatted by inWords
 	wrong   []string       // panics and other faults
 }
 
@@ -75,7 +75,7 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// inWords returns a call in a form independent of the order of members and the spelling of numbers.
+// inWords formats a call independently of the order of members and the spelling of numbers.
 func inWords(method string, params map[string]any) string {
 	text, err := jsonrpc.Marshal(plainNumbers(rpcschema.Default().Redact(method, params)))
 	return fmt.Sprint(method, " ", string(text), err)
@@ -86,7 +86,7 @@ func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if v == nil {
-			return nil // is not {}
+			return nil // differs from {}
 		}
 		plain := make(map[string]any, len(v))
 		for name, member := range v {
@@ -107,9 +107,9 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// FuzzConnection sends arbitrary bytes on a connection, either unchanged or as the body of a
-// request by a user with few rights. Nothing panics, SPDK receives only calls that were allowed
-// with exactly these parameters, and other users are still served.
+// FuzzConnection sends arbitrary bytes on a connection, either raw or as the body of a request by a
+// user with few rights. The proxy must not panic, must send SPDK only calls that it allowed with
+// exactly these parameters, and must still serve other users.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)
@@ -177,7 +177,7 @@ func FuzzConnection(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
-		_, _ = conn.Write(text) // it may be closed before everything is written
+		_, _ = conn.Write(text) // the proxy may close the connection before everything is written
 		if framing%3 == 0 {
 			_ = conn.(*net.TCPConn).CloseWrite()
 		}

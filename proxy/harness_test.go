@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Names as clients write them.
+// Methods and headers as clients write them.
 const (
 	snapshotMethod      = "bdev_lvol_snapshot"
 	safeSnapshotMethod  = "spdkgate_lvol_snapshot"
@@ -45,7 +45,7 @@ const (
 	statusClientGone = 499
 )
 
-const long = time.Minute // a timeout that a working test never reaches
+const long = time.Minute // a timeout that a passing test never reaches
 
 // A bench is a proxy in front of a simulated target, with its log.
 type bench struct {
@@ -99,7 +99,7 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release)}, change...)
 }
 
-// newSafeBench creates a proxy for a target that does not load what hosts write into volumes, as
+// newSafeBench creates a proxy for a target that does not load lvstores written by hosts, as
 // tenants require.
 func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)
@@ -120,7 +120,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	return b
 }
 
-// A got is a response that a client got.
+// A got is a response received by a client.
 type got struct {
 	*http.Response
 	body string
@@ -155,7 +155,7 @@ func (b *bench) post(body string) got {
 	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
 }
 
-// postTogether sends each call in its own request, all concurrently.
+// postTogether sends each call in a separate request, all concurrently.
 func (b *bench) postTogether(user, password string, calls []string) []got {
 	answers := make([]got, len(calls))
 	var sending sync.WaitGroup

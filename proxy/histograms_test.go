@@ -15,13 +15,13 @@ import (
 
 const enableWhole = `{"id":1,"method":"bdev_enable_histogram","params":{"name":"lvs0/v0","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}}`
 
-// The proxy exports the latencies of a bdev whose histogram is enabled. If it cannot, it logs the
-// reason once.
+// The proxy exports the latencies of a bdev whose histogram is enabled. If it cannot read them, it
+// logs the reason once.
 func TestLatencyHistogramsAreExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.LatencyHistograms = []string{"lvs0/v0"} })
 	b.fill(t)
 	b.readAnew()
-	scrape := func() got { // without remembering when the methods were called
+	scrape := func() got { // uses a new reader, which does not cache when methods were called
 		b.readAnew()
 		return b.scrapeTarget()
 	}
@@ -34,7 +34,7 @@ func TestLatencyHistogramsAreExported(t *testing.T) {
 		return reasons
 	}
 	for i := range 3 {
-		g := b.scrapeTarget() // with the reader made from the configuration
+		g := b.scrapeTarget() // uses the reader created from the configuration
 		if i > 0 {
 			g = scrape()
 		}

@@ -22,13 +22,13 @@ func asUser(user string) string {
 	return "Authorization: " + basicHeader(user, map[string]string{"admin": adminPassword, "viewer": viewerPassword}[user]) + "\r\n"
 }
 
-// Hostile clients do not prevent other users' calls, and nothing they send reaches SPDK.
+// Hostile clients do not block other users' calls, and nothing that they send reaches SPDK.
 func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	post := "POST / HTTP/1.1\r\nHost: x\r\n"
 	for _, hostile := range []struct {
 		name  string
 		send  string
-		again string // sent repeatedly as long as the proxy accepts it
+		again string // sent repeatedly for as long as the proxy accepts it
 	}{
 		{name: "says nothing"},
 		{name: "half a line", send: "POST / HT"},
@@ -75,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time for reading a request is bounded, whether the client sends slowly or not at all. So is
-// the time for writing a response.
+// The time to read a request is limited, even if the client sends slowly or nothing at all. So is
+// the time to write a response.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -114,8 +114,8 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and takes no place any longer")
 }
 
-// Calls that a page on another site makes with an administrator's browser are refused. The log
-// contains the administrator's name.
+// The proxy refuses calls that a page on another site makes through an administrator's browser. The
+// log contains the administrator's name.
 func TestPagesOnOtherSitesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	pages := []string{"/metrics", "/metrics/target", "/openrpc.json"}
@@ -179,7 +179,7 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// Neither old TLS versions nor HTTP/2 are supported.
+// The proxy does not support old TLS versions or HTTP/2.
 func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
@@ -193,7 +193,7 @@ func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	}
 }
 
-// The configuration can be stricter, even after a reload.
+// The configuration can restrict TLS further. A reload applies such a restriction.
 func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
@@ -219,8 +219,8 @@ func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// The number of connections from one source is limited. Further ones are closed before the TLS
-// handshake; open ones continue.
+// The number of connections from one source is limited. Further connections are closed before the
+// TLS handshake; open ones stay open.
 func TestConnectionsPerSourceAreLimited(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient

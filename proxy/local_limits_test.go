@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Users not named in any rule are refused in responses with their requests' ids. After a reload,
-// open connections are decided on again.
+// Users not named in any rule are refused in responses with their requests' ids. A reload applies
+// to open connections.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
@@ -52,7 +52,7 @@ func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&with), "listen_unix has changed")
 }
 
-// A client's messages and the memory it takes are bounded.
+// A client's messages and the memory that they use are limited.
 func TestLocalClientsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) {
 		c.Limits.RequestKiB, c.Limits.Read, c.ListenUnix.Idle = 16, config.Duration(50*time.Millisecond), config.Duration(100*time.Millisecond)
@@ -93,7 +93,7 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	assert.Less(t, total, 16<<10)
 }
 
-// A client that does not read its responses loses its connection, and no other client has to wait.
+// A client that does not read its responses is disconnected and does not delay other clients.
 func TestNonReadingLocalClientsAreDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
@@ -117,7 +117,7 @@ func TestNonReadingLocalClientsAreDisconnected(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// A panic ends only its own connection, and leaves nothing behind.
+// A panic closes only its own connection and releases its resources.
 func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
@@ -136,7 +136,7 @@ func TestLocalPanicClosesOneConnection(t *testing.T) {
 	require.NoError(t, <-s.done)
 }
 
-// nothingIsHeld waits until no memory is reserved, and no connection and no call is counted.
+// nothingIsHeld waits until no memory is reserved, and no connection or call is counted.
 func (b *bench) nothingIsHeld() {
 	require.Eventually(b.t, func() bool {
 		_, total := b.proxy.gate.MemoryInUse("")

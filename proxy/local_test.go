@@ -25,7 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// local maps this process's user to a user of the proxy, and adds a local socket to the
+// local maps this process's OS user to a user of the proxy, and adds a local socket to the
 // configuration.
 func local(t *testing.T, name string) func(*config.Config) {
 	path := filepath.Join(t.TempDir(), "rpc.sock")
@@ -130,7 +130,6 @@ func TestLocalCalls(t *testing.T) {
 	assert.EqualValues(t, 403, lines[4]["status"])
 }
 
-// Messages and responses follow SPDK's own protocol.
 func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	s := serveLocally(t, newBench(t, "v26.05", local(t, "admin")))
 	const after = `{"id":99,"method":"spdk_get_version"}`
@@ -169,7 +168,7 @@ func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	} {
 		p := s.program().send(text + after)
 		p.answered("null", code)
-		p.closed() // where the next message begins is unknown
+		p.closed() // the proxy cannot know where the next message begins
 	}
 	p := s.program().send(version + "garbage")
 	codes := map[string]int{}
@@ -190,7 +189,7 @@ func TestLocalStream(t *testing.T) {
 	}
 	p.answered("1", 0)
 
-	// Responses come in the order in which the calls end.
+	// Responses arrive in the order in which the calls complete.
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Delay: 100 * time.Millisecond})
 	p.send(`{"id":1,"method":"bdev_get_iostat"}` + strings.Replace(version, "1", "2", 1))
 	p.answered("2", 0)
@@ -205,8 +204,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// SPDK starts a connection's calls in the order in which they arrived, although the proxy has to
-// query the target before some of them.
+// Calls on a connection start in the order in which they arrived, although the proxy has to query
+// the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -251,7 +250,7 @@ func TestLocalBatches(t *testing.T) {
 	}
 }
 
-// A client that has closed its half of the connection still gets its responses.
+// A client that has closed its sending side still gets its responses.
 func TestHalfClosedLocalClientGetsItsResponses(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -272,11 +271,11 @@ func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.Loads()["admin"].InFlight == 1 }, long, time.Millisecond)
 	p := s.program().send(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	time.Sleep(2 * 10 * time.Millisecond) // a call that waited less is sent without checking its client again
+	time.Sleep(2 * 10 * time.Millisecond) // a call that waits for less time is sent without checking its client again
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)
-	status := map[any]any{} // the order of the two lines is not defined: a call gives up its slot before it is logged
+	status := map[any]any{} // the order of the two lines is undefined: a call releases its slot before it is logged
 	for _, line := range b.log.Lines(t, "call") {
 		status[line["method"]] = line["status"]
 	}

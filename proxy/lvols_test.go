@@ -28,7 +28,7 @@ func (b *bench) family(t *testing.T) {
 	b.call(t, "bdev_lvol_clone", `{"snapshot_name":"lvs0/s","clone_name":"c"}`)
 }
 
-// refusedAsBusy makes a call that the proxy refuses without calling SPDK.
+// refusedAsBusy makes a call that the proxy must refuse without calling SPDK.
 func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	t.Helper()
 	b.target.ForgetCalls()
@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// To delete a volume, the proxy makes only these calls to SPDK. It needs no new connection, for
-// which it would have to query the release.
+// A deletion makes only these calls to SPDK. It opens no connection, because the proxy would have
+// to query the release on a new one.
 func TestDeletionMakesTheseRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -58,8 +58,8 @@ func TestDeletionMakesTheseRPCs(t *testing.T) {
 	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
 }
 
-// SPDK may execute a call after its deadline, and may need minutes for it. The volume, its parent
-// and its clones are not deleted before SPDK has responded.
+// SPDK may execute a call after its deadline, and may take minutes. Until SPDK has responded, the
+// volume, its parent and its clones are not deleted.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	for method, params := range map[string]string{
 		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
@@ -86,7 +86,7 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	}
 }
 
-// When SPDK inflates two volumes in an lvstore concurrently, it skips clusters.
+// SPDK skips clusters when it inflates two volumes of an lvstore concurrently.
 func TestInflatedVolumesHaveAllClusters(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 50 * time.Millisecond})
 	b.family(t)
@@ -114,7 +114,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy continues after the response to its call.
+// A shallow copy continues after SPDK has responded to the call.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)
@@ -127,7 +127,7 @@ func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy leaves the status to the client")
 }
 
-// SPDK also deletes volumes by UUIDs in capital letters, which are not bdev names.
+// SPDK deletes a volume by its UUID even in capital letters, although no bdev has that name.
 func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
 	b.family(t)
@@ -145,7 +145,7 @@ func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
 }
 
-// A call locks only the name it uses, which differs from the one that the deletion uses.
+// A call locks only the name that it uses, which differs from the name in the deletion.
 func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -161,7 +161,7 @@ func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	assert.Contains(t, <-done, `"result"`)
 }
 
-// SPDK responds with EPERM, but only after giving the snapshot's bdev the new alias.
+// SPDK responds with EPERM, but only after it has added the new alias to the snapshot's bdev.
 func TestSnapshotsAreNotRenamed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

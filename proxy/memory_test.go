@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// takeMemory takes more memory than a user may have.
+// takeMemory reserves more memory than a user may use, and returns the size.
 func (b *bench) takeMemory(user string) int {
 	const n = gate.MemoryPerUser + 8<<20
 	b.proxy.gate.AddFor(user, n)
@@ -28,7 +28,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
 	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the response is long")
-	n := b.takeMemory("admin") // by responses that arrived after this call was admitted
+	n := b.takeMemory("admin") // reserved for responses that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
 	answered := make(chan error)
@@ -42,8 +42,8 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// The declared length of a body counts before the body arrives, so that many slow bodies take no
-// more memory than others.
+// A body's declared length counts before the body arrives, so that many slow bodies cannot exceed
+// the limit.
 func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
@@ -67,7 +67,7 @@ func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
 }
 
-// All memory is released, however a request ends.
+// All memory is released, whatever the outcome of a request.
 func TestMemoryIsReleased(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, body := range []string{version, createMalloc, `{`, `[` + version + `,` + version + `]`, `{"method":"nope"}`} {

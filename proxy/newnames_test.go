@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// unsafeNames returns a name with each unsafe character.
+// unsafeNames returns one name for each unsafe character.
 func unsafeNames() (names []string) {
 	for r := rune(0); r <= 0xffff; r++ {
 		if printable.Unsafe(r) {
@@ -35,8 +35,8 @@ func quoted(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Even users without a tenant cannot give objects such names. Existing objects with such names can
-// be renamed and deleted.
+// Even users without a tenant cannot create objects with such names. Existing objects with such
+// names can be renamed and deleted.
 func TestUnsafeNamesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	direct := spdkrpc.NewSocket(b.target.Socket())
@@ -68,7 +68,7 @@ func TestUnsafeNamesAreRefused(t *testing.T) {
 	b.as(t, "admin", "bdev_lvol_rename", `{"old_name":"lvs0/old\u202e","new_name":"new"}`, http.StatusOK)
 }
 
-// Texts from clients and the target cannot control a terminal that displays a log. The JSON values
+// Text from clients and the target cannot control a terminal that displays the log. The JSON values
 // are unchanged.
 func TestLogsEscapeUnsafeCharacters(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "calls.log")

@@ -35,7 +35,7 @@ func (b *bench) scrape() string {
 func TestCallsAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
-	b.post(createMalloc) // exists already
+	b.post(createMalloc) // already exists
 	b.post("{")
 	b.post(`{"id":1,"method":"bdev_malloc_crate"}`)
 	b.post(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"spdk_get_version"}]`)
@@ -119,7 +119,7 @@ func TestCertificateExpiryIsExported(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_certificate_expiry_timestamp_seconds{certificate="server"} `)
 	assert.Greater(t, time.Until(at), 24*time.Hour)
 
-	// After a reload, the first client CA to expire counts.
+	// After a reload, the expiry of the client CAs is reported.
 	dir := b.config.TLS.SelfSignedDir
 	_, err := cert.Load(cert.Source{SelfSignedDir: dir, ReadFile: os.ReadFile}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestTokenExpiryIsExported(t *testing.T) {
 	sum := strings.Repeat("0", 63)
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].TokenHashes = []string{
-			"sha256:" + sum + "0", // forever
+			"sha256:" + sum + "0", // never expires
 			"sha256:" + sum + "1 not_after=2031-01-31T00:00:00Z", "sha256:" + sum + "2 not_after=2030-01-31T00:00:00Z",
 		}
 	})
@@ -163,7 +163,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o777))
 	listening := make(chan net.Listener)
 	go func() {
-		runtime.LockOSThread() // the thread ends with this goroutine, because it has another user from now on
+		runtime.LockOSThread() // the thread's user is changed below, so the thread must end with this goroutine
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 1234, ^uintptr(0))
 		l, _ := net.Listen("unix", filepath.Join(dir, "s"))
 		listening <- l
@@ -172,7 +172,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	require.NotNil(t, l)
 	defer func() { _ = l.Close() }()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
-	// The proxy remembers for a moment that no process listens.
+	// The proxy caches for a moment that no process listens.
 	require.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_stranger 1\n") }, time.Minute, 10*time.Millisecond)
 }
 

@@ -48,11 +48,11 @@ func newOIDC(t *testing.T, more map[string]any) *oidcWorld {
 // A journey is a sign-in at the issuer's page, up to the browser's return.
 type journey struct {
 	ticket string
-	back   url.Values // the query with which the browser returns
-	page   url.Values // the query with which it went to the issuer
+	back   url.Values // the query of the redirect back to the proxy
+	page   url.Values // the query sent to the issuer
 }
 
-// begin goes to the issuer's page, up to the redirect back to the proxy.
+// begin visits the issuer's page, up to the redirect back to the proxy.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")
@@ -80,7 +80,7 @@ func (w *oidcWorld) begin(u *browser) (j journey) {
 	return j
 }
 
-// end returns from the issuer to the proxy.
+// end follows the redirect from the issuer to the proxy.
 func (w *oidcWorld) end(u *browser, j journey) got {
 	w.t.Helper()
 	header := []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}
@@ -129,8 +129,8 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
 }
 
-// A browser that did not begin the sign-in, or that brings something other than what the issuer
-// gave it, gets no session, and the issuer is not even queried.
+// A browser gets no session if it did not begin the sign-in, or returns values that the issuer did
+// not give it. The proxy does not even query the issuer.
 func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -188,7 +188,8 @@ func TestForeignCodesAndTokensAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, w.end(w.browser(), third).StatusCode, "the return cannot be repeated")
 }
 
-// If the issuer does not respond, or returns nonsense, no user is signed in, and the page says why.
+// If the issuer does not respond or returns invalid data, nobody is signed in, and the page says
+// why.
 func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -213,7 +214,7 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	fresh.issuer.Register("console", "another secret", "ann@example", nil)
 }
 
-// Attempts are limited like password attempts.
+// Failed sign-ins at the issuer are limited like wrong passwords.
 func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()
@@ -231,7 +232,7 @@ func TestConsoleWithoutAnIssuerHasNoSignInPage(t *testing.T) {
 	}
 }
 
-// The log contains no secret from a sign-in, at any level, whether successful or not.
+// The secrets of a sign-in are not logged at any level, whether it succeeds or fails.
 func TestSignInSecretsAreNotLogged(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()

@@ -23,14 +23,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient imitates an existing client byte for byte: what its HTTP library sends, and how it
-// reads responses.
+// A wireClient reproduces an existing client byte for byte: the bytes that its HTTP library sends,
+// and the way it reads responses.
 type wireClient struct {
 	name   string
-	file   string // its calls, in testdata/clients
-	header string // with the length and the credentials to be filled in
-	kept   bool   // it reuses connections
-	denied string // a line in the calls whose result its role does not permit
+	file   string // the file with its calls in testdata/clients
+	header string // with placeholders for the length and the credentials
+	kept   bool   // the client reuses connections
+	denied string // calls with this text must be refused
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
@@ -42,10 +42,10 @@ var wireClients = []wireClient{
 }
 
 const (
-	// This is Go's client, which sends the password without being challenged.
+	// Go's client sends the password without being challenged.
 	spdkCSIHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n" +
 		"Authorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-	// This is requests.post with data as text: without Content-Type, and with a separate session
+	// Python's requests.post with data as text sends no Content-Type and uses a separate session
 	// for each call.
 	cinderHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: python-requests/2.34.2\r\nAccept-Encoding: gzip, deflate\r\n" +
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
@@ -65,7 +65,7 @@ func TestCinderAsATenant(t *testing.T) {
 	asTenant := wireClients[2]
 	require.Equal(t, "Cinder", asTenant.name)
 	asTenant.header = strings.Replace(asTenant.header, "YWRtaW46Y29ycmVjdCBob3JzZQ==", base64.StdEncoding.EncodeToString([]byte("cinder:"+viewerPassword)), 1)
-	asTenant.denied = "nvmf_create_transport" // which Cinder ignores
+	asTenant.denied = "nvmf_create_transport" // Cinder ignores the error
 	b.live(t, asTenant)
 	call := func(method, params string) string {
 		return b.do("POST", "/", "cinder", viewerPassword, strings.NewReader(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params))).body
@@ -88,8 +88,8 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response like rpcClient.call. It ignores the body if the status is 400 or more,
-// requires ids to be equal numbers, and distinguishes errors by their text.
+// asSPDKCSI reads a response as rpcClient.call does. It ignores the body if the status is 400 or
+// more, requires ids to be equal numbers, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -101,8 +101,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response like _rpc_call. The status must be ok as defined by the Python library
-// requests, and there must be a result.
+// asCinder reads a response as _rpc_call does. The status must be ok as defined by the Python
+// library requests, and the response must contain a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -120,7 +120,7 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
-		releases = []string{"v26.05"} // of the simulation, which is not used
+		releases = []string{"v26.05"} // the release of the simulated target, which is not used
 	}
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestOldClientsKeepWorking(t *testing.T) {
 	}
 }
 
-// live creates an lvstore and replays a client's calls.
+// live creates an lvstore and replays a client's calls on a real target.
 func (b *bench) live(t *testing.T, client wireClient) {
 	b.t = t
 	disk := filepath.Join(t.TempDir(), "disk")
@@ -161,7 +161,7 @@ func (b *bench) live(t *testing.T, client wireClient) {
 		b.as(t, "admin", "bdev_lvol_delete_lvstore", `{"lvs_name":"lvs0"}`, http.StatusOK)
 		b.as(t, "admin", "bdev_aio_delete", `{"name":"disk"}`, http.StatusOK)
 	}()
-	if client.name == "Cinder" { // it creates a transport for RDMA only
+	if client.name == "Cinder" { // Cinder creates only an RDMA transport
 		b.as(t, "admin", "nvmf_create_transport", `{"trtype":"TCP"}`, http.StatusOK)
 	}
 	names := map[string]string{"lvstore": lvstore}
@@ -251,8 +251,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Each kind of translation is made, logged with the call, and causes one warning for each user,
-// even after reloads.
+// Every kind of translation is logged with the call and causes one warning per user, even after
+// reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
@@ -288,8 +288,8 @@ func TestTranslationsAreLogged(t *testing.T) {
 	}, b.reached(), "SPDK gets the present names")
 }
 
-// Without translation, old parameters are refused with a message that names the new ones. A reload
-// suffices to disable translation.
+// With translation disabled, old parameters are refused with a message that names the new ones. A
+// reload suffices to disable translation.
 func TestTranslationCanBeDisabled(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// ownMethods returns the table of what the proxy serves itself: methods described in the schema,
-// and pages. Each passes through the same stages as SPDK's methods (gate.Gate.Perform). The table
-// tells the stages what differs.
+// ownMethods returns the table of the methods and pages that the proxy serves itself. They pass
+// through the same stages as SPDK's methods (see gate.Gate.Perform). The fields describe the
+// differences.
 func (s *Server) ownMethods() []gate.Own {
 	const (
 		save, keys = "target.save", "target.keys"
@@ -33,7 +33,7 @@ func (s *Server) ownMethods() []gate.Own {
 			return s.execute.ListTenants(ctx, r.Command, r.Settings.Tenancy)
 		}},
 
-		// The status is needed most while the target is unreachable.
+		// The status does not need the target: it is needed most while the target is unreachable.
 		{Name: "spdkgate_config_get_status", Target: gate.Never, Slot: true, Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).SavedStatus)},
 		{Name: "spdkgate_config_await", Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).AwaitSaved)},
 		{Name: "spdkgate_config_list_saved", Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).ListSaved)},
@@ -59,13 +59,13 @@ func (s *Server) ownMethods() []gate.Own {
 	}
 }
 
-// byExecutor returns the function that serves a method from a method of the Executor, which is
-// created later.
+// byExecutor adapts a method of Executor to the table. The Executor is created after the table.
 func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execute.Command) (json.RawMessage, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }
 }
 
-// byConsole is like byExecutor, for the console.
+// byConsole adapts a method of the console's Server to the table. That Server is created after the
+// table.
 func (s *Server) byConsole(serve func(*console.Server, context.Context, *gate.Request) (any, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.console, ctx, r) }
 }

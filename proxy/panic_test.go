@@ -52,7 +52,7 @@ func TestPanicsAreReported(t *testing.T) {
 	<-drained // no call counts as in flight
 }
 
-// After a panic in the middle of a response, the response does not look complete.
+// A response interrupted by a panic does not look complete.
 func TestPanicDuringAResponseClosesTheConnection(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

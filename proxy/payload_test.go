@@ -19,7 +19,7 @@ import (
 type hostileTenant struct {
 	*bench
 	random  *rand.Rand
-	log     []string // what was done
+	log     []string // the actions so far
 	victim  string
 	known   []string // UUIDs of current and former bdevs
 	volumes []string // the tenant's current and former volumes
@@ -39,7 +39,7 @@ func (h *hostileTenant) try(user, method string, params map[string]any) json.Raw
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// pickLvstore returns what the tenant writes into a volume.
+// pickLvstore returns an lvstore to write into a volume.
 func (h *hostileTenant) pickLvstore() spdktest.WrittenStore {
 	w := spdktest.WrittenStore{Name: pick(h.random, "inner", "lvs-a", "lvs-b", "deeper", "new")}
 	for i := range h.random.IntN(4) {
@@ -94,8 +94,8 @@ func (h *hostileTenant) step(i int) {
 	}
 }
 
-// check fails the test if the tenant has gained anything, or another one has lost anything. loaded
-// means that the target loads lvstores in volumes, which may claim other tenants' volumes.
+// check fails the test if the tenant has gained anything, or another tenant has lost anything.
+// loaded means that the target loads lvstores in volumes, which may claim other tenants' volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
 		Name     string
@@ -143,9 +143,9 @@ func (h *hostileTenant) check(loaded bool) {
 	require.NotNil(h.t, h.try(teamB, "nvmf_delete_subsystem", map[string]any{"nqn": nqn}))
 }
 
-// A tenant that writes anything into its volumes, and calls anything, neither gains anything nor
-// takes anything from others. If the test fails, it logs all calls. To repeat them with other
-// UUIDs, use the seed: go test -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
+// Whatever a tenant writes into its volumes and calls, it gains nothing and takes nothing from
+// others. A failed test logs all calls. To repeat them with other UUIDs, pass the seed: go test
+// -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
 func TestHostileTenantHarmsNoOther(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {

@@ -10,8 +10,8 @@ import (
 )
 
 // Reload replaces users, roles, tenants, timeouts, request limits, console settings and the
-// certificate. Running calls keep the settings they began with. If it returns an error, nothing has
-// changed. It must not be called concurrently.
+// certificate. Running calls keep the settings with which they began. If Reload returns an error,
+// nothing has changed. It must not be called concurrently.
 func (s *Server) Reload(c *config.Config) error {
 	old := s.config
 	var wrong []error
@@ -50,7 +50,7 @@ func (s *Server) Reload(c *config.Config) error {
 		}
 	}
 	s.gate.Apply(settings, c.Limits)
-	s.events.Wake() // for users who may no longer listen
+	s.events.Wake() // ends the streams of users who may no longer listen
 	s.sessions.SetLimits(settings.SessionLimits())
 	s.auditLog.Feed.SetEnabled(c.Console.Enabled)
 	if !c.Console.Enabled {

@@ -159,7 +159,6 @@ func TestSavedFileSurvivesTargetWithoutConfiguration(t *testing.T) {
 	assert.Equal(t, string(before), string(text))
 }
 
-// Only calls that change the target are followed by a save.
 func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
@@ -187,8 +186,8 @@ func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "it is saved before the response")
 }
 
-// A change that SPDK executes after its call's deadline is saved, although the target was read at
-// the deadline, before the execution.
+// SPDK executes a change after the call's deadline. The change is saved, although the proxy read
+// the target at the deadline, before the execution.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
@@ -229,7 +228,7 @@ func TestKeysThroughTheProxy(t *testing.T) {
 		code   int
 	}{
 		{`{"name":"k","secret":"` + secret + `x"}`, http.StatusOK, -22},
-		{`{"name":"k2","secret":"` + other + `"}`, http.StatusOK, -22}, // its checksum
+		{`{"name":"k2","secret":"` + other + `"}`, http.StatusOK, -22}, // wrong checksum
 		{`{"name":"../k","secret":"` + secret + `"}`, http.StatusBadRequest, -32602},
 		{`{"name":"k"}`, http.StatusBadRequest, -32602},
 		{`{"name":"k","secret":7}`, http.StatusBadRequest, -32602},
@@ -284,7 +283,7 @@ func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusForbidden)
 	b.as(t, a, "spdkgate_key_add", fmt.Sprintf(add, "x"), http.StatusForbidden)
 	assert.Contains(t, b.as(t, other, "spdkgate_key_add", fmt.Sprintf(add, "b-1"), http.StatusOK).body, "true")
-	// The responses for another tenant's key and for a missing key are equal.
+	// The responses for another tenant's key and for a missing key are identical.
 	theirs := b.as(t, a, "spdkgate_key_remove", `{"name":"b-1"}`, http.StatusOK)
 	none := b.as(t, a, "spdkgate_key_remove", `{"name":"b-2"}`, http.StatusOK)
 	own := b.as(t, a, "spdkgate_key_remove", `{"name":"a-2"}`, http.StatusOK)
@@ -305,8 +304,7 @@ func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	}
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// Only one of a tenant's changes is in progress at a time; other tenants' changes are not
-	// delayed.
+	// A tenant's key changes are made one at a time. Other tenants' changes are not delayed.
 	give, err := b.proxy.execute.HoldKeys(t.Context(), "team-a")
 	require.NoError(t, err)
 	waits := make(chan got)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's directory, and then applies their systemctl calls
-// to the proxy.
+// runbook runs documented commands in the proxy's directory, then applies their systemctl calls to
+// the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -50,7 +50,7 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke each kind of credential at once, even on an open connection, and
+// The documented commands revoke every kind of credential at once, even on open connections, and
 // even a user's only credential. Other credentials remain valid.
 func TestDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
@@ -85,7 +85,7 @@ func TestDocumentedRevocation(t *testing.T) {
 	}
 }
 
-// Removing a user's only token revokes it, however it is removed.
+// Removing a user's only token revokes it, whichever way it is removed.
 func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
@@ -115,7 +115,7 @@ func TestRemovedTokenIsRevoked(t *testing.T) {
 	}
 }
 
-// Files that every user may change are refused, at the start and by check-config.
+// World-writable files are refused, both at the start and by check-config.
 func TestWorldWritableFilesAreRefused(t *testing.T) {
 	for _, name := range []string{"tls.key", "tls.crt", "backup.tokens", "client-ca.crt", "cluster-1-ca.crt", "spdk-proxy.yaml"} {
 		g := newGatehouse(t)
@@ -138,7 +138,7 @@ func TestWorldWritableFilesAreRefused(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "every user of this host may read")
 }
 
-// The error for a missing TLS file among the service's secrets is the same as for other files.
+// A TLS file missing from the service's secrets causes the same error as any other missing file.
 func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
 	g := newGatehouse(t)
 	const secret = "$CREDENTIALS_DIRECTORY/secrets_none"

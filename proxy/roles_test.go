@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// withRoles adds a user for each role to a bench, all with the same password.
+// withRoles adds roles and users with those roles, all with the same password.
 func withRoles(t *testing.T, roles string, users map[string][]string) func(*config.Config) {
 	return func(c *config.Config) {
 		require.NoError(t, yaml.Unmarshal([]byte(roles), &c.Roles))
@@ -27,8 +27,8 @@ func withRoles(t *testing.T, roles string, users map[string][]string) func(*conf
 
 const smallRole = `small: {allow: [spdk_get_version, {method: bdev_malloc_create, where: {/num_blocks: {maximum: 100}, /name: {glob: "s*"}}}]}`
 
-// Conditions are checked on the parameters that SPDK would get, before any other call, and a
-// refused call does not reach SPDK.
+// Conditions are checked on the parameters that SPDK would receive, before any other call is made.
+// A refused call does not reach SPDK.
 func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}))
 	for params, status := range map[string]int{
@@ -105,7 +105,7 @@ func TestReadersSeeNoSecrets(t *testing.T) {
 	}
 }
 
-// In learning mode, calls that would have been refused are executed and logged, and a role can be
+// In learning mode, calls that would have been refused are executed and logged. A role can be
 // created from the log.
 func TestLearningModeExecutesAndLogs(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}), func(c *config.Config) {

@@ -16,9 +16,9 @@ import (
 )
 
 // The documented commands replace a password without a restart. Clients keep their connections and
-// sessions, both passwords are valid for a time, and the log shows which one was used.
+// sessions, both passwords are valid for a time, and the log shows which one a client used.
 func TestDocumentedPasswordReplacement(t *testing.T) {
-	const next = "another password" // hashed by the runbook's hash-password
+	const next = "another password" // the runbook's hash-password hashes it
 	steps := documented(t, "docs/authentication.md", "Replace a password", "console")
 	require.Len(t, steps, 3)
 	g := newGatehouse(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An administrator can list and fetch the saved configurations through calls, without access to the
+// Administrators can list and fetch the saved configurations through calls, without access to the
 // machine.
 func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	r := newRestartBench(t)
@@ -60,7 +60,7 @@ func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	}
 }
 
-// A change not yet saved when the proxy stops is saved at that point.
+// A stopping proxy saves changes that are not saved yet.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
 
-// After `spdk-proxy saved use` with a running proxy, the next process of the target loads the
-// chosen file, whatever calls and restarts of the proxy come before.
+// After `spdk-proxy saved use` with a running proxy, the next target process loads the chosen file,
+// despite any calls and proxy restarts in between.
 func TestChosenConfigurationIsLoaded(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()
@@ -42,7 +42,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.NotNil(t, status.ChosenAt)
 	assert.NotNil(t, status.HeldFile)
 	assert.Empty(t, status.Missing)
-	r.proxy.execute.StopSaving() // the proxy is restarted
+	r.proxy.execute.StopSaving() // as in a restart of the proxy
 	next, err := NewServer(r.config, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.target.Close() })

@@ -72,12 +72,12 @@ func TestDocumentedScrape(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper may not make any other calls. Its scrapes are counted.
+	// The scraper may make no other calls. Its scrapes are counted.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
 
-	// As JSON-RPC.
+	// The metrics are also available through JSON-RPC.
 	var answer struct{ Result string }
 	require.NoError(t, json.Unmarshal([]byte(b.post(`{"id":1,"method":"spdkgate_get_metrics"}`).body), &answer))
 	assert.True(t, series(t, answer.Result)["spdk_proxy_calls_total"])
@@ -91,7 +91,7 @@ func TestDocumentedScrape(t *testing.T) {
 	}, long, 1)
 }
 
-// Refused clients learn nothing.
+// Refused clients receive no metrics.
 func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -127,7 +127,7 @@ func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
-// Metrics without a password are served on their own address, which is closed with the server.
+// Metrics without a password are served on a separate address, which is closed with the server.
 func TestMetricsOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
@@ -163,7 +163,7 @@ func TestMetricsOnLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-// If another local user has taken the metrics address, calls still work. The proxy logs it, and
+// If another local user occupies the metrics address, calls still work. The proxy logs an error and
 // serves metrics once the address is free.
 func TestMetricsAddressIsTaken(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
@@ -199,7 +199,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 	return found
 }
 
-// The manual page lists exactly the metrics that the proxy provides.
+// The manual page lists exactly the metrics that the proxy exports.
 func TestDocumentedMetrics(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
@@ -275,7 +275,7 @@ func TestDocumentedAuditLogKeys(t *testing.T) {
 	assert.Contains(t, string(page), "`"+mergedMessage+"`")
 }
 
-// The log contains a call's objects with their kinds, up to a limit.
+// A call's objects are logged with their kinds, up to a limit.
 func TestResourcesAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(`{"id":1,"method":"nvmf_subsystem_add_ns","params":{"nqn":"nqn.2026-11.example:a","namespace":{"bdev_name":"lvs0/vol1"}}}`)

@@ -27,10 +27,10 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// Serve serves requests on l, and messages in SPDK's own protocol on local, which must be UNIX
-// sockets, until ctx ends. Then it closes the listeners and waits up to limits.drain for running
-// calls. For a short time, it still serves new calls on open connections, and then refuses them.
-// Finally, it closes the connections to the target. It must be called at most once.
+// Serve serves HTTP requests on l, and messages in SPDK's own protocol on local, which must be UNIX
+// sockets, until ctx is done. It then closes the listeners and waits up to limits.drain for running
+// calls. For a short time, it still serves new calls on open connections, then refuses them.
+// Finally, it closes the connections to the target. Serve must be called at most once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -43,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	s.claim.take()
 	defer s.claim.drop()
 
-	scraping, endScrapes := context.WithCancel(context.Background()) // as long as calls are served
+	scraping, endScrapes := context.WithCancel(context.Background()) // canceled when no more calls are served
 	var scrapes sync.WaitGroup
 	scrapes.Go(func() { s.observe.ServeScrapes(scraping, s.config, s.web.AnswerPanics) })
 	defer scrapes.Wait()
@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	}
 	// If systemd holds the socket, new connections wait there for the next process.
 	_ = l.Close()
-	<-ended // so that no further connection is accepted
+	<-ended // ensures that no further connection is accepted
 	programs.StopAccepting()
 	return s.stop(server, programs)
 }
@@ -88,7 +88,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server still responds on its open connections after the last
-// call has ended. Their clients may not yet know that it is stopping, so calls may be in transit.
+// call has ended. Clients may not know yet that the server is stopping, so calls may be in transit.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners must already be closed.
@@ -104,7 +104,7 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 	case <-ctx.Done():
 		s.log.Warn("stopping although calls are still running", "calls", s.target.InFlight())
 	}
-	select { // a call that crosses with the end is refused instead of lost
+	select { // calls that arrive now are refused rather than lost
 	case <-left:
 	case <-time.After(leaveWait):
 	case <-ctx.Done():

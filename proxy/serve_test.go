@@ -93,7 +93,7 @@ func TestDrainWaitsForRunningCalls(t *testing.T) {
 		assert.Equal(t, 200, c.answer().StatusCode)
 	}
 
-	// The target does not respond until the test has made its checks.
+	// The target must not respond until the test has made its checks.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
@@ -144,7 +144,7 @@ func TestSlowBodiesAreDisconnected(t *testing.T) {
 	c.closed()
 }
 
-// The deadline for a body must not end the wait for a response.
+// The read timeout for a body does not end the wait for a response.
 func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
@@ -301,13 +301,13 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 	assert.Equal(t, 401, asViewer(), "the cached password is no longer valid")
 }
 
-// Existing clients work as with rpc_http_proxy.py.
+// Clients of rpc_http_proxy.py also work with spdk-proxy.
 func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	b.post(createMalloc)
 	t.Run("OpenStack Cinder", func(t *testing.T) {
-		for range 3 { // a new connection each, always the same id
+		for range 3 { // each on a new connection, with the same id
 			c := s.dial()
 			body := `{"jsonrpc": "2.0", "method": "bdev_lvol_get_lvstores", "id": 1}`
 			c.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", basicHeader("admin", adminPassword), len(body), body))
@@ -336,7 +336,6 @@ func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	})
 }
 
-// The proxy forwards responses of many MiB.
 func TestLongResponsesAreForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -353,8 +352,8 @@ func TestLongResponsesAreForwarded(t *testing.T) {
 	assert.Len(t, c.answer().body, len(g.body))
 }
 
-// For an IPv4 address, systemd's socket listens only on IPv4. Without that socket, so does the
-// proxy.
+// For an IPv4 address, systemd's socket listens only on IPv4. Without that socket, the proxy does
+// the same.
 func TestIPv4AddressListensOnlyOnIPv4(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Listen = "0.0.0.0:0" })
 	l, err := b.proxy.Listen()

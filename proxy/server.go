@@ -60,11 +60,12 @@ type Options struct {
 	Version string              // the program's version, for the metrics
 }
 
-// eventsKept is how many events, each of about 300 bytes, are kept for clients that reconnect.
+// eventsKept is the number of events kept for clients that reconnect. Each event takes about 300
+// bytes.
 const eventsKept = 4096
 
 // NewServer returns a Server for a configuration. It does not listen or connect to the target. If
-// it returns no error, the configuration is valid.
+// the error is nil, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	schema, log := opts.Schema, opts.Log
 	if schema == nil {
@@ -130,7 +131,7 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	return s, nil
 }
 
-// names lists the methods that may be labels in the metrics.
+// names returns the methods that may be labels in the metrics.
 func names(schema *rpcschema.Document, own []gate.Own) (list []string) {
 	for _, m := range schema.Methods() {
 		list = append(list, m.Name)
@@ -143,7 +144,7 @@ func names(schema *rpcschema.Document, own []gate.Own) (list []string) {
 	return list
 }
 
-// newTarget creates the part that calls spdk_tgt.
+// newTarget creates the Target that calls spdk_tgt.
 func (s *Server) newTarget() (*target.Target, error) {
 	uids, err := s.config.PeerUIDs()
 	if err != nil {
@@ -156,14 +157,14 @@ func (s *Server) newTarget() (*target.Target, error) {
 	}), nil
 }
 
-// Handler serves the proxy's paths.
+// Handler returns the handler for all of the proxy's paths.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// complete reports whether the target has everything in its saved configuration.
+// complete reports whether the target contains every object in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics. It counts as failed if err is not nil, even if the file
-// could not be read and so Reload was not called.
+// Reloaded counts a reload in the metrics, as failed if err is not nil. A file that could not be
+// read, so that Reload was not called, counts as a failed reload.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
 // clientLimits returns the limits on clients' connections.

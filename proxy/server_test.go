@@ -45,7 +45,7 @@ func TestNotificationsHaveNoResponse(t *testing.T) {
 	assert.Empty(t, g.body)
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached(), "executed")
 
-	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // it exists already
+	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // already exists
 	assert.Equal(t, 204, g.StatusCode)
 	assert.EqualValues(t, -17, b.lastCall()["code"])
 
@@ -176,7 +176,7 @@ func TestRolesApplyToDeprecatedNames(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
 }
 
-// SPDK gets the parameters checked by policy, re-encoded, not the client's bytes.
+// SPDK receives the parameters that policy checked, encoded anew, and not the client's bytes.
 func TestClientBytesAreNotForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
@@ -189,8 +189,8 @@ func TestClientBytesAreNotForwarded(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// If there are no parameters, some SPDK methods require {} and others refuse it. Clients may send
-// either.
+// For a call without parameters, some SPDK methods require {} and others refuse it. Clients may
+// send either form.
 func TestCallsWithoutParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)

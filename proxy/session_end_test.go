@@ -55,8 +55,8 @@ func TestSessionsTimeOut(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A reload ends the sessions of users whose credentials changed, and no others. Changes to roles
-// and tenants take effect at once.
+// A reload ends only the sessions of users whose credentials changed. Changes to roles and tenants
+// take effect at once.
 func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()
@@ -97,7 +97,8 @@ func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, admin.call(), "switching the console off ends all sessions")
 }
 
-// Sessions begin with each credential of the documented configuration, and end with it.
+// Every kind of credential in the documented configuration can begin a session, which ends when the
+// credential is revoked.
 func TestSessionsWithEachKindOfCredential(t *testing.T) {
 	g := newGatehouse(t)
 	at := func(client *http.Client) *browser { return &browser{t: t, client: client, base: "https://" + g.addr} }
@@ -123,7 +124,7 @@ func TestSessionsWithEachKindOfCredential(t *testing.T) {
 		assert.Equal(t, http.StatusOK, u.call())
 	}
 
-	// A session begun with a certificate needs that certificate on each connection.
+	// A session begun with a certificate requires that certificate on each connection.
 	other := g.authority.Client(named("dashboard.example"))
 	for _, elsewhere := range []*http.Client{g.client(nil), g.client(&other)} {
 		stolen := *dashboard
@@ -171,7 +172,7 @@ func TestSessionsEndWithTheToken(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A user may be a group of people, one of whom must not sign out the others.
+// A user may stand for a group of people. None of them must be able to sign out the others.
 func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	w := newOIDC(t, map[string]any{"groups": []string{"storage"}})
 	changed := *w.config
@@ -193,7 +194,7 @@ func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	assert.Equal(t, http.StatusOK, bob.call())
 }
 
-// A session of a tenant's user sees only the tenant's objects, in calls and in documents.
+// A tenant's session sees only the tenant's objects, in calls and in documents.
 func TestTenantSessionsSeeOnlyTheirObjects(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		withTeam(c)

@@ -32,7 +32,7 @@ func (b *bench) browser() *browser {
 	return &browser{t: b.t, client: b.http.Client(), base: b.http.URL}
 }
 
-// do sends a request with the session and its token. An empty header is left out.
+// do sends a request with the session's cookie and CSRF token. An empty header is left out.
 func (b *browser) do(method, path, body string, header ...string) got {
 	b.t.Helper()
 	r, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
@@ -63,7 +63,7 @@ func (b *browser) do(method, path, body string, header ...string) got {
 	return got{resp, string(text)}
 }
 
-// signIn begins a session, and stores its token.
+// signIn begins a session and stores its token.
 func (b *browser) signIn(body string) (answer console.SessionAnswer) {
 	b.t.Helper()
 	resp := b.do("POST", "/console/session", body)
@@ -105,7 +105,7 @@ func (c *testClock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// withClock gives a proxy's sessions a clock.
+// withClock replaces the clock of a proxy's sessions.
 func withClock(s *Server) *testClock {
 	c := &testClock{at: time.Now()}
 	s.sessions = session.New[web.SignedIn](s.gate.Settings().SessionLimits(), c.now)
@@ -166,13 +166,14 @@ func TestSignInWithAPassword(t *testing.T) {
 	assert.Equal(t, "team", viewer.lastTenant(b))
 }
 
-// lastTenant returns the tenant logged for a call with the session.
+// lastTenant makes a call with the session and returns the tenant logged for it.
 func (b *browser) lastTenant(of *bench) any {
 	b.do("POST", "/", `{"id":1,"method":"bdev_get_bdevs"}`)
 	return of.lastCall()["tenant"]
 }
 
-// Wrong credentials are refused, counted and logged like those of a call.
+// A sign-in with wrong credentials is refused, counted and logged like a call with wrong
+// credentials.
 func TestSignInFails(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -210,7 +211,7 @@ func TestSignInFails(t *testing.T) {
 	assert.Zero(t, b.proxy.sessions.Count())
 }
 
-// Failures at the console and in calls share one limit.
+// Failed sign-ins and failed calls share one limit.
 func TestSignInIsLimited(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -263,7 +264,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
 }
 
-// Sessions end when users sign out. After that, a copy of the cookie is useless.
+// Signing out ends the session. A copy of the cookie is useless afterwards.
 func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()
@@ -291,14 +292,14 @@ func TestSignOutEndsTheSession(t *testing.T) {
 	assert.JSONEq(t, `{"ended":2}`, third.do("DELETE", "/console/session?everywhere=1", "").body)
 	assert.Equal(t, http.StatusUnauthorized, second.call())
 	assert.Equal(t, http.StatusOK, viewer.call(), "sessions of others go on")
-	// This also works with a password, without a session.
+	// Signing out everywhere also works with a password, without a session.
 	resp = b.do("DELETE", "/console/session?everywhere=1", "viewer", viewerPassword, nil)
 	assert.JSONEq(t, `{"ended":1}`, resp.body)
 	assert.Equal(t, http.StatusUnauthorized, viewer.call())
 }
 
-// An attacker cannot give a user a session whose id the attacker knows, because each sign-in gets a
-// new id.
+// An attacker cannot give a user a session whose id the attacker knows, because each sign-in
+// creates a new id.
 func TestSessionsAreNotFixed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
@@ -315,7 +316,6 @@ func TestSessionsAreNotFixed(t *testing.T) {
 	assert.Equal(t, http.StatusOK, u.do("POST", "/", version, "Cookie", "other=1; "+sessionCookie+"="+u.cookie+"; a=b").StatusCode)
 }
 
-// An Authorization header takes precedence over a session.
 func TestHeaderTakesPrecedenceOverSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()

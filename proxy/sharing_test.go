@@ -45,7 +45,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says compares a response's status and message with a line in the manual.
+// says checks that a response has the status and the message in a line of the manual.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -53,7 +53,7 @@ func (g got) says(t *testing.T, line string) {
 	assert.Contains(t, g.body, message)
 }
 
-// Users share the target as docs/target.md documents.
+// Users share the target as documented in docs/target.md.
 func TestTargetIsSharedFairly(t *testing.T) {
 	b := newSharingBench(t)
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Times: -1, Do: spdktest.Hang})

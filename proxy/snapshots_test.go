@@ -81,7 +81,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 
-// These SPDK methods also change a volume in use without waiting for I/O.
+// These SPDK methods also change a volume in use without waiting for its I/O.
 func TestChangesBelowVolumesInUse(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -120,8 +120,8 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
 }
 
-// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses the call itself
-// or one that the proxy makes before it.
+// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses that call or
+// one that the proxy makes before it.
 func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
@@ -220,7 +220,7 @@ func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	}, long, 100*time.Millisecond)
 }
 
-// At its start, a proxy thaws what another one has left frozen, and so does `spdk-proxy thaw`.
+// A starting proxy thaws volumes that another one has left frozen. `spdk-proxy thaw` does the same.
 func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -242,9 +242,9 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// The proxy's own deletions, below a frozen volume and of snapshots that it undoes, never run
-// concurrently with clients' listings. The same applies to clients' deletions: before v24.09, a
-// listing during a deletion crashes the target.
+// Before v24.09, a listing during a deletion crashes the target. Deletions by clients never run
+// concurrently with listings. The same applies to the proxy's own deletions, below a frozen volume
+// and of snapshots that it undoes.
 func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
@@ -278,7 +278,7 @@ func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
 }
 
 // A tenant can delete only its own volumes, even with the proxy's own method. Deleted volumes no
-// longer count.
+// longer count against the quota.
 func TestTenantsDeleteOnlyTheirVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeDeleteMethod), c.Roles["volumes"].Allow...)}

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If a proxy is restarted under load, with a socket that stays open like systemd's, no call by
-// package spdkrpc is lost or executed twice. The calls continue with each new process, over streams
-// or by POST.
+// A proxy whose socket stays open, like systemd's, is restarted under load. Package spdkrpc neither
+// loses a call nor has one executed twice. Calls continue with each new process, over streams or by
+// POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(map[bool]string{false: "streams", true: "POST"}[noStream], func(t *testing.T) { restartUnderLoad(t, noStream) })

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// fill sends calls with long results that the client does not read: more than the kernel buffers.
+// fill sends calls but does not read their results, which are longer than the kernel's buffers.
 func (c *streamClient) fill(b *bench) {
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))
@@ -24,8 +24,8 @@ func (c *streamClient) fill(b *bench) {
 	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
 }
 
-// When a client that does not read is revoked, its stream ends, and the ending of others' streams
-// is not delayed.
+// Revoking a client that does not read ends its stream, and does not delay the end of other
+// streams.
 func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)

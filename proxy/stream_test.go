@@ -34,7 +34,7 @@ type reply struct {
 	Error  *jsonrpc.Error
 }
 
-// openStream opens a stream, or returns the refusal.
+// openStream opens a stream, or returns the response that refuses it.
 func (s *serving) openStream(user, password string, header ...string) (*streamClient, *http.Response) {
 	h := http.Header{"Authorization": {basicHeader(user, password)}}
 	for i := 0; i < len(header); i += 2 {
@@ -75,7 +75,7 @@ func (c *streamClient) next() (r reply) {
 	return r
 }
 
-// closed waits until the server closes the stream, and returns the code and the reason.
+// closed waits until the server closes the stream, and returns the close code and reason.
 func (c *streamClient) closed() (code int, reason string) {
 	for {
 		_, _, err := c.ws.ReadMessage()
@@ -127,7 +127,7 @@ func TestStreamServesCalls(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// Responses come in the order in which calls end.
+// Responses arrive in the order in which calls complete.
 func TestStreamIsConcurrent(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -145,8 +145,8 @@ func TestStreamIsConcurrent(t *testing.T) {
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), 51)
 }
 
-// Before a deletion is sent, the proxy determines what uses the volume. Meanwhile, it does not
-// delay other messages.
+// Before the proxy sends a deletion, it determines what uses the volume. Other messages are not
+// delayed meanwhile.
 func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
@@ -210,8 +210,8 @@ func TestStreamsPerUserAreBounded(t *testing.T) {
 	s.stream("viewer", viewerPassword)
 }
 
-// A revoked user's streams end at once, whether messages are sent or not. Other users keep theirs
-// across reloads.
+// A revoked user's streams end at once, even if no messages are sent. Other users keep their
+// streams across reloads.
 func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -232,7 +232,7 @@ func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	assert.Nil(t, s.stream("viewer", adminPassword).send(version).next().Error)
 }
 
-// The removal of a role applies to the next message.
+// Removing a role takes effect with the next message.
 func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -244,8 +244,8 @@ func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeForbidden, c.send(`{"id":1,"method":"bdev_get_bdevs"}`).next().Error.Code)
 }
 
-// A stopping proxy notifies its clients, completes running calls, and refuses late messages as not
-// executed.
+// A stopping proxy notifies its clients, completes running calls, and refuses late messages. The
+// refusals say that nothing was executed.
 func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
@@ -269,8 +269,8 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// A client is asked to close its idle stream, so that a call that crosses with the end is not lost.
-// A client that does not close it is disconnected.
+// The proxy asks a client to close its idle stream, so that a call in transit is not lost. It
+// disconnects a client that does not.
 func TestIdleStreamsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Second) })
 	s := serve(t, b)
@@ -286,7 +286,8 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	assert.Equal(t, "idle", reason)
 }
 
-// A message that is not a request, or is too long or too slow, ends the stream with the reason.
+// A message that is not a request, is too long, or arrives too slowly ends the stream. The client
+// receives the reason.
 func TestMessagesThatEndAStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(200 * time.Millisecond) })
 	s := serve(t, b)
@@ -318,7 +319,8 @@ func TestMessagesThatEndAStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// Messages up to the limit of a body are read, in one frame or in several, with pings between.
+// Messages up to the size limit of a body are read, in one frame or in several, with pings in
+// between.
 func TestLongAndFragmentedMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -346,7 +348,7 @@ func TestLongAndFragmentedMessages(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// When a client leaves, its waiting calls end, and what they held is released.
+// When a client disconnects, its waiting calls end and their resources are released.
 func TestStreamClientLeaves(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	s := serve(t, b)
@@ -356,14 +358,14 @@ func TestStreamClientLeaves(t *testing.T) {
 	c.send(createNamed("never"))
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
 	require.NoError(t, c.ws.NetConn().Close())
-	time.Sleep(20 * time.Millisecond) // a call that waited less is made in any case
+	time.Sleep(20 * time.Millisecond) // a call that waits for less time is made in any case
 	release()
 	require.Eventually(t, func() bool { return b.proxy.streams.Count() == 0 }, long, time.Millisecond)
 	assert.Empty(t, b.reached())
 	b.nothingIsHeld()
 }
 
-// Large results and pongs are not interleaved: each frame is written as a whole.
+// Frames of large results and pongs are written whole, without interleaving.
 func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 300 {

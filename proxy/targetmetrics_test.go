@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// readAnew makes the proxy read figures on each request.
+// readAnew makes the proxy read the target's figures on every request.
 func (b *bench) readAnew() {
 	b.proxy.observe.ReadEvery(0, figures.NewReader(b.proxy.gate.Schema, b.config.Metrics.LatencyHistograms...))
 }
@@ -66,8 +66,8 @@ func TestTargetMetrics(t *testing.T) {
 	}
 }
 
-// Any number of scrapers cost the target one reading every ten seconds, gzipped or not, over HTTPS
-// or as a call.
+// Any number of scrapers cause one query of the target every ten seconds, gzipped or not, over
+// HTTPS or as a call.
 func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
@@ -106,7 +106,7 @@ func TestScrapersShareAReading(t *testing.T) {
 	assert.Len(t, b.reached()[before:], len(made))
 }
 
-// A target's being down is reported in a response, not as an error.
+// A target that is down is reported in a successful response, not as an error.
 func TestTargetMetricsWithoutATarget(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestTargetMetricsWithoutATarget(t *testing.T) {
 	assert.NotContains(t, b.scrapeTarget().body, "spdk_reactor")
 }
 
-// The same users may read these as the other metrics: those without a tenant whose role allows the
-// method.
+// The target's metrics have the same readers as the other metrics: users without a tenant whose
+// roles allow the method.
 func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -157,7 +157,7 @@ func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 
 const targetMetricsPage = "docs/target-metrics.md"
 
-// The manual page lists exactly these metrics, and its configurations work together.
+// The manual page lists exactly these metrics, and the configurations on it work together.
 func TestDocumentedTargetMetrics(t *testing.T) {
 	examples := documented(t, targetMetricsPage, "Scrape", "yaml")
 	require.Len(t, examples, 2)
@@ -192,7 +192,7 @@ func TestDocumentedTargetMetrics(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	b.readAnew()
 	b.scrapeTarget()
-	b.readAnew()     // without remembering when the methods were called
+	b.readAnew()     // does not cache when methods were called
 	b.scrapeTarget() // reads the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)

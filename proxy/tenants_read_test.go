@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// withReader lets all users read, and enables target.keys.
+// withReader gives the role read-only to all users but the first, and enables target.keys.
 func withReader(t *testing.T) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys")
@@ -32,8 +32,8 @@ func (b *bench) tenants(t *testing.T, user, params string) (list []spdkrpc.Proxy
 	return answer.Result
 }
 
-// A tenant reads its own quota and how much of it is used, and learns nothing about other tenants.
-// Users without a tenant read all of them.
+// A tenant can read its own quota and usage, and learns nothing about other tenants. Users without
+// a tenant can read the quotas and usage of all tenants.
 func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK)
@@ -56,7 +56,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	assert.Equal(t, []string{}, a.Allow, "an empty list, not null")
 	assert.Equal(t, own, b.tenants(t, teamA, `{"tenant":"team-a"}`))
 
-	// The responses for the other tenant and for a missing one are identical.
+	// The responses for another tenant and for a missing one are identical.
 	theirs := b.as(t, teamA, "spdkgate_get_tenants", `{"tenant":"team-b"}`, http.StatusOK)
 	nobodys := b.as(t, teamA, "spdkgate_get_tenants", `{"tenant":"nobody"}`, http.StatusOK)
 	assert.Equal(t, -2, theirs.code(t))
@@ -72,7 +72,7 @@ func TestTenantsReadTheirOwnUsage(t *testing.T) {
 	assert.Equal(t, -2, b.as(t, "admin", "spdkgate_get_tenants", `{"tenant":"nobody"}`, http.StatusOK).code(t))
 }
 
-// Keys count as spdkgate_key_add counts them. Without target.keys, the tenants have none to count.
+// Usage counts keys as spdkgate_key_add does. Without target.keys, keys are not reported.
 func TestUsageCountsKeys(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.as(t, teamA, "spdkgate_key_add", `{"name":"team-a-1","secret":"`+secret+`"}`, http.StatusOK)
@@ -91,8 +91,8 @@ func TestUsageCountsKeys(t *testing.T) {
 	assert.Empty(t, b.tenants(t, "admin", ""), "no tenants")
 }
 
-// The metrics of the target report each tenant's usage, to users without a tenant. They name only
-// tenants in the configuration, and read the lists at most once a minute.
+// The target's metrics report each tenant's usage, to users without a tenant. They name only
+// tenants in the configuration, and the proxy reads the lists for them at most once a minute.
 func TestMetricsReportTenantsUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.readAnew()
@@ -120,7 +120,7 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 	assert.Contains(t, again, `spdk_tenant_used_bytes{tenant="team-a"} 8388608`)
 	assert.Equal(t, before, listed(), "no list was read again")
 
-	// A reload counts for the new configuration.
+	// After a reload, the metrics cover the tenants of the new configuration.
 	next := *b.config
 	next.Tenants = map[string]config.Tenant{"team-a": b.config.Tenants["team-a"]}
 	next.Users = next.Users[:2]
@@ -129,7 +129,7 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 	assert.Contains(t, again, `spdk_tenant_used_bytes{tenant="team-a"} 8388608`)
 	assert.NotContains(t, again, "team-b")
 
-	// Old numbers are not reported as new ones.
+	// If the usage cannot be read, old figures are not reported.
 	next.Tenants = b.config.Tenants
 	next.Users = b.config.Users
 	require.NoError(t, b.proxy.Reload(&next))

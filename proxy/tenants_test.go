@@ -27,7 +27,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, err)
 	b := newSafeBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
-		// The teams' drivers may call more methods than usual, so that tenancy has more to decide.
+		// Allow the teams' drivers more methods than usual, so that tenancy has more to decide.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i, u := range used.Users {
 			if u.Name == teamA || u.Name == teamB {
@@ -46,7 +46,7 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	return b
 }
 
-// as makes a call and expects a status. If params is "", it sends none.
+// as makes a call and expects the given status. If params is empty, the call has no parameters.
 func (b *bench) as(t *testing.T, user, method, params string, status int) got {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q}`, method)
@@ -145,7 +145,7 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result that must be filtered and its copy count against the user's memory limit before
+// A result to be filtered and its filtered copy count against the user's memory limit before
 // filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
@@ -153,7 +153,7 @@ func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":8,"lvs_name":"lvs-b"}`, i), http.StatusOK)
 	}
 	result := len(b.as(t, "admin", "bdev_get_bdevs", "", http.StatusOK).body) - 100
-	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter queries who owns them
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter queries the owners of lvstores
 	answered := make(chan int)
 	go func() {
 		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode

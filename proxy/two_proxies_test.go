@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-// A proxy logs an error if it starts while another one serves the same target, and only then. When
-// the other one has ended, it logs that as well.
+// A proxy logs an error if it starts while another one serves the same target, and only then. It
+// also logs when the other proxy has ended.
 func TestSecondProxyLogsAnError(t *testing.T) {
 	b := newBench(t, "v26.05")
 	start := func() (s *Server, log *logtest.Log, stop func()) {

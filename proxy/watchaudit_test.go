@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A watched is an event stream read by a client.
+// A watched is an event stream that a client reads.
 type watched struct {
 	t     *testing.T
 	lines *bufio.Reader
@@ -106,7 +106,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	e, _ := w.next()
 	assert.Contains(t, e.data, `"decision":"unauthenticated"`)
 
-	// A client that reconnects gets what it has missed, and no more.
+	// A client that reconnects receives exactly the entries that it missed.
 	w.stop()
 	b.post(version)
 	_, again := u.watch("/console/audit", "Last-Event-ID", e.id)
@@ -126,7 +126,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A tenant's user is not an administrator, whatever their roles.
+// A user of a tenant is not an administrator, whatever their roles.
 func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
@@ -138,7 +138,7 @@ func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A stream ends when its session ends, when its user may no longer have it, and when the server
+// A stream ends when its session ends, when its user loses the right to it, and when the server
 // stops.
 func TestStreamsEndWithTheirSession(t *testing.T) {
 	for name, end := range map[string]func(b *bench, u *browser, clock *testClock){
@@ -180,7 +180,7 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 	}
 }
 
-// A stream that stays open does not keep its session alive.
+// An open stream does not keep its session alive.
 func TestStreamsDoNotKeepSessionsAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	clock := withClock(b.proxy)
