@@ -88,7 +88,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server still responds on its open connections after the last
-// call has ended. Clients may not know yet that the server is stopping, so calls may be in transit.
+// call has ended. Clients might not have noticed that it is stopping, so calls may be in transit.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners must already be closed.

@@ -176,7 +176,7 @@ func TestRolesApplyToDeprecatedNames(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
 }
 
-// SPDK receives the parameters that policy checked, encoded anew, and not the client's bytes.
+// SPDK receives the parameters that policy checked, encoded again, and not the client's bytes.
 func TestClientBytesAreNotForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
