@@ -94,7 +94,7 @@ type refusal struct {
 	retry        string
 	audit        map[string]any // decision, rule, error and other members
 	outcome      string
-	denial       string // the reason in denials_total
+	denial       string // the rule in denials_total
 	login        string // the reason in authentication_failures_total
 	reaches      bool   // the target receives the call
 }

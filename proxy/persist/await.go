@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A NotSavedError means that the target executed a call, but its change is not in the file that a
-// restarted target loads.
+// A NotSavedError means that the target executed a call, but the file that a restarted target loads
+// does not contain the change.
 type NotSavedError struct{ Why error }
 
-// Error omits reasons that name files, because tenants read the text. The log contains them.
+// Error omits reasons that name files, because tenants read the text. The log contains the reasons.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
 		if errors.Is(e.Why, known) {
@@ -31,17 +31,17 @@ var (
 
 // An attempt is one attempt to save.
 type attempt struct {
-	number  uint64 // of the attempt
-	changes uint64 // number of changes it would have saved
+	number  uint64 // of this attempt
+	changes uint64 // number of changes that it would have saved
 	err     error
 }
 
-// For calls that wait, the pause before the next reading is pauseShare times the duration of the
-// last one.
+// While calls wait, the pause before the next read of the configuration is pauseShare times the
+// duration of the last one.
 const pauseShare = 2
 
-// pollTime is roughly the part of a reading's duration that costs the target nothing, because it
-// polls for requests only every 4 ms.
+// pollTime is roughly the part of a read's duration that costs the target nothing, because the
+// target polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
 // AwaitSaved waits until all changes so far are in the file that a restarted target loads. process
@@ -51,8 +51,7 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// The save continues even if this call's client disconnects, because others are waiting for it
-	// as well.
+	// Continue the save even if this call's client disconnects, because other calls wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool
@@ -86,8 +85,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the changes up to a number are saved. If not, it returns why the last
-// attempt to save them failed, if one began after the earlier attempts.
+// savedBy reports whether the first number changes are saved. If not, it returns the error of the
+// last attempt to save them, if that attempt began after the attempts counted by earlier.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,7 @@ func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	return false, nil
 }
 
-// pace waits long enough for the target to spend at most a third of its time on its configuration.
+// pace delays the next read so that the target spends at most a third of its time on reads.
 func (s *Saver) pace(ctx context.Context) error {
 	s.mu.Lock()
 	until := s.readAt.Add(pauseShare * max(0, s.cost-pollTime))
@@ -115,10 +114,10 @@ func (s *Saver) pace(ctx context.Context) error {
 	}
 }
 
-// maxProcesses bounds for how many processes the saver remembers what they saved.
+// maxProcesses is the number of target processes whose saved changes the saver remembers.
 const maxProcesses = 4
 
-// noteDurable records how many changes the current file contains. The caller holds s.mu.
+// noteDurable records how many changes the current file contains. The caller must hold s.mu.
 func (s *Saver) noteDurable(process string, number uint64) {
 	if _, known := s.durable[process]; !known && len(s.durable) == maxProcesses {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(s.durable)), func(a, b string) int {

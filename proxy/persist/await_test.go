@@ -31,7 +31,7 @@ func TestAwaitSavedSharesOneSave(t *testing.T) {
 	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"))
 	assert.Equal(t, reads, w.target.reads, "everything is saved")
 
-	w.open() // the next proxy does not know what its predecessor saved
+	w.open() // the next proxy does not know which changes its predecessor saved
 	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"))
 	assert.Greater(t, w.target.reads, reads)
 }
@@ -94,7 +94,7 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		for range 50 {
 			waiting.Go(func() { assert.Error(t, w.saver.AwaitSaved(t.Context(), "p1")) })
 		}
-		time.Sleep(20 * time.Millisecond) // most of them are waiting by now; the others make their own attempts
+		time.Sleep(20 * time.Millisecond) // most calls are waiting by now; the others make their own attempts
 		<-w.saver.exclusive
 		waiting.Wait()
 		assert.Less(t, w.target.reads-reads, 50)

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a restart, the target is compared before the first call is sent, so that an object removed
-// by the call does not count as lost.
+// After a restart, the target's configuration is compared before the first call is sent, so that an
+// object removed by the call does not count as missing.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
-	w.target.restart("p2", populated()) // with -c
+	w.target.restart("p2", populated()) // started with -c
 	w.saver.Before(t.Context(), false)
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
 	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
@@ -44,7 +44,7 @@ func TestCallsWaitForALimitedTime(t *testing.T) {
 	assert.LessOrEqual(t, w.target.reads-reads, 1, "not each call tries to read it")
 }
 
-// If a comparison fails because there is no target, the next process is compared at once.
+// If a comparison fails because no target is running, the next process is compared at once.
 func TestNextProcessIsComparedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour

@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// maxTouched bounds how many changed objects, and how many removals, are remembered between two
-// saves. Forgetting some only makes the saver more cautious.
+// maxTouched limits how many changed objects, and how many removals, are remembered between two
+// saves. If some are dropped, the saver only becomes more cautious.
 const maxTouched = 10000
 
-// changes records what calls through this proxy changed since the last save.
+// changes records what calls through this proxy have changed since the last save.
 type changes struct {
 	names    map[string]bool // objects named by the calls
-	exports  map[string]bool // those named by calls other than removals of a host
+	exports  map[string]bool // objects named by calls other than removals of a host
 	made     map[string]bool // objects that the calls created or set; see identity.Of
 	removals []removal
 }
@@ -51,8 +51,7 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore records that a disk no longer contains an lvstore, so that it need not be
-// examined.
+// noteDeletedStore records that a disk no longer contains an lvstore and need not be examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
 		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})
@@ -77,7 +76,7 @@ func (c *changes) export(n string) {
 	}
 }
 
-// add adds earlier changes that could not be saved.
+// add merges earlier changes that could not be saved.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
@@ -93,14 +92,14 @@ func (c *changes) add(earlier changes) {
 	}
 }
 
-// removed reports whether one of the changes removed what a call creates.
+// removed reports whether one of the changes removed the object that call creates.
 func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes what a call creates. That is so if the call names everything
-// that r names and contains r's numbers, such as an NSID. If r undoes only one method, the call
-// must also be to that method.
+// removes reports whether r removes the object that a call creates. The call must name everything
+// that r names and contain r's numbers, such as an NSID. If r undoes only one method, the call must
+// also be to that method.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true

@@ -14,17 +14,17 @@ import (
 )
 
 // A Choice marks a saved configuration that an administrator chose for the target's next start (see
-// Folder.Use). It stays the current one until a process of the target has loaded it.
+// Folder.Use). The file stays the current one until a target process has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
 	// Replaced is the name of the file with the previous configuration, or "" if there was none.
-	// Process is the process from which the previous configuration came.
+	// Process is the target process from which that configuration was read.
 	Replaced string `json:"replaced,omitempty"`
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes one of the files the current one, for the target's next start. The previous
-// configuration is set aside.
+// Use makes one of the files the current one, for the target's next start. It sets the previous
+// configuration aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -55,16 +55,16 @@ func (f *Folder) Use(name string) error {
 	return f.prune()
 }
 
-// A choiceReader reads whether an administrator has chosen the current file. Another process makes
-// the choice. The reader rereads the file only after it was replaced.
+// A choiceReader reads whether an administrator has chosen the current file. Administrators choose
+// files in another process, so the reader rereads the file whenever it was replaced.
 type choiceReader struct {
 	mu            sync.Mutex
-	file          fs.FileInfo // nil: none
+	file          fs.FileInfo // nil if there is none
 	chosen, saved time.Time
 }
 
-// read returns when the current file was chosen, and when it was saved before that. It returns zero
-// times if the file was not chosen, or cannot be read.
+// read returns when the current file was chosen, and when it was saved before that. Both times are
+// zero if the file was not chosen or cannot be read.
 func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice returns a Choice dated now. It uses the same clock as file systems, so that the time
-// can be compared with that of the target's socket.
+// newChoice returns a Choice made now. It uses the file systems' clock, so that the time can be
+// compared with that of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -101,9 +101,10 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	return c, nil
 }
 
-// awaitsLoad reports whether the current configuration was chosen, but the target's live process
-// has not loaded it. There are three cases. The process ran before, or it was started before the
-// choice, or it was starting during the choice and had already read the replaced configuration.
+// awaitsLoad reports whether the current configuration was chosen, but the running target process
+// has not loaded it. There are three cases: the previous configuration came from this process, the
+// process started before the choice, or it was starting during the choice and had already read the
+// replaced file.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {
@@ -140,7 +141,7 @@ func startOf(process string) (at time.Time, known bool) {
 	return time.Unix(sec, ns), true
 }
 
-// keepChosen keeps a chosen configuration that the target has not loaded, and writes the target's
+// keepChosen keeps a chosen configuration that the target has not loaded, and saves the target's
 // own configuration to Held.
 func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	if _, err := s.writeHeld(live, current); err != nil {
@@ -149,7 +150,7 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs once that a choice has not been loaded yet. The caller holds s.mu.
+// noteChosen logs once that a choice has not been loaded yet. The caller must hold s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
 		s.opts.Log.Warn("the chosen configuration has not been loaded yet; changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,

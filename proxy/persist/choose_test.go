@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// processAt returns the name that ProcessAt gives to a process started at a certain time.
+// processAt returns the name that ProcessAt gives a process started at the given time.
 func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
 // newChoiceWorld creates a world with a process started an hour ago, whose nqn.a and nqn.b are
-// saved, and an older file that contains only nqn.old.
+// saved. An older file contains only nqn.old.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()
@@ -32,8 +32,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// The file chosen by an administrator is not overwritten until the target has been restarted,
-// whatever calls and restarts of the proxy come before.
+// A file chosen by an administrator is not overwritten until the target has restarted, despite
+// calls and restarts of the proxy in between.
 func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -59,7 +59,7 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(w.log.String(), "chosen configuration has not been loaded"))
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 
-	w.open() // the proxy is restarted
+	w.open() // as after a restart of the proxy
 	w.save()
 	unchanged()
 
@@ -76,7 +76,7 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// A target that starts without some of the chosen file's objects does not replace the file.
+// A target that could not create all objects in the chosen file does not replace the file.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -87,8 +87,8 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// A target that was starting during the choice had read the previous file, although its socket,
-// created later, is newer than the choice.
+// A target that was starting during the choice had already read the previous file, although its
+// socket is newer than the choice.
 func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -98,14 +98,14 @@ func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	assert.False(t, w.saver.Status().Chosen.IsZero())
 }
 
-// The process that runs during the choice is known by its configuration, so a clock set back does
-// not matter.
+// The process that runs during the choice is identified by its configuration, even if the clock is
+// set back.
 func TestChosenFileDoesNotDependOnlyOnTheClock(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()
 	former := w.aside(asideReplaced)
-	for range 2 { // nor the second choice
+	for range 2 { // a second choice does not change that
 		require.NoError(t, w.folder.Use(former))
 	}
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.new"))
@@ -134,14 +134,14 @@ func TestReplacedChoiceIsDropped(t *testing.T) {
 	assert.True(t, w.saver.Status().Chosen.IsZero())
 	assert.NotContains(t, w.files(), Held)
 
-	require.NoError(t, w.folder.Use(Current)) // the same calls as the target's
+	require.NoError(t, w.folder.Use(Current)) // contains the same calls as the target
 	w.save()
 	assert.NotNil(t, w.load(Current).Saved.Chosen)
 	require.NoError(t, w.saver.Save(t.Context(), true))
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of a choice fails, one of the two files is current, and neither is lost.
+// Whichever step of a choice fails, one of the two files is current and neither is lost.
 func TestFailedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {

@@ -13,9 +13,9 @@ import (
 // A comparison finds the calls in one configuration that another lacks.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that both come from one release, so equal calls are written in the same
-	// way. Between releases, parameters are added and removed, so calls are compared by their
-	// method and the objects they name.
+	// sameRelease means that both come from one release, which writes equal calls identically.
+	// Between releases, parameters are added and removed, so calls are compared by their method and
+	// the objects that they name.
 	sameRelease bool
 }
 
@@ -43,7 +43,7 @@ func (c Call) String() string {
 	return c.Method + " (" + strings.Join(names, ", ") + ")"
 }
 
-// namesAny reports whether the call names one of these objects.
+// namesAny reports whether the call names any of the objects.
 func (c Call) namesAny(objects map[string]bool) bool {
 	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
@@ -78,8 +78,8 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. Most calls are textually equal; only
-// the others are decoded.
+// without returns the calls of a that b lacks, in a's order. It decodes only calls that are not
+// textually equal.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
 	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
@@ -121,16 +121,16 @@ func compact(call json.RawMessage) string {
 	return b.String()
 }
 
-// same reports whether both configurations have the same calls.
+// same reports whether both configurations contain the same calls.
 func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }
 
-// key is the text by which calls are compared.
+// key returns the text by which a call is compared.
 func (c comparison) key(call json.RawMessage) string {
 	e, err := entryOf(call)
 	if err != nil {
-		return string(call) // equal only to an identical text
+		return string(call) // matches only identical text
 	}
 	params := e.Params
 	if !c.sameRelease {
@@ -150,15 +150,15 @@ func (c comparison) key(call json.RawMessage) string {
 		params = maps.Clone(params)
 		delete(params, "timeout")
 	}
-	text, err := json.Marshal(params) // sorted by name
+	text, err := json.Marshal(params) // json.Marshal sorts keys
 	if err != nil {
 		return string(call)
 	}
 	return e.Method + " " + string(text)
 }
 
-// identity returns the required scalar parameters of a call and the objects that it names. For an
-// unknown method it returns all parameters.
+// identity returns the required scalar parameters of a call and the objects that the call names.
+// For an unknown method, it returns all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {
@@ -191,7 +191,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// firstCalls describes the first calls, up to most, for the log.
+// firstCalls describes at most the given number of calls for the log.
 func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Configuration is a target's configuration at one moment: the calls that restore it. Each call
-// is SPDK's own text, which is never decoded and re-encoded, because SPDK may write what a strict
-// decoder refuses.
+// A Configuration is the list of calls that restores a target's configuration. Each call is SPDK's
+// own text. It is never decoded and re-encoded, because SPDK may write text that a strict decoder
+// refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
@@ -22,8 +22,8 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept lists the file's calls that Process lacked, by digest, with the release that wrote each
-	// one. See Saver.keep.
+	// Kept maps the digests of the file's calls that Process lacked to the release that wrote them.
+	// See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type entry struct {
 	Params map[string]any `json:"params"`
 }
 
-// parse reads a saved file. It fails if spdk_tgt could not load the file.
+// parse decodes a saved file. It fails if spdk_tgt could not load the file.
 func parse(text []byte) (*Configuration, error) {
 	var c Configuration
 	if err := json.Unmarshal(text, &c); err != nil {
@@ -60,7 +60,7 @@ func parse(text []byte) (*Configuration, error) {
 }
 
 // withoutValues replaces a JSON decoder's error with one that contains no values from the file,
-// because they may be secret.
+// which may be secrets.
 func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError
@@ -73,8 +73,8 @@ func withoutValues(err error) error {
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes a call as far as a comparison needs. If a member occurs twice, the last one
-// counts. Numbers are kept as text.
+// entryOf decodes the parts of a call needed for comparisons. If a member occurs twice, the last
+// one counts. Numbers are kept as text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()
@@ -87,7 +87,7 @@ func entryOf(call json.RawMessage) (e entry, err error) {
 	return e, nil
 }
 
-// text returns the content of the file, indented like SPDK's own script does.
+// text returns the content of the file, indented as SPDK's own script does.
 func (c *Configuration) text() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

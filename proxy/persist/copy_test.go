@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	proxyUser = 64123 // stand for users on the host; no real user has these ids
+	proxyUser = 64123 // ids that no real user on the host has
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied holds another user's saved configuration, and a directory for spdk_tgt's copy.
+// copied provides another user's saved configuration and a directory for spdk_tgt's copy.
 type copied struct {
 	t      *testing.T
 	folder *Folder
 	dir    string
-	to     string // the copy
+	to     string // path of the copy
 }
 
 func newCopied(t *testing.T) copied {
@@ -47,7 +47,7 @@ func newCopied(t *testing.T) copied {
 
 func (c copied) copy() error { return c.folder.CopyCurrent(c.to, spdkUser, spdkGroup) }
 
-// names returns the names in the copy's directory.
+// names lists the copy's directory.
 func (c copied) names() (names []string) {
 	entries, err := os.ReadDir(filepath.Dir(c.to))
 	require.NoError(c.t, err)
@@ -78,7 +78,7 @@ func TestCopyForAnotherUser(t *testing.T) {
 	c.assertCopied()
 }
 
-// The owner of the directory with the saved configuration cannot make root read another file.
+// The owner of the saved configuration's directory cannot make root read another file.
 func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{

@@ -11,24 +11,24 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// correct changes what SPDK saves but cannot load, as observed on v24.01 and v26.05: the order of
-// two kinds of calls, and the options of histograms. All other calls are left unchanged, in SPDK's
-// order.
+// correct changes calls that SPDK saves but cannot load, as observed on v24.01 and v26.05: the
+// order of two kinds of calls, and the options of histograms. All other calls stay unchanged, in
+// SPDK's order.
 //
 // SPDK saves a RAID without a superblock after its base bdevs. When these are created, SPDK
-// examines them, finds the RAID's lvstore on one of them, and claims that bdev. Then the RAID
-// cannot be created, and spdk_tgt exits, or, if told to ignore errors, continues with half of a
-// mirror. If the RAID comes first, it claims its base bdevs when they appear.
+// examines them, finds the RAID's lvstore on one of them, and claims that bdev. SPDK then cannot
+// create the RAID. spdk_tgt exits or, if told to ignore errors, continues with half of a mirror. If
+// the RAID comes first, it claims its base bdevs when they appear.
 //
-// SPDK saves bdev limits before the call that waits for the examination of bdevs. But limits on
-// volumes are refused until their lvstore is loaded, and spdk_tgt exits. Waiting for the
-// examination is not enough: a RAID whose last base bdev has just appeared may not be registered
-// yet (v24.01 on a busy machine). So the saved file waits for the volumes by name. The same is true
-// for histograms.
+// SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
+// limits on volumes until their lvstore is loaded, so spdk_tgt exits. Waiting for the examination
+// is not enough: a RAID whose last base bdev has just appeared may not be registered yet (v24.01 on
+// a busy machine). Therefore, the saved file waits for the volumes by name. The same applies to
+// histograms.
 //
 // SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
-// channels opened later, and after a start, all channels are opened later. So correct adds the
-// options that count all I/O.
+// on channels opened later, and after a start, all channels are opened later. Therefore, correct
+// adds the options that count all I/O.
 func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
@@ -42,7 +42,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		}
 	}
 	for i, c := range s.Calls {
-		e, _ := entryOf(c) // subsystem has checked it
+		e, _ := entryOf(c) // decoded successfully before, by subsystem
 		switch {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)
@@ -65,7 +65,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 
 const enableHistogram = "bdev_enable_histogram"
 
-// countingAll adds to the call the options with which SPDK counts all I/O, unless SPDK saved
+// countingAll adds the options with which SPDK counts all I/O to the call, unless SPDK saved
 // options.
 func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.RawMessage {
 	if !release.Has(rpcschema.BoundsHistograms) {
@@ -85,9 +85,9 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 	return text
 }
 
-// A bdev may take firstWait to appear before its limit is set or its histogram enabled. Each
-// further one may take half as long, but at least leastWait, because bdevs appear during the waits
-// for others. So volumes deleted right before a crash do not each delay the start by firstWait.
+// A bdev may take firstWait to appear before its limit is set or its histogram is enabled. Bdevs
+// appear during the waits for others, so each further one may take half as long, but at least
+// leastWait. Volumes deleted right before a crash then do not each delay the start by firstWait.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second
@@ -96,8 +96,8 @@ const (
 // waitMethod is the method of the calls that wait for a bdev. SPDK itself never saves it.
 const waitMethod = "bdev_get_bdevs"
 
-// waitFor returns a call that waits for a bdev after the waits for earlier ones.
+// waitFor returns a call that waits for a bdev. earlier is the number of waits before it.
 func waitFor(bdev any, earlier int) json.RawMessage {
-	name, _ := json.Marshal(bdev) // it was decoded
+	name, _ := json.Marshal(bdev) // cannot fail for a decoded value
 	return fmt.Appendf(nil, `{"method": %q, "params": {"name": %s, "timeout": %d}}`, waitMethod, name, max(firstWait>>min(earlier, 30), leastWait).Milliseconds())
 }

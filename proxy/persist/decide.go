@@ -10,16 +10,16 @@ import (
 
 // An outcome is the result of one attempt to save.
 type outcome struct {
-	cost      time.Duration // time the reading took
-	process   string        // that was read
+	cost      time.Duration // duration of the read
+	process   string        // the process that was read
 	savedAt   time.Time     // the current file's time
 	missing   []Call        // calls in the current file that the target lacks
 	unsettled bool          // the target may be stopping; see Options.Settle
 	chosen    time.Time     // when the current file was chosen, if not loaded yet
 }
 
-// A suspect is a process that lacks calls, although no call through this proxy removed them. It may
-// be stopping.
+// A suspect is a process that lacks calls, although no call through this proxy removed them. The
+// process may be stopping.
 type suspect struct {
 	process string
 	since   time.Time
@@ -27,8 +27,8 @@ type suspect struct {
 
 var errNoProcess = errors.New("cannot determine which process of the target answers")
 
-// decide decides whether live, the configuration of the running target, replaces the current file,
-// and writes the files. No other code does so.
+// decide determines whether live, the running target's configuration, replaces the current file,
+// and writes the files. No other code decides this.
 func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
@@ -49,7 +49,7 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 			return s.keepChosen(live, current)
 		}
 	}
-	if current == nil || current.calls() == 0 { // no file, or the empty one made by Prepare
+	if current == nil || current.calls() == 0 { // no file, or the empty file created by Prepare
 		return s.adopt(live, current, "")
 	}
 	c := compare(s.opts.Schema, current, live)
@@ -86,9 +86,8 @@ func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outc
 	return o, err
 }
 
-// loadCurrent returns the current configuration. If the file is so damaged that spdk_tgt would not
-// start with it, loadCurrent sets it aside and replaces it with the newest readable previous
-// version.
+// loadCurrent returns the current configuration. If the file is too damaged for spdk_tgt to load,
+// loadCurrent sets it aside and replaces it with the newest readable previous version.
 func (s *Saver) loadCurrent() (*Configuration, error) {
 	f := s.opts.Folder
 	current, damaged, err := f.load(Current)
@@ -100,7 +99,7 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 		return nil, err
 	}
 	if good != nil {
-		good.Saved.Chosen = nil // it was made for an earlier start
+		good.Saved.Chosen = nil // the choice applied to an earlier start
 	}
 	s.opts.Log.Error("the saved configuration is damaged: replacing it with the last good version", "error", damaged, "found", good != nil)
 	if good == nil {
@@ -109,8 +108,8 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 	return good, f.replace(good, asideDamaged)
 }
 
-// adopt makes live the current configuration. The old one is kept as a previous version, or set
-// aside if reason is not "".
+// adopt makes live the current configuration. It keeps the old one as a previous version, or sets
+// it aside if reason is not "".
 func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, error) {
 	f := s.opts.Folder
 	s.suspect = suspect{}
@@ -133,7 +132,7 @@ func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, err
 }
 
 // saveBeside makes live, together with the calls that the target lacks, the current configuration.
-// If another process had those calls, it also writes the target's own configuration to Held.
+// If another process had those calls, saveBeside also saves the target's own configuration to Held.
 func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes, reason string) (outcome, error) {
 	c := compare(s.opts.Schema, current, live)
 	all := append(slices.Clone(l.kept), l.vanished...)
@@ -141,7 +140,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 		return cmp.Or(cmp.Compare(a.subsystem, b.subsystem), cmp.Compare(a.index, b.index))
 	})
 	merged, kept := s.keep(current, live, all, seen)
-	for _, p := range l.vanished { // they vanish for good unless they reappear soon
+	for _, p := range l.vanished { // they are removed unless they reappear soon
 		delete(merged.Saved.Kept, digest(p.call))
 	}
 	if len(kept) == 0 {
@@ -174,7 +173,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld writes live to Held. alreadyLogged reports whether it was already written for this
+// writeHeld saves live to Held. alreadyLogged reports whether this was already done for the
 // process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
@@ -184,7 +183,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// The held file comes from another process, and contains calls that the current one lacks.
+		// Held comes from another process and contains calls that the current process lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}

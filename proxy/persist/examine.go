@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// With bdev_auto_examine on, SPDK loads the lvstores and RAIDs that it finds on any new bdev,
-// including those that hosts wrote into their volumes. With it off, SPDK examines only what
-// bdev_examine names. SPDK saves these calls, but neither for a disk whose lvstore was created by a
-// call nor for the bases of other bdevs. After a restart, their volumes would not exist.
+// With bdev_auto_examine on, SPDK loads lvstores and RAIDs from any new bdev, including those that
+// hosts wrote into their volumes. With it off, SPDK examines only bdevs named by bdev_examine. SPDK
+// saves these calls, but neither for a disk whose lvstore was created by a call nor for the bases
+// of other bdevs. Their volumes would be missing after a restart.
 
 const (
 	setBdevOptions = "bdev_set_options"
@@ -23,10 +23,10 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// waiting lists the calls that SPDK saves before their base bdev exists, with the parameter that
-// names the base. When SPDK examines the base, the new bdev claims it before SPDK looks at its
-// content. Other calls come after their bases. These are not examined, because hosts can write the
-// first block of the base of an FTL or OCF bdev.
+// waiting lists the methods whose calls SPDK saves before their base bdev exists, with the
+// parameter that names the base. When SPDK examines the base, the new bdev claims it before SPDK
+// reads its content. Calls to other methods follow their bases. These bases are not examined,
+// because hosts can write the first block of the base of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -137,9 +137,9 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 	return calls, nil
 }
 
-// stillExamined returns which bdevs in the target's own list are examined in addition to those
-// known to hold something. These are bdevs that do not exist now, and those with lvstores that SPDK
-// has found in the meantime. On the others, SPDK has looked for lvstores and found none.
+// stillExamined returns the bdevs in the target's own list that must be examined in addition to the
+// known ones. These are bdevs that do not exist now, and bdevs on which SPDK has found lvstores in
+// the meantime. SPDK has found no lvstores on the others.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {
@@ -148,7 +148,7 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return nil, fmt.Errorf("bdev_wait_for_examine: %w", err)
 	}
-	stores, err := basesOfStores(ctx, ask) // again: the earlier list may date from a time when SPDK was loading one
+	stores, err := basesOfStores(ctx, ask) // again, because SPDK may have been loading an lvstore when the earlier list was read
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func disksWithSuperblock(ctx context.Context, ask Ask) (names []string, err erro
 		} `json:"base_bdevs_list"`
 	}
 	text, err := ask(ctx, "bdev_raid_get_bdevs", map[string]any{"category": "all"})
-	if errors.Is(err, spdkrpc.MethodNotFound) { // the target was built without RAIDs
+	if errors.Is(err, spdkrpc.MethodNotFound) { // the target was built without RAID support
 		return nil, nil
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it by other m
 // fetchable matches the file names possible in OpenFolder's directory.
 var fetchable = regexp.MustCompile(`^(current|held|((replaced|damaged|held|before)-)?\d{8}T\d{6}\.\d{3}Z)\.json$`)
 
-// A Text is a file with its content.
+// A Text is a file's name, time and content.
 type Text struct {
 	Name    string
 	SavedAt time.Time // to the millisecond
@@ -35,7 +35,7 @@ func (t Text) Sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Text reads one of the files that List lists. If there is none, the error is fs.ErrNotExist.
+// Text reads one of the files returned by List. If it does not exist, the error is fs.ErrNotExist.
 func (f *Folder) Text(name string) (Text, error) {
 	if !fetchable.MatchString(name) {
 		return Text{}, fmt.Errorf("%q is not the name of a saved configuration: %w", name, fs.ErrNotExist)
@@ -51,8 +51,8 @@ func (f *Folder) Text(name string) (Text, error) {
 }
 
 // Store writes a file from another host's directory, with its time. It reports whether the file was
-// missing or different. A current file that differs is first kept as a previous version. Apart from
-// it, only the held file is ever changed.
+// missing or different. If a current file differs, Store first keeps it as a previous version.
+// Except for the current file, only the held file is ever changed.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

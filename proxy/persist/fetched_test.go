@@ -37,7 +37,7 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Text{Current, at(0), []byte("one")}, got)
 
-	// The other host kept its current file under its time, as this directory does.
+	// The other host kept its current file under its time. This directory does the same.
 	_, err = store(Current, "two", 2)
 	require.NoError(t, err)
 	stored, err = store("20260131T120000.005Z.json", "one", 0)
@@ -59,7 +59,7 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooLarge)
 }
 
-// If a file cannot be written, the previous one is kept.
+// If a file cannot be written, the previous one remains.
 func TestFailedStoreKeepsThePreviousFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "copies")
 	f, err := OpenFolder(dir, 2)

@@ -16,26 +16,26 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// Names in the directory. A file whose name begins with a reason was set aside, and is never
-// removed automatically.
+// Names in the directory. A file whose name begins with a reason was set aside. Such files are
+// never removed automatically.
 const (
 	Current = "current.json" // loaded by spdk_tgt -c
 	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
 
 	aside = "%s-%s.json"           // reason, time
-	stamp = "20060102T150405.000Z" // previous versions are named after the time of their file
+	stamp = "20060102T150405.000Z" // previous versions are named after their file's time
 )
 
 // Reasons why a file is set aside.
 const (
 	asideReplaced = "replaced" // an administrator accepted the loss of calls in it
-	asideDamaged  = "damaged"  // it cannot be read
-	asideHeld     = "held"     // it contains calls that neither Current nor the target has
-	asideBefore   = "before"   // it is the last one from another release
+	asideDamaged  = "damaged"  // the file cannot be read
+	asideHeld     = "held"     // the file contains calls that neither Current nor the target has
+	asideBefore   = "before"   // the file is the last one from another release
 )
 
-// disk lists the operations of a directory.Path that a Folder needs, so that tests can make each of
-// them fail, or make it the last one before a crash.
+// disk lists the operations of a directory.Path that a Folder uses, so that tests can make each of
+// them fail or precede a crash.
 type disk interface {
 	Write(name string, text []byte) error
 	Read(name string) ([]byte, fs.FileInfo, error)
@@ -51,11 +51,11 @@ type disk interface {
 // A Folder is the directory with the saved configurations of one target.
 type Folder struct {
 	path string
-	keep int // number of previous versions
+	keep int // number of previous versions to keep
 	disk disk
 }
 
-// OpenFolder opens the directory, creating it if it is missing. It keeps up to keep previous
+// OpenFolder opens the directory and creates it if necessary. It keeps up to keep previous
 // versions. Other users must not have access, because the files contain secrets and determine what
 // spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
@@ -79,7 +79,7 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	return f, f.clear()
 }
 
-// clear removes incomplete files left behind by a crash.
+// clear removes incomplete files left by a crash.
 func (f *Folder) clear() error {
 	unlock, err := f.disk.Lock()
 	if err != nil {
@@ -94,8 +94,8 @@ func (f *Folder) clear() error {
 	return nil
 }
 
-// load reads a saved configuration. c is nil if there is none. damaged is not nil if there is one
-// that spdk_tgt could not load.
+// load reads a saved configuration. c is nil if there is no file. damaged is not nil if spdk_tgt
+// could not load the file.
 func (f *Folder) load(name string) (c *Configuration, damaged error, err error) {
 	text, _, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +111,7 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 	return c, nil, nil
 }
 
-// replace makes c the current configuration. The old one is kept as a previous version, or set
+// replace makes c the current configuration. It keeps the old one as a previous version, or sets it
 // aside if reason is not "". After a crash at any step, either the old or the new file is complete.
 func (f *Folder) replace(c *Configuration, reason string) error {
 	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
@@ -126,12 +126,12 @@ func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }
 
-// hold writes a configuration that does not become the current one.
+// hold saves a configuration that does not become the current one.
 func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically: it writes the file durably under another name, calls before, which
+// put writes a file atomically. It writes the file durably under another name, calls before, which
 // keeps the old file, and then renames the new one.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
@@ -141,7 +141,7 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return f.putText(name, text, time.Time{}, before)
 }
 
-// putText is like put, but also sets the file's time; zero means now.
+// putText is like put, but also sets the file's time. A zero time means now.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := directory.Temp + name
 	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -170,7 +170,7 @@ func (f *Folder) putText(name string, text []byte, at time.Time, before func() e
 	return nil
 }
 
-// keepCopy gives a file a second name: its time, preceded by the reason if that is not "". It
+// keepCopy links a file to a second name: its time, preceded by the reason if that is not "". It
 // returns the second name, or "" if there is no such file.
 func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	text, info, err := f.disk.Read(name)
@@ -193,12 +193,12 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
 		if existing, _, err := f.disk.Read(kept); err == nil && bytes.Equal(existing, text) {
-			return kept, nil // it was made before a crash
+			return kept, nil // the copy was made before a crash
 		}
 	}
 }
 
-// setAside renames a file after the reason and its time.
+// setAside renames a file to its reason and time.
 func (f *Folder) setAside(name, reason string) error {
 	if _, err := f.keepCopy(name, reason); err != nil {
 		return err
@@ -230,9 +230,8 @@ func (f *Folder) previous() (names []string, err error) {
 	return names, nil
 }
 
-// prune removes previous versions beyond f.keep, choosing those closest to their neighbors in
-// relation to their age. So many changes within a minute do not displace the versions of the day
-// before.
+// prune removes previous versions beyond f.keep. It chooses those closest to their neighbors in
+// relation to their age, so that many changes within a minute do not displace yesterday's versions.
 func (f *Folder) prune() error {
 	names, err := f.previous()
 	if err != nil || len(names) <= f.keep {
@@ -248,12 +247,12 @@ func (f *Folder) prune() error {
 	return f.disk.Sync()
 }
 
-// superfluous returns the index of the version to remove out of two or more. It picks neither the
-// newest nor the oldest if there are others.
+// superfluous returns the index of the version to remove. names must have at least two elements. It
+// never picks the newest or the oldest if there are others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
-		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // checked by previous
+		at[i], _ = time.Parse(stamp, strings.TrimSuffix(name, ".json")) // previous has checked the name
 	}
 	best, least := len(names)-1, math.Inf(1)
 	for i := 1; i < len(at)-1; i++ {
@@ -279,7 +278,7 @@ func (f *Folder) lastGood() (*Configuration, error) {
 	return nil, nil
 }
 
-// Mentions reports whether any saved configuration contains a text: the current one, a previous
+// Mentions reports whether any saved configuration contains text: the current one, a previous
 // version, or one set aside.
 func (f *Folder) Mentions(text string) (bool, error) {
 	quoted, err := json.Marshal(text)

@@ -18,11 +18,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// A failing disk fails at one step. If the failure is a crash, later steps do nothing either, and
-// what was being written is truncated.
+// A failing disk fails at one step. If the failure is a crash, later steps do nothing, and the file
+// being written is truncated.
 type failing struct {
 	directory.Path
-	at    int // number of the failing step, counted from 1
+	at    int // the failing step, counted from 1
 	crash bool
 	steps int
 }
@@ -75,13 +75,13 @@ func (d *failing) Sync() error {
 	return d.Path.Sync()
 }
 
-// In each scenario, each disk operation in turn either fails once or is the last one before a
-// crash. Afterwards, the current file is the complete old or new one, files set aside are kept, and
-// the next attempt succeeds.
+// In each scenario, every disk operation in turn either fails once or is the last one before a
+// crash. Afterwards, the current file is completely old or completely new, files set aside remain,
+// and the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
-		may         [][]string // what the current file may contain
+		may         [][]string // possible contents of the current file
 		also        []string   // NQNs that some file must contain at all times
 	}{
 		"change": {func(*world) {}, func(w *world) {
@@ -146,12 +146,12 @@ func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	}
 }
 
-// sound checks what must be true at every moment.
+// sound checks the conditions that must hold at every moment.
 func (w *world) sound(may [][]string, also []string, at int) {
 	w.t.Helper()
 	c, damaged, err := w.folder.load(Current)
 	require.NoError(w.t, err)
-	if may[0] != nil { // it was not damaged to begin with
+	if may[0] != nil { // the file was not damaged at the start
 		require.NoError(w.t, damaged, "step %d", at)
 		require.NotNil(w.t, c, "step %d", at)
 	}
@@ -212,14 +212,14 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 }
 
 // The service refuses a directory in which another user could replace files. Root, which runs
-// `spdk-proxy saved`, may work in the service's directory.
+// `spdk-proxy saved`, may use the service's directory.
 func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
 	parent := t.TempDir()
 	require.NoError(t, os.Chmod(parent, 0o755))
-	t.Chdir(parent) // no permissions on the parent directories are needed
+	t.Chdir(parent) // works without permissions on the parent directories
 	const service, other = 12345, 23456
 	for name, uid := range map[string]int{"service": service, "other": other, "root": 0} {
 		require.NoError(t, os.Mkdir(name, 0o700))
@@ -237,7 +237,7 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A missing directory is an error in each step; it does not count as an empty directory.
+// A missing directory is an error in each step. It does not count as empty.
 func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// SPDK saves histograms without the options for counting I/O channels opened later, and places them
-// before it has found the volumes.
+// SPDK saves histograms without the options that count I/O on channels opened later, and before it
+// has found the volumes.
 func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 	const saved = `[{"method":"bdev_enable_histogram","params":{"name":"v","enable":true,"opc":"read"}},{"method":"bdev_aio_create","params":{"name":"a"}}]`
 	for release, want := range map[string]map[string]any{

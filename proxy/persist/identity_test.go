@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// with returns the configuration of a target with these calls.
+// with returns the configuration of a target with the given calls.
 func with(calls ...string) map[string][]string {
 	c := empty()
 	c["nvmf"] = calls
 	return c
 }
 
-// saved returns the calls of the current file that with has set.
+// saved returns the calls in the current file that come from with.
 func (w *world) saved() (list []string) {
 	for _, p := range placesOf(w.load(Current), "nvmf") {
 		list = append(list, compact(p.call))
@@ -25,15 +25,15 @@ func (w *world) saved() (list []string) {
 	return list
 }
 
-// callOf returns a call, as SPDK saves it.
+// callOf returns a call as SPDK saves it.
 func callOf(method, params string) string {
 	return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 }
 
-// A changed object is a call in two versions, with the call that changes one into the other.
+// A changedObject contains two versions of a call, and the call that changes one into the other.
 type changedObject struct {
 	method, before, after string
-	by, params            string // "": the call itself, with the second version's parameters
+	by, params            string // "" means the call itself, with the second version's parameters
 }
 
 var changedObjects = []changedObject{
@@ -74,7 +74,7 @@ var changedObjects = []changedObject{
 	{"nvmf_subsystem_add_ns", `{"nqn":"n","namespace":{"nsid":1,"bdev_name":"v1"}}`, `{"nqn":"n","namespace":{"nsid":1,"bdev_name":"v2"}}`, "", ""},
 }
 
-// changed tells the saver about the call that changes the object.
+// changed reports the call that changes the object to the saver.
 func (c changedObject) changed(t *testing.T, w *world) {
 	method, text := c.by, c.params
 	if method == "" {
@@ -87,8 +87,8 @@ func (c changedObject) changed(t *testing.T, w *world) {
 	w.saver.Changed(method, p)
 }
 
-// After a call has changed an object, the file has one call for it: the target's. This also holds
-// if the target lacked the object, and a call created it again.
+// After a call has changed an object, the file contains one call for it: the target's. This also
+// applies if the target lacked the object and a call created it again.
 func TestChangedObjectIsSavedOnce(t *testing.T) {
 	for _, c := range changedObjects {
 		t.Run(fmt.Sprint(c.method, " ", c.by), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestChangedObjectIsSavedOnce(t *testing.T) {
 	}
 }
 
-// Objects of one kind that spdk_tgt loads alongside each other are not mistaken for one object.
+// Objects of one kind that spdk_tgt can load together are not mistaken for one object.
 func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
 	for _, c := range []struct{ method, one, other string }{
 		{"bdev_malloc_create", `{"name":"m1","num_blocks":8,"block_size":512}`, `{"name":"m2","num_blocks":8,"block_size":512}`},
@@ -135,7 +135,7 @@ func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
 			w := newWorld(t)
 			w.target.restart("p1", with(one, other))
 			w.save()
-			for i, process := range []string{"p1", "p2"} { // vanished, then kept
+			for i, process := range []string{"p1", "p2"} { // first removed without a call, then kept
 				w.target.restart(process, with(other))
 				w.save()
 				assert.ElementsMatch(t, []string{one, other}, w.saved(), process)
@@ -145,8 +145,8 @@ func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
 	}
 }
 
-// A RAID or iSCSI target node that loses a disk without a call stays complete in the file, as one
-// call, until it is certain that the target is not stopping.
+// If a RAID or an iSCSI target node loses a disk without a call, the file keeps one complete call
+// for it until it is certain that the target is not stopping.
 func TestObjectThatLostADiskIsSavedOnce(t *testing.T) {
 	for method, c := range map[string][2]string{
 		"bdev_raid_create":         {`{"name":"r","raid_level":"raid1","base_bdevs":["d1","d2"]}`, `{"name":"r","raid_level":"raid1","base_bdevs":["d1","removed_base_bdev_1"]}`},

@@ -11,17 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file contains the rules for calls in the saved file that the target lacks. They stay in the
-// file, alongside everything that the target has, so that one missing object does not keep the
-// others from being saved.
+// This file contains the rules for saved calls that the target lacks. They stay in the file,
+// alongside the target's own calls, so that one missing object does not prevent others from being
+// saved.
 
-// lacking holds the saved calls that are missing from the target, grouped by what happens to them.
+// lacking groups the saved calls that the target lacks by how they are treated.
 type lacking struct {
 	kept     []place // another process of the target had them
 	vanished []place // this process had them, and no call through this proxy removed them
 }
 
-// sort decides what happens to the calls in current that live lacks.
+// sort classifies the calls in current that live lacks.
 func (s *Saver) sort(current, live *Configuration, missing []place, seen changes) (l lacking) {
 	c := compare(s.opts.Schema, current, live)
 	another := current.Saved.Process != live.Saved.Process
@@ -36,11 +36,11 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, in the form that this release writes.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
-			// Calls through this proxy have set up or changed the object. The hosts that the saved
-			// file admits to it are not admitted again alongside others.
+			// Calls through this proxy have set up or changed the object. Do not readmit the saved
+			// file's hosts to it alongside others.
 		case kept || another:
 			l.kept = append(l.kept, p)
-		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed it
+		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed the object
 		default:
 			l.vanished = append(l.vanished, p)
 		}
@@ -59,8 +59,8 @@ func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]
 	return *cached
 }
 
-// identityKey returns the same key for two calls that create or change the same object, of which
-// spdk_tgt can load only one.
+// identityKey returns the same key for two calls that create or change the same object. spdk_tgt
+// can load only one such call.
 func (s *Saver) identityKey(p place) string {
 	e, err := entryOf(p.call)
 	if err != nil {
@@ -72,10 +72,10 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep returns live with the calls in current that are to be kept. A kept call comes after the
-// calls that preceded it in current: the one before it, and those that name the same objects. If
-// live configures the same object differently, the kept call takes that place. But if a call
-// through this proxy named the object, live's call counts. kept lists the kept calls in the result.
+// keep returns live with the listed calls of current. A kept call follows the calls that preceded
+// it in current: the one directly before it, and those that name the same objects. If live
+// configures the same object differently, the kept call replaces live's. But if a call through this
+// proxy named the object, live's call counts. kept lists the kept calls in the result.
 func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
@@ -97,7 +97,7 @@ func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (
 		}
 		merged.Subsystems = append(merged.Subsystems, sub)
 	}
-	for _, sub := range current.Subsystems { // the target was built without it
+	for _, sub := range current.Subsystems { // the target was built without this subsystem
 		if !have[sub.Name] && len(wanted[sub.Name]) > 0 {
 			calls := []json.RawMessage{}
 			for _, p := range wanted[sub.Name] {
@@ -114,7 +114,7 @@ func placesOf(c *Configuration, subsystem string) []place {
 	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
 }
 
-// keepIn does the work of keep for one subsystem. before lists all calls in current for it.
+// keepIn does keep's work for one subsystem. before lists all of its calls in current.
 func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen changes, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live
@@ -170,8 +170,8 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen
 	return merged
 }
 
-// named reports whether a call through this proxy named the object that a saved call creates, or
-// created or set the object itself.
+// named reports whether a call through this proxy named, created or set the object that a saved
+// call creates.
 func (s *Saver) named(p place, seen changes) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)
@@ -187,7 +187,7 @@ func (s *Saver) named(p place, seen changes) bool {
 // isHost reports whether a name identifies a host.
 func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "initiator" }
 
-// givesAccess reports whether the call admits hosts to something.
+// givesAccess reports whether the call admits hosts to an object.
 func (c Call) givesAccess() bool { return slices.ContainsFunc(c.Names, isHost) }
 
 // exported returns the call without the names of hosts.

@@ -18,7 +18,7 @@ func namespaceCall(nqn, bdev string, nsid int) string {
 
 type params = map[string]any
 
-// calls lists a saved file's NVMe-oF calls, as method and last name.
+// calls lists a saved file's NVMe-oF calls, each as its method and last name.
 func (w *world) calls(name string) (list []string) {
 	w.t.Helper()
 	for _, call := range compare(w.saver.opts.Schema, w.load(name), w.load(name)).describeAll(placesOf(w.load(name), "nvmf")) {
@@ -51,8 +51,8 @@ func without(config map[string][]string, calls ...string) map[string][]string {
 	return reduced
 }
 
-// A new process lacks one namespace. The namespace stays in the file, before and after changes of
-// other objects, which are saved.
+// A new process lacks one namespace. The namespace stays in the file while changes to other objects
+// are saved.
 func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -70,7 +70,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.Contains(t, w.calls(Current), full[3])
 	assert.Len(t, w.saver.Status().Missing, 1)
 
-	w.open() // from the file, the next proxy knows which calls the process lacked
+	w.open() // the next proxy reads from the file which calls the process lacked
 	w.save()
 	assert.False(t, w.saver.Status().Unsettled)
 	assert.Len(t, w.saver.Status().Missing, 1)
@@ -81,12 +81,12 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.saver.Status().Missing), "add_ns")
 }
 
-// An object removed by a call does not count as missing, even if another process had it.
+// An object removed by a call does not count as missing, even if it came from another process.
 func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
 		params params
-		left   int // missing calls of nqn.a
+		left   int // number of missing calls of nqn.a
 	}{
 		{"nvmf_delete_subsystem", params{"nqn": "nqn.a"}, 0},
 		{"nvmf_subsystem_remove_ns", params{"nqn": "nqn.a", "nsid": 1}, 2},
@@ -113,8 +113,8 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Lacks finds objects that a call removes only from the saved file, by name or by the number that
-// the method takes.
+// Lacks finds objects, by name or by the number that the method takes, that a call removes only
+// from the saved file.
 func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -142,8 +142,8 @@ func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	}
 }
 
-// Changes that could not be saved are remembered together with later ones, but never more than the
-// limit for one save.
+// Changes that could not be saved are remembered together with later ones, up to the limit for one
+// save.
 func TestChangesAreBounded(t *testing.T) {
 	earlier, now := newChanges(), newChanges()
 	for i := range maxTouched {
@@ -168,8 +168,8 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Calls set up a missing export again, for another host. The saved file does not admit the earlier
-// host alongside it.
+// Calls set up a missing export again, for another host. The saved file does not also admit the
+// earlier host.
 func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -186,7 +186,7 @@ func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	assert.Contains(t, calls, "add_ns", "the namespace may come back")
 }
 
-// The file never contains two calls that spdk_tgt cannot both load.
+// The file never contains two calls of which spdk_tgt can load only one.
 func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	larger := `{"method":"nvmf_create_transport","params":{"trtype":"TCP","max_queue_depth":64}}`
 	for _, c := range []struct {
@@ -217,7 +217,7 @@ func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 				made[key] = string(p.call)
 			}
 			assert.Contains(t, fmt.Sprint(made), c.want)
-			for range 2 { // it stays so
+			for range 2 { // repeated saves change nothing
 				before := w.calls(Current)
 				w.save()
 				assert.Equal(t, before, w.calls(Current))
@@ -226,7 +226,7 @@ func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	}
 }
 
-// A disk found again by another release does not stay missing.
+// A disk that another release finds again does not count as missing.
 func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -242,8 +242,8 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// Saved files contain digests. They identify the same calls in later versions of the proxy, however
-// a call is written.
+// Saved files contain digests. Later versions of the proxy must compute the same digests,
+// regardless of how a call is written.
 func TestDigestsOfCallsStayTheSame(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))

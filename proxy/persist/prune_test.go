@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// When fewer versions are to be kept than before, the excess ones are removed. The newest and the
+// If fewer versions are to be kept than before, the excess ones are removed. The newest and the
 // oldest are kept.
 func TestExcessVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
@@ -42,8 +42,8 @@ func TestExcessVersionsAreRemoved(t *testing.T) {
 	}
 }
 
-// Complete is false before the target's process has been read, while it lacks something, and for
-// another process.
+// Complete returns false before the target's process has been read, while the process lacks
+// something, and for another process.
 func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")
@@ -67,7 +67,7 @@ func TestStartOfProcess(t *testing.T) {
 	}
 }
 
-// If a file cannot be read, every operation that has to read it fails and changes nothing.
+// If a file cannot be read, every operation that needs the file fails and changes nothing.
 func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {

@@ -18,16 +18,15 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns a response from that process, or an error.
+// A Target is one process of the target. Ask returns a response from that process or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
 	Process string // see ProcessAt; determined before the first call
 }
 
-// ProcessAt returns a name for the process that created the socket. The name is derived from the
-// socket's inode, because SPDK creates the socket at each start. Different processes have different
-// names.
+// ProcessAt returns a name for the process that created the socket. The name is unique to the
+// process: it is derived from the socket's inode, because SPDK creates the socket at each start.
 func ProcessAt(socket string) (string, error) {
 	info, err := os.Stat(socket)
 	if err != nil {
@@ -40,7 +39,7 @@ func ProcessAt(socket string) (string, error) {
 	return fmt.Sprintf("%x-%x-%d.%09d", st.Dev, st.Ino, st.Mtim.Sec, st.Mtim.Nsec), nil
 }
 
-// read reads the configuration of all subsystems, as SPDK's save_config does. The requests are sent
+// read reads the configuration of all subsystems as SPDK's save_config does. It sends the requests
 // concurrently, but SPDK may respond to them in several polls; see readSteady. disableAutoExamine
 // is as in Options.
 func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
@@ -83,7 +82,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 	return c, nil
 }
 
-// subsystem reads the calls of one response. It fails if spdk_tgt could not load them.
+// subsystem decodes the calls in one response. It fails if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Without this check, a target without subsystems would be saved as one without any configuration.
+// Without this check, a target that reports no subsystems would be saved without any configuration.
 func TestMissingSubsystemsAreAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
@@ -21,7 +21,7 @@ func TestMissingSubsystemsAreAnError(t *testing.T) {
 	require.ErrorContains(t, err, "not a list of subsystems")
 }
 
-// The end of a failure is logged once, and only if there was one.
+// The end of a failure is logged once, and only after a failure.
 func TestEndOfAFailureIsLogged(t *testing.T) {
 	w := newWorld(t)
 	told := func() int { return strings.Count(w.log.String(), "can be saved again") }

@@ -16,11 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName is the file that lists logical volumes that calls may just have deleted.
+// journalName is the file that lists the logical volumes that calls may just have deleted.
 const journalName = "removing"
 
-// removing remembers, in memory and on disk, deletions of logical volumes that are not saved yet. A
-// deleted volume stays deleted when the target is restarted, but the saved file may still export
+// removing remembers, in memory and on disk, the deletions of logical volumes that are not saved
+// yet. A deleted volume stays deleted when the target restarts, but the saved file may still export
 // it. Without the journal, such an export would count as missing after a crash.
 type removing struct {
 	folder *Folder
@@ -28,7 +28,7 @@ type removing struct {
 	mu      sync.Mutex
 	loaded  bool
 	entries map[string]*deletion // by UUID
-	version uint64               // of entries
+	version uint64               // version of entries
 
 	writing sync.Mutex
 	written uint64 // version on disk
@@ -44,11 +44,11 @@ type deletion struct {
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end after it. It
-// durably records the deletions. ask calls the target to which the call is sent.
+// Removing must be called before a call that may delete logical volumes, and end after that call.
+// It durably records the deletions. ask must call the target to which the call is sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
-	disk := "" // of a deleted lvstore
+	disk := "" // below a deleted lvstore
 	switch method {
 	case "bdev_lvol_delete":
 		if name, is := params["name"].(string); is {
@@ -68,7 +68,7 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 		}
 	}
 	if err != nil || len(deleted) == 0 {
-		return end, nil // SPDK will refuse the call, or no export can depend on it
+		return end, nil // SPDK will refuse the call, or no export can depend on the volumes
 	}
 	for _, d := range deleted {
 		d.Process = process
@@ -77,7 +77,7 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 }
 
 // lvolsToDelete returns the logical volumes among the bdevs selected by params, by UUID. If with
-// names an lvstore, it returns only those in it.
+// names an lvstore, it returns only those in that lvstore.
 func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
 	var bdevs []spdkrpc.BdevInfo
 	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {
@@ -133,7 +133,7 @@ func (r *removing) add(deleted map[string]*deletion) error {
 	return nil
 }
 
-// load reads the previous proxy's journal. The caller holds r.mu.
+// load reads the previous proxy's journal. The caller must hold r.mu.
 func (r *removing) load() error {
 	if r.loaded {
 		return nil
@@ -196,15 +196,15 @@ func (r *removing) known() (map[string]deletion, error) {
 	return list, nil
 }
 
-// settle determines which deletions were executed, if the target process to which they were sent is
-// gone. settled lists the UUIDs of volumes for which nothing is left to do once the configuration
-// is saved. The others are decided later, because their lvstore may be missing now.
+// settle determines which deletions were executed by a target process that no longer runs. settled
+// lists the UUIDs of volumes that need no further work once the configuration is saved. The others
+// are decided later, because their lvstore may be missing now.
 func settle(ctx context.Context, t Target, known map[string]deletion) (removals []removal, settled []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(known)) {
 		d := known[uuid]
 		if d.Process != t.Process {
 			_, err := t.Ask(ctx, "bdev_get_bdevs", map[string]any{"name": uuid})
-			if err == nil { // it was not executed
+			if err == nil { // the deletion was not executed
 				settled = append(settled, uuid)
 			}
 			if !errors.Is(err, spdkrpc.NoSuchDevice) {
@@ -222,8 +222,8 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 	return removals, settled
 }
 
-// storeIsKnown takes a volume that the target lacks, and reports whether its lvstore is loaded or
-// was deleted. It was deleted if its disk exists and SPDK finds no lvstore on it.
+// storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or was
+// deleted. It was deleted if its disk exists and SPDK finds no lvstore on that disk.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {
 		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})

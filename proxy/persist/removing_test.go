@@ -22,7 +22,7 @@ func newRemoving(t *testing.T, dir string) *removing {
 	return &removing{folder: f}
 }
 
-// The next proxy knows which deletions had begun. Their calls have ended with the previous proxy.
+// The next proxy knows which deletions had begun. Their calls ended with the previous proxy.
 func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -64,16 +64,16 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	require.Error(t, newRemoving(t, dir).add(map[string]*deletion{"u6": {}}))
 }
 
-// Whether a process that is gone executed its deletions is determined from what its successor has.
+// The state of the new process determines which deletions the previous process executed.
 func TestDeletionsAreSettledAfterARestart(t *testing.T) {
 	absent, broken := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}, errors.New("broken")
 	for name, c := range map[string]struct {
 		process  string
 		ended    bool
-		bdev     error            // the response about the volume
-		store    []error          // about its lvstore, in order
-		disk     string           // if the lvstore was to be deleted
-		others   map[string]error // about the disk and its examination
+		bdev     error            // the response to a query of the volume
+		store    []error          // the responses to queries of its lvstore
+		disk     string           // the disk below an lvstore to be deleted
+		others   map[string]error // the responses to the disk's query and examination
 		removed  bool
 		settled  bool
 		question int
@@ -121,7 +121,7 @@ func TestDeletionsAreSettledAfterARestart(t *testing.T) {
 	}
 }
 
-// The deletion of an lvstore is recorded as a deletion of each of its volumes.
+// Deleting an lvstore is recorded as a deletion of each of its volumes.
 func TestDeletionOfAnLvstoreIsRecorded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -161,7 +161,6 @@ func TestDeletionOfAnLvstoreIsRecorded(t *testing.T) {
 	}
 }
 
-// Only deletions of existing volumes are recorded.
 func TestOnlyDeletionsOfExistingVolumesAreRecorded(t *testing.T) {
 	const volume = `[{"name": "u", "aliases": ["lvs/v"], "driver_specific": {"lvol": {"lvol_store_uuid": "s"}}}]`
 	for name, c := range map[string]struct {

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// The minimum time between two readings is pauseFactor times the duration of the last one,
-	// because SPDK does nothing else while it reports its configuration.
+	// The minimum time between two reads is pauseFactor times the duration of the last one, because
+	// SPDK does nothing else while it reports its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
-	// missingInterval is the time between two readings of a target that lacks part of what is
-	// saved, because a disk may reappear without a call through the proxy.
+	// missingInterval is the time between two reads of a target that lacks saved objects, because a
+	// disk may reappear without a call through the proxy.
 	missingInterval = 15 * time.Second
 )
 
-// Run saves until ctx ends. It saves at the start, because there may have been changes before,
-// after each change, and after a restart of the target. At the end, it saves unsaved changes within
+// Run saves until ctx ends: at the start, because there may have been changes before, after each
+// change, and after a restart of the target. When ctx ends, Run saves unsaved changes within
 // finalTimeout.
 func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	watch := time.NewTicker(s.opts.Watch)
@@ -30,7 +30,7 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 			if s.Status().Pending {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalTimeout)
 				defer cancel()
-				_ = s.Save(ctx, false) // it logs its error
+				_ = s.Save(ctx, false) // Save logs its error
 			}
 			return
 		case <-watch.C:
@@ -63,8 +63,8 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving. Saving is due when there has been no change for some
-// time, but at the latest AtLatest after the first change. Both times are longer for a large
+// due returns how long to wait before saving. A save is due once no change has been made for some
+// time, and at the latest AtLatest after the first change. Both times are longer for a large
 // configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()

@@ -119,7 +119,7 @@ func TestTimesHaveDefaults(t *testing.T) {
 	for given, want := range map[[6]time.Duration][6]time.Duration{
 		{}:                      {2 * s, 15 * s, s, 5 * s, 10 * s, 100 * s},
 		{1, 2, 3, 4, 5, 6}:      {1, 2, 3, 4, 5, 6},
-		{20 * s, 1, 3, 4, 5, 6}: {20 * s, 20 * s, 3, 4, 5, 6}, // AtLatest is at least After
+		{20 * s, 1, 3, 4, 5, 6}: {20 * s, 20 * s, 3, 4, 5, 6}, // AtLatest must not be less than After
 	} {
 		o := New(Options{Folder: &Folder{}, After: given[0], AtLatest: given[1], Retry: given[2], Watch: given[3], Wait: given[4], Settle: given[5]}).opts
 		assert.Equal(t, want, [6]time.Duration{o.After, o.AtLatest, o.Retry, o.Watch, o.Wait, o.Settle})

@@ -24,19 +24,18 @@ type Options struct {
 	// Process returns the name of the process behind the socket; see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
-	// DisableAutoExamine means to write a configuration with which the target does not load what
-	// hosts write into their volumes.
+	// DisableAutoExamine writes a configuration with which the target does not load lvstores and
+	// RAIDs that hosts write into their volumes.
 	DisableAutoExamine bool
 
-	After    time.Duration // how long to wait for further changes; 0 means 2 s
-	AtLatest time.Duration // how long to wait at most; 0 means 15 s
-	Retry    time.Duration // how long to wait after the first failure; 0 means 1 s
-	Watch    time.Duration // how often to check for a new process; 0 means 5 s
-	Wait     time.Duration // how long AwaitSaved waits at most; 0 means 10 s
+	After    time.Duration // wait for further changes; 0 means 2 s
+	AtLatest time.Duration // maximum wait before a save; 0 means 15 s
+	Retry    time.Duration // wait after the first failure; 0 means 1 s
+	Watch    time.Duration // interval of checks for a new process; 0 means 5 s
+	Wait     time.Duration // maximum wait of AwaitSaved; 0 means 10 s
 	// Settle applies if parts of the target's configuration disappear without a call through this
-	// proxy. They count as removed only if the target continues to run for this time, because a
-	// stopping target may still respond. 0 means 100 s, which is longer than systemd lets a unit
-	// take to stop.
+	// proxy. They count as removed only after the target has run for this time, because a stopping
+	// target may still respond. 0 means 100 s, longer than systemd lets a unit take to stop.
 	Settle time.Duration
 }
 
@@ -45,7 +44,7 @@ const (
 	compareTimeout = 10 * time.Second // while a call waits
 )
 
-// A Saver saves one target's configuration after changes.
+// A Saver saves one target's configuration after each change.
 type Saver struct {
 	opts Options
 	wake chan struct{}
@@ -54,32 +53,32 @@ type Saver struct {
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil if no comparison has failed
 
-	exclusive chan struct{} // contains one element while a goroutine uses target and directory
+	exclusive chan struct{} // contains one element while a goroutine uses the target and the directory
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
 
 	changesWait atomic.Pointer[chan struct{}] // nil if changes need not wait; see hold
-	firstWait   atomic.Pointer[chan struct{}] // the same, for calls that wait until saved
-	awaited     bool                          // a call waits for the save; used like exclusive's target
+	firstWait   atomic.Pointer[chan struct{}] // the same for calls that wait for their save
+	awaited     bool                          // a call waits for the save; guarded by exclusive
 
 	mu        sync.Mutex
-	decidedOn time.Time // choice of the current file considered by the last save
+	decidedOn time.Time // the choice of the current file that the last save considered
 	status    Status
-	err       error             // of the last attempt
+	err       error             // error of the last attempt
 	changes   uint64            // number of changes so far
 	saved     uint64            // number of saved changes
-	since     changes           // what unsaved changes changed
-	durable   map[string]uint64 // number of changes in the current file, by the process that had them
+	since     changes           // the unsaved changes
+	durable   map[string]uint64 // number of changes in the current file, by target process
 	attempt   attempt           // the last attempt to save
-	attempts  uint64            // begun so far
+	attempts  uint64            // number of attempts begun
 	first     time.Time         // time of the first unsaved change
 	last      time.Time         // time of the last change
 	cost      time.Duration     // duration of the last reading
-	readAt    time.Time         // its end
+	readAt    time.Time         // end of the last read
 }
 
-// New returns a Saver. It does nothing before Run, Save or Before is called.
+// New returns a Saver, which does nothing until Run, Save or Before is called.
 func New(o Options) *Saver {
 	o.After = defaulted(o.After, 2*time.Second)
 	o.AtLatest = max(defaulted(o.AtLatest, 15*time.Second), o.After)
@@ -101,9 +100,9 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 }
 
 // Before must be called before a call that changes the target. Before the first change to a new
-// process, it compares the process's configuration with the saved one. After the change, it would
-// be unknown what was lost and what the call removed. Before returns even if the comparison fails.
-// The comparison is then repeated later, and may find more calls missing.
+// process, it compares the process's configuration with the saved one. After the change, the saver
+// could not distinguish lost objects from objects removed by the call. Before returns even if the
+// comparison fails. The comparison is then repeated later, and may find more calls missing.
 //
 // Before returns the process to which the call is sent, or an earlier one; see AwaitSaved. first
 // means that the call waits until it is saved.
@@ -123,7 +122,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	process, _ := s.opts.Process() // "": none runs, and the next one is compared at once
+	process, _ := s.opts.Process() // "" means that no process runs, so the next one is compared at once
 	err := s.exclusively(ctx, func() error {
 		if s.processCompared() || s.backsOff() {
 			return nil
@@ -135,7 +134,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff defines how long no call compares a process after a comparison failed.
+// A backoff defines for how long no call compares a process after a failed comparison.
 type backoff struct {
 	process string
 	until   time.Time
@@ -150,7 +149,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls do while no other goroutine uses target and directory.
+// exclusively calls do while no other goroutine uses the target and the directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:
@@ -167,8 +166,8 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed must be called after a call that has, or may have, changed the target. Run saves soon
-// afterwards.
+// Changed must be called after a call that has changed, or may have changed, the target. Run then
+// saves soon.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)
@@ -180,7 +179,7 @@ func (s *Saver) Changed(method string, params map[string]any) {
 	})
 }
 
-// changed records a change, and has it saved.
+// changed records a change and triggers a save.
 func (s *Saver) changed(note func(since *changes)) {
 	s.mu.Lock()
 	now := time.Now()
@@ -198,14 +197,14 @@ func (s *Saver) changed(note func(since *changes)) {
 }
 
 // Save saves now. If acceptLoss is set, the target's configuration replaces the saved one even if
-// it lacks parts of it; the old file is set aside.
+// it lacks parts of it. The old file is then set aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return s.exclusively(ctx, func() error { return s.save(ctx, acceptLoss) })
 }
 
-// save reads, decides, and records the outcome. The caller holds s.exclusive.
+// save reads, decides, and records the outcome. The caller must hold s.exclusive.
 func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
 	number, seen := s.changes, s.since
@@ -245,7 +244,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	return nil
 }
 
-// logFailure logs an error when it first occurs, and the first success afterwards.
+// logFailure logs an error when it first occurs, and the first success after it.
 func (s *Saver) logFailure(err error) {
 	switch {
 	case err == nil && s.err != nil:
@@ -255,7 +254,7 @@ func (s *Saver) logFailure(err error) {
 	}
 }
 
-// An awayError means that the target does not run or is unreachable.
+// An awayError means that the target is not running or is unreachable.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }

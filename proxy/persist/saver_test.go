@@ -16,7 +16,7 @@ import (
 
 func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	w := newWorld(t)
-	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK does write this
+	twice := `{"method":"x","params":{"b":1,"a":"<&>","b":2}}` // SPDK writes duplicate members
 	w.target.set("keyring", twice)
 	w.save()
 	path := filepath.Join(w.dir, Current)
@@ -43,7 +43,7 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK saves limits on logical volumes before the wait for these to be found, and RAIDs after their
+// SPDK saves limits on logical volumes before the wait for these volumes, and RAIDs after their
 // base bdevs.
 func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
@@ -70,7 +70,7 @@ func TestSavedOrderIsCorrected(t *testing.T) {
 }
 
 // Volumes deleted between the last save and a crash delay the target's start by less than a minute,
-// plus a second for each. A volume with a limit and a histogram is waited for only once.
+// plus a second each. A volume with both a limit and a histogram needs only one wait.
 func TestWaitsForVolumesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	var calls []string
@@ -118,7 +118,7 @@ func TestPreviousVersionsAreKeptOnce(t *testing.T) {
 func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	names := []string{}
-	for i := range 1000 { // a change every minute
+	for i := range 1000 { // one change per minute
 		names = append([]string{now.Add(time.Duration(i)*time.Minute).Format(stamp) + ".json"}, names...)
 		if len(names) > 10 {
 			at := now.Add(time.Duration(i) * time.Minute)
@@ -139,7 +139,7 @@ func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())
-	for range 3 { // whatever is called, however often
+	for range 3 { // any number of calls change nothing
 		w.target.set("nvmf", transportCall)
 		w.saver.Changed("nvmf_create_transport", map[string]any{"trtype": "TCP"})
 		w.save()
@@ -179,7 +179,7 @@ func TestLossIsAccepted(t *testing.T) {
 	assert.Empty(t, w.knows(Current))
 	assert.NotContains(t, w.files(), Held)
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
-	for i := range 20 { // it is never pruned
+	for i := range 20 { // the file set aside is never pruned
 		w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k`+string(rune('a'+i))+`","path":"/k"}}`)
 		require.NoError(t, w.saver.Save(t.Context(), true))
 	}
@@ -195,8 +195,8 @@ func (w *world) first(word string) string {
 	return filepath.Base(found[0])
 }
 
-// Three processes ran one after the other, each without the others' objects. The saved file
-// contains all objects.
+// Three processes ran one after another, each without the others' objects. The saved file contains
+// all objects.
 func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -208,7 +208,7 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w.save()
 	assert.Equal(t, []string{"nqn.a", "nqn.b", "nqn.of-p2"}, w.knows(Current))
 	assert.Empty(t, w.knows(Held))
-	for i := range 5 { // an empty target in a loop leaves nothing behind
+	for i := range 5 { // an empty target that restarts in a loop leaves nothing behind
 		w.target.restart("p4"+string(rune('0'+i)), empty())
 		w.save()
 	}
@@ -224,8 +224,8 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// A stopping target may still respond after removing its subsystems, so missing objects are not
-// accepted at once.
+// A stopping target may still respond after it has removed its subsystems, so missing objects are
+// not accepted at once.
 func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -237,7 +237,7 @@ func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
 	assert.True(t, status.Unsettled)
 	assert.Len(t, status.Missing, 5)
 
-	w.saver.suspect.since = time.Now().Add(-w.saver.opts.Settle) // it lived on
+	w.saver.suspect.since = time.Now().Add(-w.saver.opts.Settle) // the process kept running
 	w.save()
 	assert.Empty(t, w.knows(Current))
 	assert.False(t, w.saver.Status().Unsettled)
@@ -309,7 +309,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 			w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/k"}}`)
 			w.save()
 			require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte(text), 0o600))
-			w.target.restart("p2", empty()) // it cannot have loaded it
+			w.target.restart("p2", empty()) // it cannot have loaded the file
 			w.save()
 			assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "the last good one")
 			damaged, err := os.ReadFile(filepath.Join(w.dir, w.aside(asideDamaged)))
@@ -377,7 +377,7 @@ func TestStoppedTargetIsNotAFailure(t *testing.T) {
 		require.Error(t, w.saver.Save(t.Context(), false), name)
 		assert.True(t, w.saver.Status().Failed, name)
 	}
-	w := newWorld(t) // it is running, but cannot be saved
+	w := newWorld(t) // the target is running, but its configuration cannot be saved
 	w.target.fail["nvmf"] = errors.New("not allowed")
 	require.Error(t, w.saver.Save(t.Context(), false))
 	assert.True(t, w.saver.Status().Failed)

@@ -12,12 +12,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file implements the `spdk-proxy saved` commands, which work even while a proxy is running.
+// This file implements the `spdk-proxy saved` commands, which also work while a proxy is running.
 
 // ErrNothingHeld means that there is no Held file: the target lacks no part of the current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
-// A Saved describes one of the files.
+// A Saved describes a saved file.
 type Saved struct {
 	Name    string
 	Time    time.Time
@@ -29,8 +29,7 @@ type Saved struct {
 	Chosen time.Time
 }
 
-// List lists the files: the current one, Held, the previous versions (newest first), and files set
-// aside.
+// List lists the current file, Held, the previous versions (newest first), and files set aside.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.List()
 	if err != nil {
@@ -51,7 +50,7 @@ func (f *Folder) List() ([]Saved, error) {
 		s := Saved{Name: info.Name(), Time: info.ModTime().UTC(), Damaged: damaged}
 		if c != nil {
 			s.Release, s.Calls = c.Saved.Release, c.calls()
-			if c.Saved.Chosen != nil && s.Name == Current { // the file was written when it was chosen, not when it was saved
+			if c.Saved.Chosen != nil && s.Name == Current { // the file's time is that of the choice, not of the save
 				s.Chosen = c.Saved.Chosen.At
 				if !c.Saved.Time.IsZero() {
 					s.Time = c.Saved.Time.UTC()
@@ -80,7 +79,7 @@ func (f *Folder) List() ([]Saved, error) {
 	return all, nil
 }
 
-// Diff returns the calls that only one of two files has.
+// Diff returns the calls that only one of the two files contains.
 func (f *Folder) Diff(schema *rpcschema.Document, a, b string) (onlyA, onlyB []Call, err error) {
 	var both [2]*Configuration
 	for i, name := range []string{a, b} {
@@ -110,10 +109,10 @@ func (f *Folder) get(name string) (*Configuration, error) {
 	return c, nil
 }
 
-// Prepare checks that there is a current file that spdk_tgt can load at its start, and returns how
-// many calls it contains. If there are no files yet, it creates one without calls. Without a file,
-// spdk_tgt exits (since v24.05), or starts without a message (before v24.05). If the current file
-// is damaged, or missing although there are others, the error says what to do.
+// Prepare checks that spdk_tgt can load the current file at its start, and returns the number of
+// calls in it. If there are no files yet, it creates one without calls. Without a file, spdk_tgt
+// exits (since v24.05) or starts without a message (before v24.05). If the current file is damaged,
+// or missing although there are others, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 type Status struct {
 	File    string
 	Held    string    // path of the configuration of a target that lacks parts of File
-	SavedAt time.Time // File's time; zero if neither read nor written yet
+	SavedAt time.Time // time of File; zero if File has been neither read nor written yet
 	Pending bool      // there are unsaved changes
 	// Missing lists the calls in File that the target lacks. They stay in File.
 	Missing []Call
@@ -19,13 +19,13 @@ type Status struct {
 	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
 	// does not count as a failure unless there are unsaved changes.
 	Failed bool
-	// Chosen is when an administrator chose File, if the target has not loaded it since. Until
+	// Chosen is when an administrator chose File. It is zero once the target has loaded File. Until
 	// then, changes are saved to Held.
 	Chosen time.Time
 }
 
-// Complete reports whether the target's running process has everything that is saved. It returns
-// false while that is unknown.
+// Complete reports whether the target's running process has every saved object. It returns false
+// while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false
@@ -48,7 +48,7 @@ func (s *Saver) Status() Status {
 	return now
 }
 
-// A MissingExport describes a call for an NVMe-oF subsystem that is in the saved file but that the
+// A MissingExport describes a call for an NVMe-oF subsystem that the saved file contains but the
 // target lacks.
 type MissingExport struct{ Method, NQN, Host string } // Host may be ""
 
@@ -71,8 +71,7 @@ func (s Status) MissingExports() (list []MissingExport) {
 	return list
 }
 
-// Lacks reports whether a call removes something that is in the saved file but that the target
-// lacks.
+// Lacks reports whether a call removes an object that the saved file contains but the target lacks.
 func (s *Saver) Lacks(method string, params map[string]any) bool {
 	m, known := s.opts.Schema.Method(method)
 	now := s.Status()

@@ -11,21 +11,21 @@ import (
 )
 
 // SPDK reports its configuration subsystem by subsystem. Changes in between produce combinations
-// that never existed, such as a namespace without its bdev, which spdk_tgt cannot load. So the
-// configuration is read until two consecutive readings are equal. Then all of it existed at one
-// moment between them.
+// that never existed, such as a namespace without its bdev, which spdk_tgt cannot load. The saver
+// therefore reads the configuration until two consecutive reads are equal. The result existed at
+// one moment between them.
 
 const (
 	maxReadings    = 8
-	freeReadings   = 4               // after this many, changes through the proxy wait for the readings
-	maxChangesWait = 2 * time.Second // how long a change waits
+	freeReadings   = 4               // after this many reads, changes through the proxy wait
+	maxChangesWait = 2 * time.Second // maximum wait of a change
 )
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
 
-// readSteady reads a configuration that the target had at a single moment.
+// readSteady reads a configuration that existed on the target at a single moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // other such calls would wait for the next save anyway
+	if s.awaited { // other such calls wait for the next save anyway
 		defer hold(&s.firstWait)()
 	}
 	var previous *Configuration
@@ -45,7 +45,7 @@ func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error
 	return nil, errUnsteady
 }
 
-// equal reports whether two readings are the same.
+// equal reports whether two reads returned the same configuration.
 func equal(a, b *Configuration) bool {
 	return slices.EqualFunc(a.Subsystems, b.Subsystems, func(a, b Subsystem) bool {
 		return a.Name == b.Name && slices.EqualFunc(a.Calls, b.Calls, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
@@ -62,7 +62,7 @@ func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
 	}
 }
 
-// awaitReading waits while changes are held, up to maxChangesWait.
+// awaitReading waits while changes are held, for at most maxChangesWait.
 func awaitReading(ctx context.Context, wait *atomic.Pointer[chan struct{}]) {
 	done := wait.Load()
 	if done == nil {

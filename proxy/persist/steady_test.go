@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// between makes the target call f after each response about a subsystem.
+// between makes the target call f after each response about the subsystem.
 func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is like between, but when controls when each subsystem's response is sent.
+// answering is like between, but when determines when each subsystem's response is sent.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {
@@ -48,7 +48,7 @@ func (w *world) change(n int) {
 	w.target.set("nvmf", transportCall, subsystemCall(fmt.Sprint("nqn.n", n)))
 }
 
-// inTurn makes the subsystems respond in the given order in each reading.
+// inTurn makes the subsystems respond in the given order in each read.
 func inTurn(order ...string) func(subsystem string, answer func()) {
 	turn, next := sync.NewCond(new(sync.Mutex)), 0
 	return func(subsystem string, answer func()) {
@@ -67,12 +67,12 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// The saved configuration existed at one moment, whatever changes while it is read. It need not
-// include the last change: two equal readings in a row may come before that.
+// The saved configuration existed at one moment, regardless of changes during reads. It may lack
+// the last change, because two equal reads may precede that change.
 func TestSavedConfigurationIsConsistent(t *testing.T) {
 	for _, c := range []struct {
 		changed string
-		order   []string // order in which each reading sees the change between two parts
+		order   []string // order in which reads see the parts between which the change happens
 	}{
 		{"bdev", nil}, {"nvmf", nil}, {"keyring", nil},
 		{"bdev", []string{"bdev", "nvmf"}}, {"nvmf", []string{"nvmf", "bdev"}}, {"keyring", []string{"bdev", "keyring", "nvmf"}},
@@ -96,12 +96,12 @@ func TestSavedConfigurationIsConsistent(t *testing.T) {
 	}
 }
 
-// If changes never end, they are briefly made to wait, so that they are eventually saved.
+// If changes never stop, they are delayed briefly so that they are eventually saved.
 func TestChangesWaitForAReading(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	w.between("bdev", func() {
-		if w.saver.changesWait.Load() == nil { // which a call would have waited for
+		if w.saver.changesWait.Load() == nil { // a call would have waited for it
 			n++
 			w.change(n)
 		}
@@ -124,8 +124,8 @@ func TestChangesWaitForAReading(t *testing.T) {
 	cancel()
 }
 
-// If another program keeps changing the configuration without going through the proxy, the old file
-// is kept.
+// If another program keeps changing the configuration without using the proxy, the old file
+// remains.
 func TestUnsteadyConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	w.save()

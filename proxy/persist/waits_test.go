@@ -22,7 +22,7 @@ func limitedVolumes(volumes ...string) map[string][]string {
 	return c
 }
 
-// waits returns the number of waits for each bdev in the current file.
+// waits counts the waits for each bdev in the current file.
 func (w *world) waits() map[string]int {
 	n := map[string]int{}
 	for _, p := range places(w.load(Current)) {
@@ -76,7 +76,7 @@ func TestWaitsWithOtherTimeoutsAreNotMissing(t *testing.T) {
 	}
 }
 
-// A volume that is missing keeps one wait, before its limit, however often the target restarts.
+// A missing volume keeps one wait, before its limit, however often the target restarts.
 func TestWaitsDoNotPileUp(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b", "c", "d"))
@@ -104,7 +104,8 @@ func TestWaitsDoNotPileUp(t *testing.T) {
 	assert.Empty(t, w.saver.Status().Missing)
 }
 
-// Files of earlier proxies contain several waits for one volume, some of them as missing calls.
+// Files saved by earlier proxies contain several waits for one volume, some of them as missing
+// calls.
 func TestEarlierProxysPiledWaitsAreDropped(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b"))

@@ -27,7 +27,7 @@ type fakeTarget struct {
 	process string
 	release string
 	config  map[string][]string // subsystem → calls
-	fail    map[string]error    // subsystem, or "" for the list of them
+	fail    map[string]error    // keyed by subsystem; "" is the list of subsystems
 	down    error
 	reads   int
 }
@@ -83,7 +83,7 @@ func (f *fakeTarget) set(subsystem string, calls ...string) {
 	f.config[subsystem] = calls
 }
 
-// restart starts another process, which has the given configuration.
+// restart starts another process with the given configuration.
 func (f *fakeTarget) restart(process string, config map[string][]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +116,7 @@ func populated() map[string][]string {
 	}
 }
 
-// empty returns the configuration of a target started without anything.
+// empty returns the configuration of a target that was started without objects.
 func empty() map[string][]string {
 	return map[string][]string{"keyring": {}, "bdev": {optionsCall, examineCall}, "nvmf": {}}
 }
@@ -166,7 +166,7 @@ func (w *world) load(name string) *Configuration {
 	return c
 }
 
-// knows lists the subsystems that a saved file would create.
+// knows lists the NVMe-oF subsystems that a saved file would create.
 func (w *world) knows(name string) (nqns []string) {
 	w.t.Helper()
 	for _, s := range w.load(name).Subsystems {
@@ -181,7 +181,7 @@ func (w *world) knows(name string) (nqns []string) {
 	return nqns
 }
 
-// files returns the names in the directory.
+// files lists the directory.
 func (w *world) files() (names []string) {
 	entries, err := os.ReadDir(w.dir)
 	require.NoError(w.t, err)
@@ -191,7 +191,7 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// aside finds the one file set aside for a reason.
+// aside returns the only file set aside for the given reason.
 func (w *world) aside(word string) string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.dir, word+"-*.json"))
