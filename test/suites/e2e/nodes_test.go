@@ -115,7 +115,7 @@ func TestNodeLost(t *testing.T) {
 	env.fence(t, "fence", lost.Name)
 	n.admits("volume-set-0")
 	state, err := env.nodeState(t, lost.Name)
-	require.ErrorContains(t, err, "the node is not ready, so the node plugin was not asked")
+	require.ErrorContains(t, err, "the node is not ready, so its node plugin was not queried")
 	assert.False(t, state.Ready)
 	assert.Nil(t, state.Status)
 	require.Len(t, state.Fenced, 1)
