@@ -112,7 +112,14 @@ func TestNodeLost(t *testing.T) {
 	start := time.Now()
 	env.run(t, "wait", "node/"+lost.Name, "--for=condition=Ready=Unknown", "--timeout=2m")
 	n.figure("noticed after %.1f s", time.Since(start).Seconds())
-	env.fence(t, "fence", lost.Name)
+	// A controller pod on the lost node can remain ready for a moment longer than the node.
+	n.eventually("the node is fenced", func(context.Context) error {
+		_, notes, err := env.runPlugin(t, "fence", lost.Name, "--yes")
+		if err != nil {
+			err = fmt.Errorf("%w: %s", err, notes)
+		}
+		return err
+	})
 	n.admits("volume-set-0")
 	state, err := env.nodeState(t, lost.Name)
 	require.ErrorContains(t, err, "the node is not ready, so its node plugin was not queried")
