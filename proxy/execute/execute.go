@@ -138,7 +138,7 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	switch {
 	case err == nil || errors.Is(err, spdkrpc.OutcomeUnknown):
 		saver.Changed(c.Method.Name, c.Params)
-	case saver.Lacks(c.Method.Name, c.Params): // the object is missing in SPDK, but not in the saved file
+	case saver.Lacks(c.Method.Name, c.Params): // only the saved file contains the object
 		saver.Changed(c.Method.Name, c.Params)
 		if notSaved := saver.AwaitSaved(ctx, process); notSaved != nil {
 			return nil, executed(notSaved)
