@@ -160,7 +160,7 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	}
 	for i := range r.volumes {
 		if _, listed := sizes[r.volumes[i].UUID]; !listed {
-			sizes[r.volumes[i].UUID] = size{} // the volume has no bdev because its external snapshot is missing
+			sizes[r.volumes[i].UUID] = size{} // no bdev: its external snapshot is missing
 		}
 	}
 	r.sizes = sizes
