@@ -125,7 +125,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	}
 	var answer *spdkrpc.Error
 	if outcome == Placed && errors.As(err, &answer) && answer.Code != 0 && spdkrpc.KindOf(err) != spdkrpc.OutcomeUnknown {
-		err = errors.Join(err, k.store.Remove(name)) // SPDK refused the key, so nothing needs the file
+		err = errors.Join(err, k.store.Remove(name)) // SPDK refused the key: the file is unused
 	}
 	if answer != nil && answer.Code == -int(syscall.EPERM) {
 		return refuse(syscall.EPERM, "spdk_tgt refused the file: it must belong to the user that spdk_tgt runs as; see docs/restart.md")

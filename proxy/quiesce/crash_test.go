@@ -197,7 +197,7 @@ func TestChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill must come first, even on a busy machine
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
 	_, err = q.Take(context.Background(), wantAll(strings.Fields(os.Getenv(childEnv+"_VOLUMES")), snapshot), Mode{Freeze: true})
 	require.NoError(t, err)
 }

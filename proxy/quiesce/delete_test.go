@@ -287,7 +287,7 @@ func TestDeletingChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill must come first, even on a busy machine
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
 	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, nil })
 	require.NoError(t, err)
 }
