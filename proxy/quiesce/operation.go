@@ -51,7 +51,7 @@ type task struct {
 	// exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
 	related  func() lockSet // further locks for the objects that find returned; nil: none
-	noEffect func() bool    // SPDK does nothing to the volumes that find last returned; nil: it always does
+	noEffect func() bool    // SPDK leaves the found volumes unchanged; nil: never
 	names    bool           // the volumes have snapshot names, which must be free
 	instead  string         // the call to make instead to have volumes frozen; "": none
 }

@@ -208,7 +208,7 @@ func (a *account) pendingLocked(c *claim) (sum amount) {
 		}
 		for _, s := range c.sizes {
 			if l.bdev == s.bdev {
-				l.bytes = max(l.bytes, s.size) // an unanswered call that runs after this one may inherit this size
+				l.bytes = max(l.bytes, s.size) // an unanswered call may still inherit this size
 			}
 		}
 		kept, sum = append(kept, l), sum.plus(l.amount)

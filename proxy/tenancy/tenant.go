@@ -27,7 +27,7 @@ type Tenant struct {
 	KeyPrefixes []string // name prefixes of keys in the target's keyring
 	Addresses   []string // to listen on: IP:PORT, or IP for all its ports
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
-	Allow       []string // kinds of access that the tenant's users may give to clients other than those hosts (rpcschema.Openings)
+	Allow       []string // kinds of access permitted for other clients (rpcschema.Openings)
 	Quota       Quota
 }
 
