@@ -242,7 +242,7 @@ func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	select {
 	case <-measured:
 		t.Fatal("it must wait for the look under way")
-	case <-time.After(20 * time.Millisecond): // by now, it has most probably joined the earlier probe
+	case <-time.After(20 * time.Millisecond): // by now, it has probably joined that probe
 	}
 	close(end)
 	<-measured

@@ -14,7 +14,7 @@ type Phase string
 // The phases.
 const (
 	Unreachable Phase = "unreachable" // no target responds on the socket
-	Startup     Phase = "startup"     // started with --wait-for-rpc, and waiting for framework_start_init
+	Startup     Phase = "startup"     // waiting for framework_start_init (--wait-for-rpc)
 	Runtime     Phase = "runtime"     // serving I/O
 )
 

@@ -31,7 +31,7 @@ type fake struct {
 	answer      func(call) string // rest of the response, such as `"result":true`; "": no response
 	accepted    atomic.Int32
 	probeResult atomic.Int32
-	phase       atomic.Pointer[string] // rest of the response that reveals the phase; nil means runtime
+	phase       atomic.Pointer[string] // rest of a probe's response; nil means runtime
 
 	listener net.Listener
 	mu       sync.Mutex
