@@ -11,7 +11,7 @@ import (
 
 const (
 	tenantsEvery = time.Minute // between two readings of the tenants' usage
-	tenantsShare = 100         // the pause is this many times the duration of the last reading, which lists all bdevs
+	tenantsShare = 100         // pause after a reading, in multiples of its duration
 )
 
 // A tenantReading is the last reading of the tenants' usage of their quotas.

@@ -24,7 +24,7 @@ type files struct {
 	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	settled <-chan time.Time // receives when the files must be compared; nil if there was no event since the last comparison
+	settled <-chan time.Time // receives when a comparison is due; nil: no event since the last one
 }
 
 // watchFiles starts watching paths. If that is impossible, it logs a warning; SIGHUP and
