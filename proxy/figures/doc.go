@@ -7,6 +7,8 @@
 // waits at least 100 t before repeating it. [Shared] shares one reading among any number of
 // callers.
 //
-// A reading is the set of figures that one call of [Reader.Read] returns.\n\nThe package must not
-// depend on who requests figures, how the target is reached, or how the figures are shown.
+// A reading is the set of figures that one call of [Reader.Read] returns.
+//
+// The package must not depend on who requests figures, how the target is reached, or how the
+// figures are shown.
 package figures
