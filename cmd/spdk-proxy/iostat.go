@@ -17,7 +17,7 @@ const iostatMethod = "bdev_get_iostat"
 // maxIONames is how many names SPDK accepts in one call.
 const maxIONames = 1024
 
-// An ioStat holds what responses of bdev_get_iostat contain both for all bdevs and for single ones.
+// An ioStat holds the members that bdev_get_iostat returns both for all bdevs and for single ones.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`

@@ -176,8 +176,8 @@ func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	return r.reader.Read(ctx, t), nil
 }
 
-// status reads what the status page shows. The proxy's metrics are missing if there is no proxy, or
-// if the user is not allowed to read them.
+// status reads the data for the status page. The proxy's metrics are missing if there is no proxy,
+// or if the user is not allowed to read them.
 func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	f, err := r.read(ctx)
 	if err != nil {
@@ -198,8 +198,8 @@ func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	return s, nil
 }
 
-// addTenants adds what the user may see of tenants. A target without a proxy has none, and an older
-// proxy does not report them.
+// addTenants adds the tenants that the user may see. A target without a proxy has none, and an
+// older proxy does not report them.
 func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 	if !s.Up {
 		return nil

@@ -80,7 +80,7 @@ func TestDisabledFeedDropsItsLines(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters up to a certain length are logged; of longer ones, only the length is.
+// Parameters up to a certain length are logged. For longer ones, only the length is logged.
 func TestLongParametersAreNotLogged(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {
 		params := map[string]any{"a": strings.Repeat("x", n-len(`{"a":""}`))}

@@ -15,38 +15,38 @@ type Decision string
 
 // The decisions.
 const (
-	Undecided       Decision = "none" // the call failed before a decision
+	Undecided       Decision = "none" // the call failed before a decision was made
 	Unauthenticated Decision = "unauthenticated"
 	Allowed         Decision = "allow"
 	Learned         Decision = "learn" // allowed only by learning mode: policy alone would have refused it
 	Denied          Decision = "deny"
 )
 
-// An Entry is the log's record of one call: who called what, from where, what was decided, and how
-// the call ended.
+// An Entry is the log's record of one call: the caller, its address, the method, the decision, and
+// the outcome.
 type Entry struct {
 	RequestID string
-	// How the client identifies its request: X-Request-Id, and the trace id in traceparent. Empty
-	// if not given.
+	// How the client identifies its request: X-Request-Id, and the trace id in traceparent. They
+	// are empty if the client sent none.
 	ClientRequestID, TraceID string
 
 	User       string // "" or the name that was given, if the call is unauthenticated
 	Auth       string // the kind of credential
-	Credential string // which one it was, without any secret; "" if there is nothing to tell
+	Credential string // identifies the credential, without any secret; may be ""
 	Source     Source
 
-	Method       string         // as the client wrote it, if SPDK has no such method
+	Method       string         // the client's spelling, if SPDK lacks the method
 	Params       map[string]any // redacted; nil: the entry has neither parameters nor resources
 	Translations []rpcschema.Translation
 
-	Tenant string   // "": the user belongs to none
+	Tenant string   // "": the user belongs to no tenant
 	Hidden int      // names in the call that do not belong to the tenant
 	Raised []string // parameters set to a safer value than the client's
 
-	Batch string // place in a batch, such as 2/3; "": the call was alone
+	Batch string // place in a batch, such as 2/3; "": not part of a batch
 
 	Decision Decision
-	Rule     string // that decided
+	Rule     string // the rule that decided
 
 	Status int // of the response
 	Code   int // of the error in the response
@@ -57,7 +57,7 @@ type Entry struct {
 	Took time.Duration
 }
 
-// The keys of an entry, which [ReadLearned] reads again.
+// The keys of a log line. [ReadLearned] reads them.
 const (
 	keyMessage  = slog.MessageKey
 	keyUser     = "user"
@@ -70,7 +70,7 @@ const (
 // message is the log message of all entries.
 const message = "call"
 
-// Texts whose length a client can choose are logged up to this length.
+// Limits on the length of logged texts that clients control.
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
 	maxName   = 128      // name of a method, which may not exist
@@ -134,7 +134,7 @@ func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
 	return append(list, slog.Float64("latency_ms", float64(e.Took.Microseconds())/1000))
 }
 
-// resources returns what the parameters name, such as bdev:lvs0/vol1.
+// resources returns the objects that the parameters name, such as bdev:lvs0/vol1.
 func resources(schema *rpcschema.Document, method string, params map[string]any) []string {
 	names, more := schema.Names(method, params, maxResources)
 	list := make([]string, 0, len(names)+1)
@@ -159,8 +159,8 @@ func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable returns the part of parameters that is logged. This depends on their own length, not on
-// the request's, which a client could increase to hide them.
+// loggable returns the part of parameters that is logged. Only the length of the parameters counts:
+// a client could lengthen the request to hide them.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

@@ -33,7 +33,7 @@ const (
 
 // A Line is an entry as written.
 type Line struct {
-	Number uint64 // the first has 0, the next 1
+	Number uint64 // consecutive, from 0
 
 	at    time.Time
 	level slog.Level
@@ -41,7 +41,8 @@ type Line struct {
 	size  int
 }
 
-// SetEnabled sets whether entries are kept. If not, the Feed drops the entries it holds.
+// SetEnabled sets whether entries are kept. When disabled, the Feed also drops the entries that it
+// already holds.
 func (f *Feed) SetEnabled(enabled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,8 +87,8 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines from a number on, and how many of these were already dropped (missed).
-// next is the number of the next line. grown is closed when there are more lines.
+// From returns the lines with this number or a higher one. missed is how many of these were already
+// dropped, and next is the number of the next line. grown is closed when there are more lines.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

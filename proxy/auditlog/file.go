@@ -28,14 +28,14 @@ type File struct {
 	file    *os.File
 	size    int64
 	checked time.Time // when the file at path was last compared with file
-	dirty   bool      // there are lines to sync
+	dirty   bool      // some lines are not synced yet
 	retry   time.Time // when to try again to rotate, after a failure
 	closed  bool
 }
 
 const (
-	// syncAfter is how long a line may stay only in memory. A power failure loses the lines of that
-	// period; the end of the process loses none.
+	// syncAfter is how long a line may remain only in memory. A power failure loses the lines of
+	// that period. If only the process ends, no line is lost.
 	syncAfter = time.Second
 	// checkAfter is how long lines may still go to a file that another program has renamed or
 	// removed.
@@ -86,7 +86,7 @@ func (f *File) Write(line []byte) (int, error) {
 	}
 	n, err := f.file.Write(line)
 	if err != nil {
-		if n > 0 { // a part of a line would spoil the next one
+		if n > 0 { // a partial line would corrupt the next one
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
 		return 0, err
@@ -120,7 +120,7 @@ func (f *File) follow() error {
 	}
 	former := f.file
 	if err := f.open(); err != nil {
-		f.checked = time.Time{} // with the next line
+		f.checked = time.Time{} // check again at the next line
 		return err
 	}
 	return f.end(former)
@@ -130,7 +130,7 @@ func (f *File) follow() error {
 // than an oversized file.
 func (f *File) rotate() {
 	former := f.file
-	err := os.Rename(f.path, f.previous(f.now())) // the time has nanoseconds, so that no other file has the name
+	err := os.Rename(f.path, f.previous(f.now())) // nanoseconds make the name unique
 	if err == nil {
 		err = f.open()
 	}

@@ -107,7 +107,8 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{"fourth"}, lines)
 
-	// While another program's file is in that place, lines are refused and none is written to it.
+	// If another program's file is at the path, the log refuses lines and leaves that file
+	// unchanged.
 	require.NoError(t, os.Remove(l.path))
 	require.NoError(t, os.WriteFile(l.path, nil, 0o644))
 	l.pass(checkAfter)
@@ -225,7 +226,7 @@ func TestConcurrentWritesAndRotation(t *testing.T) {
 	assert.Len(t, lines, 800)
 	l.sync()
 	require.NoError(t, l.Close())
-	l.sync() // syncs what was due
+	l.sync() // syncs the pending lines
 	_, err := l.Write([]byte("late\n"))
 	require.True(t, errors.Is(err, os.ErrClosed))
 	assert.Zero(t, l.warnings.Load())

@@ -23,7 +23,7 @@ func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }
 
-// An Outcome says how an entry was handled.
+// An Outcome is how an entry was handled.
 type Outcome int
 
 // The outcomes.

@@ -73,7 +73,7 @@ func TestParametersThatCannotBeLogged(t *testing.T) {
 	assert.Contains(t, loggable(map[string]any{"a": strings.Repeat("x", maxParams)}), "too long to be logged")
 }
 
-// ReadLearned returns the allowed methods of each user from what Write wrote.
+// ReadLearned returns each user's allowed methods from the lines that Write wrote.
 func TestRolesAreLearnedFromTheLog(t *testing.T) {
 	book := new(logtest.Log)
 	log := slog.New(slog.NewJSONHandler(book, nil))

@@ -31,7 +31,7 @@ func (s Source) String() string {
 
 // throttled returns the name under which log lines for unauthenticated requests from this source
 // are limited. All addresses in an IPv6 /64 count as one source, because one host may use them all.
-// So do all processes of one user.
+// All processes of one local user also count as one source.
 func (s Source) throttled() string {
 	if !s.Address.IsValid() {
 		return userSource(s.Process.UID)

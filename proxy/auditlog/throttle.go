@@ -16,7 +16,7 @@ type auditThrottle struct {
 
 	mu      sync.Mutex
 	began   time.Time // start of the window; zero if none is open
-	lines   int       // written in it
+	lines   int       // written in the window
 	sources map[string]*throttledSource
 	end     *time.Timer
 }
@@ -24,7 +24,7 @@ type auditThrottle struct {
 // A throttledSource counts the requests from one source.
 type throttledSource struct {
 	lines int      // requests that got their own line
-	count int      // requests without
+	count int      // requests without their own line
 	users []string // existing users that these requests name
 }
 
@@ -33,7 +33,7 @@ const (
 	linesPerSource = 10  // own lines of each source
 	linesPerWindow = 100 // own lines of all sources together
 	maxSources     = 64  // counted separately
-	maxUsersNamed  = 8   // in one line
+	maxUsersNamed  = 8   // in one log line
 	mergedMessage  = "unauthenticated calls"
 )
 

@@ -36,8 +36,8 @@ const (
 	ByCode        Method = "oidc" // sign-in at an issuer's page
 )
 
-// An Identity is the sender of a request. Together with an error, it holds what is known about the
-// failed attempt; this is for the log, never for the client.
+// An Identity is the sender of a request. Together with an error, it describes the failed attempt,
+// for the log but never for the client.
 type Identity struct {
 	User   string
 	Method Method
@@ -104,7 +104,7 @@ func (e *TooManyFailuresError) Error() string {
 }
 
 // An Authenticator authenticates the users of one configuration. It is safe for concurrent use. See
-// Options.Former for what its successor takes over.
+// Options.Former for the state that its successor keeps.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens

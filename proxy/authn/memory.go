@@ -47,7 +47,8 @@ type macState struct {
 // maxRemembered bounds the number of entries in a memory.
 const maxRemembered = 4096
 
-// A memory caches verified credentials and their users for a time. Failures are never cached.
+// A memory caches verified credentials and their users for a limited time. Failures are never
+// cached.
 type memory struct {
 	now func() time.Time
 

@@ -90,8 +90,7 @@ func countOf(hashes []Hash, kind string) (n int) {
 	return n
 }
 
-// carryOver takes over what former remembers: failures, known sources, and logins with unchanged
-// hashes.
+// carryOver copies the state of former: failures, known sources, and logins with unchanged hashes.
 func (p *passwords) carryOver(former *passwords) {
 	p.hashing = former.hashing
 	if p.limiter.perSecond == former.limiter.perSecond {

@@ -17,8 +17,8 @@ type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
 	Token          string // a token of this proxy or of an issuer
-	// Code is what the browser brought from the issuer's page. The token issued for it must contain
-	// Nonce, and the issuer must have received the hash of Verifier.
+	// Code is the code that the issuer sent through the browser. The token issued for it must
+	// contain Nonce, and the issuer must have received the hash of Verifier.
 	Code, Nonce, Verifier string
 }
 
@@ -31,7 +31,7 @@ type Binding struct {
 	who         Identity
 	token       [sha256.Size]byte // the hash of a token
 	issuer      string            // of a JWT
-	fingerprint mac               // mac of what must still be in the configuration or the certificate
+	fingerprint mac               // mac of the credential in the configuration or the certificate
 }
 
 // Identity returns the user who signed in, and how.
@@ -52,7 +52,7 @@ func (a *Authenticator) TakesCertificates() bool {
 }
 
 // SignIn authenticates a person who begins a session, with the same limits as Authenticate.
-// Together with an error, it returns what is known about the failed attempt.
+// Together with an error, it returns an Identity that describes the failed attempt.
 func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Identity, Binding, error) {
 	if a.certificates.required {
 		if who, err := a.certificates.check(e.Certificates); err != nil {

@@ -37,13 +37,13 @@ type Barriers struct {
 type Barrier struct {
 	barriers *Barriers
 	key      string
-	calls    int  // calls that refer to it; it is kept as long as there are any
+	calls    int  // calls that refer to the barrier; at 0, it is removed
 	claimed  bool // a call will wait at it
 
 	arrived chan struct{} // closed when that call has arrived
-	decided chan struct{} // closed when it is opened or given up
+	decided chan struct{} // closed when the barrier is opened or given up
 	arrive  sync.Once
-	opened  bool // the decision
+	opened  bool // the outcome, once decided is closed
 }
 
 // refer returns the barrier with a key. The caller must release it.
@@ -74,8 +74,8 @@ func (b *Barrier) release() {
 	}
 }
 
-// decide opens the barrier or gives it up, unless that was decided before. It reports whether the
-// barrier is open.
+// decide opens the barrier or gives it up, unless one of the two has already happened. It reports
+// whether the barrier is open.
 func (b *Barrier) decide(open bool) (opened bool) {
 	b.barriers.mu.Lock()
 	defer b.barriers.mu.Unlock()
@@ -98,8 +98,8 @@ func (b *Barrier) Leave() {
 	b.release()
 }
 
-// Wait arrives at the barrier and waits until it is opened. It fails if that does not happen in
-// time, or if ctx ends; the barrier can then no longer be opened.
+// Wait arrives at the barrier and waits until it is opened. It fails if the barrier is not opened
+// in time, or if ctx ends. A barrier cannot be opened after that.
 func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	b.arrive.Do(func() { close(b.arrived) })
 	late := time.NewTimer(most)
@@ -118,8 +118,8 @@ func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	return why
 }
 
-// Arrived waits until a call has arrived at the barrier with a key. It fails if that does not
-// happen in time, or if the call has ended.
+// Arrived waits until a call has arrived at the barrier with a key. It fails if none arrives in
+// time, or if the call has ended.
 func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
 	b, err := s.refer(key, false)
 	if err != nil {

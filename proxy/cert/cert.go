@@ -16,7 +16,7 @@ import (
 // file, or a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
-	SelfSignedDir     string // where a self-signed one is kept; "": in memory, until the process ends
+	SelfSignedDir     string // where to keep it; "": in memory, until the process ends
 	Listen            string // the server's address, for the names in a self-signed certificate
 
 	// ReadFile reads a certificate or key, and refuses a file that it does not trust.
@@ -102,8 +102,8 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 }
 
 // LoadClientCAs reads the authorities that sign client certificates. expire is when the first of
-// the authorities' certificates expires. Without a path, the pool is nil. read must refuse a file
-// that it does not trust.
+// their certificates expires. If path is empty, the pool is nil. read must refuse a file that it
+// does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -125,7 +125,7 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 }
 
 // LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file, and returns
-// when the first one expires. No path means no lists.
+// when the first one expires. If path is empty, it returns no lists.
 func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists []*x509.RevocationList, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil

@@ -53,8 +53,8 @@ func TestSelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, even if others are presented in
-// between.
+// A certificate in memory stays the same until the process ends, even if other certificates are
+// presented in between.
 func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())

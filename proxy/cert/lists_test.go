@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Among several lists of revoked certificates, the earliest expiry counts. Other contents are
+// For several lists of revoked certificates, the earliest expiry is returned. Any other content is
 // refused.
 func TestRevocationLists(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -12,8 +12,8 @@ import (
 
 // Balancers configures the peers that connect on behalf of many clients.
 type Balancers struct {
-	// Trusted reports whether a peer is a load balancer. nil means that there is none. A load
-	// balancer may have more connections than other sources.
+	// Trusted reports whether a peer is a load balancer. If nil, no peer is. A load balancer may
+	// have more connections than other sources.
 	Trusted func(netip.Addr) bool
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
 	// header, which contains the client's address.
@@ -78,8 +78,8 @@ func (c *Conn) readHeader() error {
 	return nil
 }
 
-// noteUnidentified logs, from time to time, that load balancers send no headers. A connection on
-// which nothing was sent is a health check.
+// noteUnidentified logs, from time to time, that load balancers send no headers. A connection that
+// sent no bytes is a health check.
 func (s *Set) noteUnidentified(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Set) noteUnidentified(c *Conn) {
 }
 
 // move attributes a load balancer's connection to another source. It returns false if that source
-// has too many, or if the connection was closed.
+// already has too many connections, or if the connection was closed.
 func (s *Set) move(c *Conn, from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,8 @@ func (s *Set) move(c *Conn, from string) bool {
 	return true
 }
 
-// Read reads what the client sent. A PROXY protocol error ends the connection.
+// Read reads the client's data, without the PROXY protocol header. A PROXY protocol error ends the
+// connection.
 func (c *Conn) Read(b []byte) (int, error) {
 	if err := c.identify(); err != nil {
 		return 0, err
@@ -117,7 +118,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 
 // RemoteAddr returns the client's address. It waits for the header of a load balancer's connection.
 func (c *Conn) RemoteAddr() net.Addr {
-	_ = c.identify() // then Read fails
+	_ = c.identify() // on failure, Read returns the error
 	return c.Conn.RemoteAddr()
 }
 
@@ -137,7 +138,7 @@ func Peer(conn net.Conn) netip.Addr {
 // A peerConn is a load balancer's connection, with its header.
 type peerConn struct {
 	net.Conn
-	some atomic.Bool // something was read
+	some atomic.Bool // some bytes were read
 }
 
 func (p *peerConn) Read(b []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balanced makes connections from a load balancer at 127.0.0.1, and returns both their ends.
+// balanced opens connections from a load balancer at 127.0.0.1, and returns both their ends.
 func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (client net.Conn, server *Conn)) {
 	t.Helper()
 	l.Balancers = Balancers{
@@ -98,7 +98,7 @@ func TestLimitsBehindALoadBalancer(t *testing.T) {
 	assert.Contains(t, log.String(), "too many were open")
 }
 
-// Connections without a valid header are closed, and logged if something was sent.
+// Connections without a valid header are closed, and logged if the peer sent any bytes.
 func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)
@@ -120,7 +120,7 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	for text, reason := range map[string]error{
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00":        errNoHeader, // TLS
 		"PROXY TCP4 198.51.100.2 192.0.2.99 x 9009\r\n":               errNoHeader,
-		header(t, "198.51.100.1:4")[:13] + "\x12\x00\x0caddressports": errNoAddress, // of UDP
+		header(t, "198.51.100.1:4")[:13] + "\x12\x00\x0caddressports": errNoAddress, // for UDP
 		header(t, "198.51.100.1:4")[:13] + "\x00\x00\x00" + "unspec":  errNoHeader,
 	} {
 		_, c := dial(text)

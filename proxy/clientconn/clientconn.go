@@ -21,7 +21,7 @@ const WriteWait = 30 * time.Second
 
 // Limits bounds the connections of a server's clients.
 type Limits struct {
-	Connections int           // in all
+	Connections int           // in total
 	PerSource   int           // from one address, one IPv6 /64, or one user of this host
 	WriteWait   time.Duration // for a client to read the first bytes of a response
 	Balancers   Balancers
@@ -30,8 +30,8 @@ type Limits struct {
 // A Set holds the connections of a server's clients, and limits their number, in total and for each
 // source. When the limit is reached, a new connection replaces an evictable one, that is, an idle
 // or unauthenticated one. The Set considers only sources with more connections than the new
-// connection's source. Of these, it takes the one with the most connections, and closes the
-// connection that has been evictable longest. If there is none, it closes the new connection.
+// connection's source. It closes the connection that has been evictable longest, from the largest
+// of these sources that has one. If no source has one, the Set closes the new connection.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -39,11 +39,11 @@ type Set struct {
 	mu       sync.Mutex
 	sources  map[string]map[*Conn]struct{}
 	count    int
-	unlogged int // closed since the last log message about it
+	unlogged int // connections closed since the last log message
 	loggedAt time.Time
-	closed   int // in all
+	closed   int // in total
 
-	unidentifiedAt time.Time // of the last log message about it
+	unidentifiedAt time.Time // time of the last log message about missing headers
 }
 
 // Open returns the number of open connections.
@@ -263,17 +263,17 @@ type Conn struct {
 	header       *proxyproto.Conn // on peer; nil: the peer is the client
 	peer         *peerConn
 	identified   sync.Once
-	unidentified error // of the header
+	unidentified error // error from reading the header
 
 	// Under Set.mu.
 	from      string
 	balancer  bool      // from is a load balancer
-	evictable time.Time // since when; zero if it is not
-	known     bool      // it has sent valid credentials
+	evictable time.Time // since when; zero: not evictable
+	known     bool      // the client has sent valid credentials
 
 	mu    sync.Mutex
 	began time.Time // start of the response being written
-	sent  int       // of it
+	sent  int       // bytes of it already written
 }
 
 func (c *Conn) Close() error {
@@ -304,11 +304,11 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// maxWrite is the size of a single write in bytes. A client must read it within
+	// maxWrite is the size of a single write in bytes. The client must read that many within
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
 	// slowestClient is how many bytes of a response a client must read per second after
-	// Limits.WriteWait. An unread response takes memory.
+	// Limits.WriteWait. The proxy must hold unread responses in memory.
 	slowestClient = 128 << 10
 )
 

@@ -10,7 +10,7 @@ import (
 // LoadBalancers describes the peers that connect on behalf of clients.
 type LoadBalancers struct {
 	Addresses []string `yaml:"addresses"`
-	// ClientAddress is how they pass on the client's address.
+	// ClientAddress is how the load balancers pass on the client's address.
 	ClientAddress string `yaml:"client_address" empty:"no"`
 }
 
@@ -56,7 +56,7 @@ func (b LoadBalancers) Networks() (list []netip.Prefix, err error) {
 	return list, errors.Join(wrong...)
 }
 
-// Equal reports whether both are the same.
+// Equal reports whether both configurations are the same.
 func (b LoadBalancers) Equal(other LoadBalancers) bool {
 	return b.ClientAddress == other.ClientAddress && slices.Equal(b.Addresses, other.Addresses)
 }

@@ -25,7 +25,7 @@ users: [{name: a, password_hash: "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3
 roles: {r: {allow: ["*"]}}
 `
 
-// loadWith loads a configuration with additional keys, and makes its values.
+// loadWith loads a configuration with additional keys, and derives its values.
 func loadWith(t *testing.T, keys string) (*Config, error) {
 	t.Helper()
 	c, err := Load(writeFile(t, leastConfig+keys))
@@ -35,7 +35,7 @@ func loadWith(t *testing.T, keys string) (*Config, error) {
 	return c, err
 }
 
-// Each number accepts its minimum and maximum values, but nothing beyond them.
+// Each number accepts its minimum and maximum values, but no value outside them.
 func TestNumberBounds(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"limits: {user_in_flight: %d}": {1, 65536}, "limits: {connections: %d}": {1, 65536}, "limits: {connections_per_source: %d}": {1, 65536},
@@ -258,7 +258,7 @@ func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
 	}
 }
 
-// A file of secrets that every user of the host can read causes a warning.
+// A secrets file that every user of the host can read causes a warning.
 func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")

@@ -43,7 +43,7 @@ type Config struct {
 	warnings []string
 }
 
-// Target says where spdk_tgt listens, and how it is used.
+// Target defines where spdk_tgt listens, and how the proxy uses it.
 type Target struct {
 	Socket      string   `yaml:"socket"`
 	Connections int      `yaml:"connections"`
@@ -56,14 +56,14 @@ type Target struct {
 	// See freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
 	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev. Such a target loads
-	// lvstores, RAIDs and partitions that hosts write into volumes.
+	// lvstores, RAIDs and partitions that hosts have written into volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
-	// AcceptChangesWithoutCounts accepts releases that do not report how many clusters a snapshot
-	// has (rpcschema.CountsClusters), so the metadata cannot be checked against that number.
+	// AcceptChangesWithoutCounts accepts releases that do not report the number of clusters in a
+	// snapshot (rpcschema.CountsClusters). The metadata cannot be checked against that number.
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
-// Limits bounds what clients may use.
+// Limits bounds the resources that clients may use.
 type Limits struct {
 	RequestKiB            int      `yaml:"request_kib"`
 	Read                  Duration `yaml:"read"`
@@ -149,7 +149,7 @@ func LoadWhatDecodes(path string) (*Config, error) {
 		return nil, err
 	}
 	c := Default()
-	_ = yaml.Unmarshal(text, &c) // Load has reported what cannot be decoded
+	_ = yaml.Unmarshal(text, &c) // Load has reported the errors
 	return &c, nil
 }
 

@@ -100,7 +100,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--config")
 }
 
-// The errors for two frequent mistakes say what to do.
+// The errors for two frequent mistakes name the remedy.
 func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -137,7 +137,7 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The installed example sets only the keys not commented out.
+// The installed example is valid, with only the keys set that are not commented out.
 func TestInstalledExampleIsValid(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())

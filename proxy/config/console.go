@@ -10,11 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Console configures the console, the web page for administrators, and its sessions. In YAML, true
-// or false may be given instead.
+// Console configures the console, the web page for administrators, and its sessions. In YAML, it
+// may also be just true or false.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
-	// A session ends after not being used for Idle, and in any case Lifetime after the sign-in.
+	// A session ends when it has been unused for Idle, and at the latest Lifetime after the
+	// sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
 	// Grafana is the URL of a Grafana dashboard to which the console links. Values of its query
@@ -22,11 +23,11 @@ type Console struct {
 	Grafana string `yaml:"grafana"`
 }
 
-// GrafanaPlaceholders lists what Console.Grafana may contain: the name, UUID and store of the
+// GrafanaPlaceholders lists the placeholders in Console.Grafana: the name, UUID and lvstore of the
 // volume whose dashboard is opened.
 var GrafanaPlaceholders = []string{"{volume}", "{uuid}", "{store}"}
 
-// UnmarshalYAML reads the keys, or only whether the console is enabled.
+// UnmarshalYAML reads the keys, or a boolean that enables the console.
 func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		return n.Decode(&c.Enabled)

@@ -1,7 +1,7 @@
 // Package config implements spdk-proxy's configuration: its keys, strict YAML decoding, the files
 // it names, warnings, and the command line of SPDK's rpc_http_proxy.py.
 //
-// [Load] reads a file and checks what can be checked without the schema of SPDK's methods. A
+// [Load] reads a file and makes all checks that do not need the schema of SPDK's methods. A
 // [Config] returns values for the stages: users for package authn, roles for policy, tenants for
 // tenancy. It does not create the stages.
 //

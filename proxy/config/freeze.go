@@ -10,14 +10,14 @@ import (
 )
 
 // Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen
-// in $STATE_DIRECTORY, which systemd sets for services with a state directory. Without either, no
-// volume is frozen.
+// in $STATE_DIRECTORY, which systemd sets for services with a state directory. If neither is set,
+// no volume is frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
 
-// StateDir returns a directory for what the proxy remembers, or "" if there is none. It is
-// target.save.dir or, without one, $STATE_DIRECTORY.
+// StateDir returns the directory for the proxy's persistent state, or "" if there is none. It is
+// target.save.dir or, if that is not set, $STATE_DIRECTORY.
 func (c *Config) StateDir() string {
 	if c.Target.Save.Dir != "" {
 		return c.Target.Save.Dir

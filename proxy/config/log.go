@@ -17,7 +17,7 @@ type Log struct {
 
 // Destinations for the log of calls.
 const (
-	CallsToLog     = "log"     // with all others
+	CallsToLog     = "log"     // in the general log
 	CallsToJournal = "journal" // to journald, with fields
 	CallsToFile    = "file"
 )

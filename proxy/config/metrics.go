@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// Metrics defines where metrics are served besides the main address, and how many.
+// Metrics defines an additional address for metrics, and limits their number.
 type Metrics struct {
 	Listen string `yaml:"listen"`
 	// Volumes is how many volumes get their own series at /metrics/target. The same limit applies
@@ -18,11 +18,11 @@ type Metrics struct {
 	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
 	// histograms must be enabled on the target.
 	LatencyHistograms []string `yaml:"latency_histograms"`
-	// IOHistory keeps the I/O rates of bdevs over the last hour.
+	// IOHistory makes the proxy keep the I/O rates of bdevs over the last hour.
 	IOHistory bool `yaml:"io_history"`
 }
 
-// Equal reports whether both are the same.
+// Equal reports whether both configurations are the same.
 func (m Metrics) Equal(o Metrics) bool {
 	return m.Listen == o.Listen && m.Volumes == o.Volumes && m.IOHistory == o.IOHistory && slices.Equal(m.LatencyHistograms, o.LatencyHistograms)
 }
@@ -36,8 +36,8 @@ const (
 	maxBdevName          = 255 // bytes
 )
 
-// validateMetrics refuses addresses reachable from other hosts, because there is neither a password
-// nor encryption.
+// validateMetrics refuses addresses reachable from other hosts, because metrics are served without
+// authentication or encryption.
 func (c *Config) validateMetrics() error {
 	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {
 		return fmt.Errorf("metrics.volumes must be 0 to %d: each volume has eleven series", maxVolumeSeries)

@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Save defines where the target's configuration is saved. Without a directory, it is not saved.
+// Save defines where the target's configuration is saved. Without a directory, the configuration is
+// not saved.
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
@@ -14,7 +15,7 @@ type Save struct {
 }
 
 // Keys defines where key files are stored: in a directory, if this process runs as spdk_tgt's user,
-// or by another process reached through a socket. Without either, keys cannot be added.
+// or by another process reached through a socket. If neither is set, keys cannot be added.
 type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`

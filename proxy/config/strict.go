@@ -48,7 +48,7 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 		n = n.Alias
 	}
 	if n.Tag == "!!null" || t == reflect.TypeFor[yaml.Node]() {
-		return // as if it were absent, or any value is allowed
+		return // null counts as absent, or any value is allowed
 	}
 	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		t = t.Elem()

@@ -23,8 +23,8 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota bounds what a tenant may use. If a key is absent, the default bound applies (for GiB,
-// none). 0 is an error, because it could be read as either no limit or nothing.
+// Quota limits a tenant's usage. If a key is absent, the default limit applies (for GiB, none). 0
+// is an error, because it could mean either no limit or no usage.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
@@ -34,7 +34,7 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// Default bounds for a tenant. All tenants share SPDK's subsystems (1,024, unless
+// Default limits for a tenant. All tenants share SPDK's subsystems (1,024, unless
 // nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
 // the time it takes to read the configuration before responding to a change, and to load it at a
 // restart.

@@ -38,7 +38,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return text, unreadable(path, err)
 }
 
-// unreadable adds to an error what to do about two common mistakes.
+// unreadable adds the remedy to the errors of two common mistakes.
 func unreadable(path string, err error) error {
 	dir := os.Getenv(credentials[1:])
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)

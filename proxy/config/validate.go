@@ -54,7 +54,7 @@ func (c *Config) validateTarget() error {
 	if c.Target.Socket == "" {
 		wrong = append(wrong, errors.New("target.socket is empty: set it to the path in spdk_tgt's option -r, by default /var/tmp/spdk.sock"))
 	}
-	// SPDK serves 64 connections in total, and other programs need some.
+	// SPDK serves 64 connections in total, and other programs need some of them.
 	wrong = append(wrong, between("target.connections", c.Target.Connections, 32), between("target.max_in_flight", c.Target.MaxInFlight, 65536))
 	return errors.Join(wrong...)
 }

@@ -174,7 +174,7 @@ func TestConsoleKeys(t *testing.T) {
 	}
 }
 
-// A page of the console that opened another scheme could run a script.
+// A link with another URL scheme could run a script in the console's page.
 func TestGrafanaURLs(t *testing.T) {
 	for _, text := range []string{
 		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",

@@ -14,10 +14,10 @@ import (
 const (
 	isAllowed     = "allowed"
 	isRefused     = "refused"
-	isConditional = "conditional" // it depends on the parameters
+	isConditional = "conditional" // the decision depends on the parameters
 )
 
-// An AccessAnswer describes what a user may call.
+// An AccessAnswer lists the methods that a user may call.
 type AccessAnswer struct {
 	User    string         `json:"user"`
 	Roles   []string       `json:"roles"`
@@ -34,7 +34,7 @@ type MethodAccess struct {
 	Redacted bool     `json:"redacted,omitempty"` // results are shown without secrets
 }
 
-// Access serves AccessMethod, which returns what the sender of the request may call.
+// Access serves AccessMethod, which returns the methods that the sender of the request may call.
 func (s *Server) Access(_ context.Context, r *gate.Request) (any, error) {
 	return s.accessOf(r.Settings, r.User), nil
 }
@@ -82,10 +82,10 @@ type ExplainAnswer struct {
 	Summary    string             `json:"summary"`
 	Verdict    string             `json:"verdict"` // one sentence
 	Decision   string             `json:"decision"`
-	Rule       string             `json:"rule"` // that decides
+	Rule       string             `json:"rule"` // the rule that decides
 	Rules      []ExplainedRule    `json:"rules"`
 	Translated []TranslatedParams `json:"translated"`
-	Invalid    *string            `json:"invalid"`  // why the parameters are not valid
+	Invalid    *string            `json:"invalid"`  // why the parameters are invalid
 	Standing   *string            `json:"standing"` // how tenants may call the method
 	Learning   bool               `json:"learning"`
 	Redacted   bool               `json:"redacted"`
@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod. It returns what `spdk-proxy policy explain` prints about a call by
-// the sender or, for administrators, by another user.
+// Explain serves ExplainMethod. It returns the output of `spdk-proxy policy explain` for a call by
+// the sender. Administrators may ask about other users' calls.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 type toExplain struct {
 	user, method string
 	params       map[string]any
-	given        bool // it has parameters
+	given        bool // the call has parameters
 }
 
 func readExplain(body []byte) (asked toExplain, err error) {

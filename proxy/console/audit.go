@@ -13,7 +13,8 @@ import (
 func (s *Server) Audit(_ context.Context, r *gate.Request) (any, error) { return s.Web.OpenStream(r) }
 
 // auditPage serves the audit log page, a stream of the last entries followed by each new one.
-// Secrets are redacted, as in the log. A client that reconnects gets what it has missed.
+// Secrets are redacted, as in the log. A client that reconnects receives the entries that it has
+// missed.
 func (s *Server) auditPage() http.HandlerFunc {
 	return s.Web.Stream(web.Page{Method: AuditMethod, Fail: fail}, (*gate.Settings).Administrator, func(e *web.Stream) {
 		next, seen := uint64(0), false

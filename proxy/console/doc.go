@@ -3,5 +3,5 @@
 // browser. It also serves the endpoints that only the console requests (sessions, access, the audit
 // log). Otherwise, the console makes the same calls as any client.
 //
-// It must not decide who may do what: its requests pass through the gate like calls.
+// It must not authorize users: its requests pass through package gate like calls.
 package console

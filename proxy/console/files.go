@@ -102,7 +102,7 @@ type file struct {
 	compressed func() []byte // nil if compression saves too little
 }
 
-// worthCompressing is how much compression must save at least, in percent.
+// worthCompressing is the minimum saving for which a file is compressed, in percent.
 const worthCompressing = 10
 
 func newFile(name string, text []byte) *file {

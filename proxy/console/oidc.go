@@ -17,8 +17,8 @@ import (
 // site, so the cookie cannot be SameSite=Strict.
 const flowCookie = "__Host-spdkgate-oidc"
 
-// flowNotBegun refuses a browser that returns without a ticket, or with the state of another
-// sign-in. A page on another site could cause either.
+// flowNotBegun is the error for a browser that returns without a ticket, or with the state of
+// another sign-in. A page on another site could cause either.
 var flowNotBegun = &authn.RejectedError{Reason: "the sign-in was not begun in this browser, or took longer than 10 minutes: sign in again"}
 
 // startOIDC sends a browser to the issuer's page.
@@ -62,8 +62,8 @@ func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	})
 }
 
-// identifyCode authenticates the sender of a request by the code that the browser brought from the
-// issuer.
+// identifyCode authenticates the sender of a request by the code that the issuer sent through the
+// browser.
 func (s *Server) identifyCode(v *web.Visit) (err error) {
 	v.X.Sender = gate.Sender{Unauthenticated: true, Auth: string(authn.ByCode)}
 	in := &signIn{way: string(authn.ByCode)}
@@ -74,8 +74,8 @@ func (s *Server) identifyCode(v *web.Visit) (err error) {
 	return s.authenticate(v, in)
 }
 
-// receiveCode reads what a browser brought from the issuer. Its state must match the ticket held by
-// the same browser.
+// receiveCode reads the parameters that the issuer sent through the browser. Its state must match
+// the ticket held by the same browser.
 func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.SignIn, err error) {
 	tickets, query := r.CookiesNamed(flowCookie), r.URL.Query()
 	if len(tickets) != 1 {
@@ -116,7 +116,7 @@ func setFlowCookie(w http.ResponseWriter, ticket string) {
 	http.SetCookie(w, &c)
 }
 
-// wayBack is a page that leads to the console, at once or from a message.
+// wayBack is a page that loads the console at once, or shows a message with a link to the console.
 var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -134,8 +134,8 @@ var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 </html>
 `))
 
-// writePage responds to a browser that came from another site. message says why it is not signed
-// in.
+// writePage responds to a browser that came from another site. message is the reason why the user
+// is not signed in.
 func writePage(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

@@ -27,7 +27,7 @@ type Server struct {
 	flows *session.Flows
 }
 
-// Options of a Server.
+// Options configures a Server.
 type Options struct {
 	Web      *web.Server
 	Gate     *gate.Gate
@@ -69,7 +69,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		SetHeaders(w.Header())
-		w.Header().Set("Cache-Control", "no-store") // of responses; files have their own
+		w.Header().Set("Cache-Control", "no-store") // for responses; files set their own
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			s.Web.SkipAnyBody(w, r)
 		}

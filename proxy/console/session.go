@@ -64,7 +64,7 @@ func waysFor(current *gate.Settings, r *http.Request) (a waysAnswer) {
 	return a
 }
 
-// serveSession reports whose session a request belongs to, or how to sign in.
+// serveSession returns the user of the request's session, or the ways to sign in.
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 	current := s.Gate.Settings()
 	if _, ok := web.SessionID(current, r); !ok {
@@ -94,14 +94,14 @@ func (s *Server) Session(_ context.Context, r *gate.Request) (any, error) {
 // maxSignIn bounds the body of a sign-in request, in bytes. A token in a header has the same bound.
 const maxSignIn = 16 << 10
 
-// A signIn holds what a request signs in with, and the outcome.
+// A signIn holds the credentials of a sign-in request, and the outcome.
 type signIn struct {
 	with    authn.SignIn
 	binding authn.Binding
 	way     string
 }
 
-// identifySignIn authenticates the sender of a sign-in request by its body.
+// identifySignIn authenticates the sender of a sign-in request by the credentials in its body.
 func (s *Server) identifySignIn(v *web.Visit) error {
 	v.X.Sender.Unauthenticated = true
 	in := &signIn{}
@@ -124,7 +124,7 @@ func (s *Server) authenticate(v *web.Visit, in *signIn) error {
 }
 
 // SignIn serves SignInMethod: it begins a session with a new id. If the request belongs to a
-// session, that one ends.
+// session, SignIn ends that session.
 func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	v := visitOf(r)
 	if former, ok := v.SessionID(); ok {
@@ -144,8 +144,8 @@ var wayOf = map[authn.Method]string{authn.ByPassword: "password", authn.ByToken:
 
 var errSignIn = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `to sign in, send {"user": …, "password": …}, {"token": …} or {} (client certificate) with Content-Type: application/json`)
 
-// readSignIn reads the credentials of a sign-in request. The body's type makes a browser send a
-// preflight request first if a page on another site makes the request.
+// readSignIn reads the credentials of a sign-in request. For a request from a page on another site,
+// the body's type makes the browser send a preflight request first.
 func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 	if err := web.CheckCrossOrigin(v.R); err != nil {
 		return in, err

@@ -21,7 +21,7 @@ type Stages struct {
 	Translate bool // translate old clients' calls; see rpcschema.Method.Fit
 }
 
-// A Call is a call on its way through the stages.
+// A Call holds the state of a call as it passes through the stages.
 type Call struct {
 	Method       *rpcschema.Method
 	Decision     policy.Decision
@@ -32,7 +32,7 @@ type Call struct {
 	name   string // the method's name, as the client wrote it
 }
 
-// Method is the first part: it finds the method, and decides whether the user may call it. The
+// Method is the first step. It finds the method, and decides whether the user may call it. The
 // error is an *rpcschema.UnknownMethodError or ErrDenied. With ErrDenied, the call is also
 // returned.
 func (s Stages) Method(user, name string) (*Call, error) {
@@ -47,7 +47,7 @@ func (s Stages) Method(user, name string) (*Call, error) {
 	return c, nil
 }
 
-// Accept is the second part: it fits the parameters to a release of SPDK, validates them, and
+// Accept is the second step. It fits the parameters to a release of SPDK, validates them, and
 // decides whether the user may call the method with them. The error is an rpcschema.Violations or
 // another error about the parameters, or ErrDeniedParams. Decision changes only if the parameters
 // are valid.

@@ -60,7 +60,7 @@ type Result struct {
 	User         config.User
 	Method       *rpcschema.Method
 	Translations []rpcschema.Translation
-	Invalid      error // why SPDK does not accept the parameters; nil if none were given
+	Invalid      error // why SPDK rejects the parameters; nil if none were given
 	Decision     policy.Decision
 	Rules        []policy.Finding
 	Standing     string // how the method is treated for the user's tenant; "" without a tenant
@@ -84,7 +84,7 @@ func (c *Result) Rule() string {
 }
 
 // Call decides on a call using the stages that need no target. It uses the same functions as the
-// proxy. If given is false, it decides on the method with any parameters. The error is an
+// proxy. If given is false, Call decides on the method with any parameters. The error is an
 // *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}

@@ -126,8 +126,8 @@ func (d *DryRun) User(name string) (config.User, error) {
 	return config.User{}, fmt.Errorf("there is no user %q: %s", name, config.Suggest(name, names))
 }
 
-// jsonValue converts a YAML node to a JSON value. Values that do not exist in JSON, or that YAML
-// reads differently, are errors.
+// jsonValue converts a YAML node to a JSON value. It returns an error for a value that JSON cannot
+// represent, or that YAML would read differently.
 func jsonValue(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:

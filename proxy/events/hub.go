@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// An Event is something that happened. Its JSON is what clients get.
+// An Event describes something that happened. Clients receive it as JSON.
 type Event struct {
 	// ID increases with each event, even after a restart of the proxy. It has at most 53 bits, so
 	// that JavaScript reads it exactly.
@@ -21,14 +21,15 @@ type Event struct {
 	Scope Scope `json:"-"`
 }
 
-// A Scope says what an event is about. Callers use it to decide who may see the event.
+// A Scope identifies the object that an event is about. Callers use it to decide who may see the
+// event.
 type Scope struct {
 	Kind   string // bdev, lvstore, tenant; "": the target or the proxy as a whole
-	Name   string // by which an owner can be found; "": unknown
-	Target bool   // it is one of SPDK's notifications
+	Name   string // used to find the owner; "": unknown
+	Target bool   // the event is an SPDK notification
 }
 
-// Gap is the type of an event that stands for events no longer known.
+// Gap is the type of an event that replaces events that the Hub no longer keeps.
 const Gap = "gap"
 
 // A Hub keeps events and delivers them to listeners. It is safe for concurrent use.
@@ -79,8 +80,8 @@ func (h *Hub) wake() {
 	h.changed = make(chan struct{})
 }
 
-// Begin publishes an event about a lasting condition, unless it has already begun. Until End, new
-// listeners get this event first.
+// Begin publishes an event about a lasting condition, unless it has already begun. Until End is
+// called, new listeners receive this event first.
 func (h *Hub) Begin(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +132,8 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Subscribe makes a listener that gets the events after one that the client has seen. 0 means the
-// lasting conditions and new events. The caller must Close the listener.
+// Subscribe returns a listener for the events after the one with the ID after. If after is 0, the
+// listener receives the lasting conditions, then new events. The caller must Close the listener.
 func (h *Hub) Subscribe(after uint64) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,8 +20,8 @@ type changesReader struct {
 	slots  *target.Slots
 }
 
-// Concurrent readings of changes. Each keeps up to 16 MiB of metadata in memory
-// until it knows how much it needs, and reserves that (see Command.Reserve).
+// Limits on concurrent reads of changes. Each read keeps up to 16 MiB of metadata in memory before
+// it knows how much it needs. It then reserves that amount (see Command.Reserve).
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -33,7 +33,7 @@ func newChangesReader() *changesReader {
 }
 
 // ReadChanges serves spdkgate_lvol_changes. It ends at its deadline even if the lvstore's device
-// does not respond; the locks and the slot are held until the device does.
+// does not respond; the locks and the slot are released only when the device does.
 func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage, error) {
 	p, err := paramsOf[spdkrpc.SpdkgateLvolChangesParams](c)
 	if err != nil {
@@ -87,8 +87,8 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 }
 
-// errorFor returns the error of a reading for the caller. A tenant gets no paths on the target's
-// host, and no names of bdevs below lvstores; they are in the log.
+// errorFor returns the error of a read as the caller may see it. Tenants see neither paths on the
+// target's host nor names of bdevs below lvstores. These appear only in the log.
 func (e *Executor) errorFor(c Command, err error) error {
 	refused, ok := errors.AsType[*changes.Refusal](err)
 	if !ok || c.Tenant == nil {
@@ -113,7 +113,7 @@ func (e *Executor) changesTarget(c Command) changes.Target {
 	return changes.Target{RPC: spdkrpc.NewClient(ownCaller{c}), Release: c.Conn.Release(), AcceptUncounted: c.AcceptUncounted, Lock: lock}
 }
 
-// An ownCaller makes calls that a command needs.
+// An ownCaller makes the calls that a command depends on.
 type ownCaller struct{ Command }
 
 // Call answers spdk_get_version itself, because the connection's release is known.

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// SPDK accepts one connection per poll, every 4 ms, and each new connection costs a call that asks
-// for the release. So the connections of successful operations are reused.
+// SPDK accepts one connection per poll, every 4 ms, and each new connection needs a call that
+// returns the release. So the Executor reuses the connections of successful operations.
 
 // connections keeps connections to the target for the Quiescer's next operations. It is safe for
 // concurrent use.
@@ -75,7 +75,7 @@ func (c *connections) keep(t *directTarget, at quiesce.Place) {
 	c.idle = append(c.idle, kept)
 }
 
-// drop closes a connection that is still kept.
+// drop closes a connection if it is still kept.
 func (c *connections) drop(old *idleConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

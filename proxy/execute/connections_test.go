@@ -35,7 +35,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	other := connect(quiesce.Place{Socket: at.Socket, PeerUIDs: []uint32{0}})
 	assert.NotSame(t, first.Caller, other.Caller, "its peer was checked for other users")
 
-	for _, gone := range []bool{true, false} { // the connection has ended, or not yet
+	for _, gone := range []bool{true, false} { // whether the old connection has already ended
 		old := connect(at)
 		old.Reuse()
 		require.NoError(t, sim.Restart())

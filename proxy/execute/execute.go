@@ -21,7 +21,7 @@ import (
 type Command struct {
 	Conn     *target.Conn // nil if the method needs no target
 	User     string
-	Tenant   *tenancy.Scope // nil if the user has none
+	Tenant   *tenancy.Scope // nil if the user has no tenant
 	Method   *rpcschema.Method
 	Params   map[string]any
 	Observer target.Observer
@@ -31,8 +31,8 @@ type Command struct {
 	AcceptLoading   bool                              // target.accept_loading_what_hosts_write
 	AcceptUncounted bool                              // target.accept_changes_without_counts
 
-	// Reserve counts bytes of the user's memory until release is called. It fails if that exceeds
-	// the user's limit. nil means that there is none.
+	// Reserve counts bytes of the user's memory until release is called. It fails if that would
+	// exceed the user's limit. If Reserve is nil, there is no limit.
 	Reserve func(bytes int) (release func(), err error)
 }
 
@@ -50,7 +50,7 @@ type Executor struct {
 	changes  *changesReader
 }
 
-// Options of an Executor.
+// Options configures an Executor.
 type Options struct {
 	Config *config.Config
 	Schema *rpcschema.Document
@@ -105,8 +105,8 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	return e.forwardShared(ctx, forwarded)
 }
 
-// forward sends a call to SPDK. The caller must hold the objects' locks, or have frozen the objects
-// itself.
+// forward sends a call to SPDK. The caller must hold the objects' locks, or have frozen the
+// objects.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	changes := c.Method.Configures()
 	if changes && e.restart.saver != nil { // a client may wait for the save
@@ -138,7 +138,7 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	switch {
 	case err == nil || errors.Is(err, spdkrpc.OutcomeUnknown):
 		saver.Changed(c.Method.Name, c.Params)
-	case saver.Lacks(c.Method.Name, c.Params): // SPDK has nothing to remove, but the saved file has
+	case saver.Lacks(c.Method.Name, c.Params): // only the saved file contains the object
 		saver.Changed(c.Method.Name, c.Params)
 		if notSaved := saver.AwaitSaved(ctx, process); notSaved != nil {
 			return nil, executed(notSaved)

@@ -12,9 +12,8 @@ import (
 // parameter that names the bdev.
 var externalParam = map[string]string{"bdev_lvol_clone_bdev": "bdev", "bdev_lvol_set_parent_bdev": "parent_name"}
 
-// checkExternal refuses to make such a clone of a logical volume, unless the target loads what
-// hosts write. After a restart, SPDK makes the clone available when it examines that volume, but a
-// target that does not load what hosts write examines no volumes.
+// checkExternal refuses to make such a clone of a logical volume, unless the target examines
+// volumes. After a restart, SPDK makes the clone available only when it examines that volume.
 func (e *Executor) checkExternal(ctx context.Context, c Command) error {
 	name, _ := c.Params[externalParam[c.Method.Name]].(string)
 	if name == "" {

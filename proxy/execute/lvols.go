@@ -76,8 +76,8 @@ func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessag
 // that names the bdev.
 var writtenParam = map[string]string{shallowCopyMethod: "dst_bdev_name", "nbd_start_disk": "bdev_name"}
 
-// filledBy returns what a call must lock besides the objects it names because SPDK then allocates
-// clusters in an lvstore.
+// filledBy returns the names that a call must lock in addition to the objects that it names,
+// because the call makes SPDK allocate clusters in an lvstore.
 func (e *Executor) filledBy(ctx context.Context, c Command) (names []string, err error) {
 	name, _ := c.Params[writtenParam[c.Method.Name]].(string)
 	if name == "" {
@@ -135,7 +135,7 @@ func (e *Executor) awaitShallowCopy(c Command) {
 		}
 		conn, err := e.Target.Connect(context.Background(), "")
 		if err != nil {
-			continue // a restarted target is not copying
+			continue // a restarted target has no copy running
 		}
 		c.Conn, c.User = conn, ""
 		if b, err := e.bdev(context.Background(), c, destination); err == nil && (b == nil || !b.Claimed) {
@@ -208,7 +208,7 @@ func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string,
 	}
 	names = []string{storeKey(stores[0].Name), storeKey(stores[0].UUID)}
 	if list, ok := e.Schema.Method(listLvolsMethod); !ok || !list.Has(c.Conn.Release()) {
-		return names, nil // v23.01 lists only bdevs
+		return names, nil // v23.01 can list only bdevs
 	}
 	volumes, err := ask[spdkrpc.LvolInfo](ctx, c, listLvolsMethod, map[string]any{"lvs_uuid": stores[0].UUID})
 	for _, v := range volumes {

@@ -39,15 +39,15 @@ func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 		Message: "Invalid argument: the volume is larger than its parent, and SPDK would read beyond the end of the parent's list of clusters. Nothing was executed. Keep the parent, or copy the data to another volume"}
 }
 
-// setsParent reports whether a call gives a volume another parent.
+// setsParent reports whether a call changes a volume's parent.
 func setsParent(c Command) bool {
 	return c.Method.Name == "bdev_lvol_set_parent" || c.Method.Name == "bdev_lvol_set_parent_bdev"
 }
 
 // checkNothingOn refuses a new parent for a volume that has clones, or that another bdev claims,
-// such as a clone in another lvstore. The parent could be one of them, and SPDK does not detect
-// such a loop. A volume without them cannot become part of a loop. It also refuses a new parent for
-// a snapshot, whose content must not change.
+// such as a clone in another lvstore. The new parent could be one of those clones or bdevs, and
+// SPDK does not detect such a loop. Without them, no loop is possible. It also refuses a new parent
+// for a snapshot, whose content must not change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {

@@ -35,11 +35,11 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 	return quiesce.New(o), nil
 }
 
-// Limits on the Quiescer's concurrent operations. Each takes one of the 64 connections that SPDK
-// allows. A single user gets at most half of the slots.
+// Limits on the Quiescer's concurrent operations. Each operation uses one of the 64 connections
+// that SPDK allows. A single user gets at most half of the slots.
 const (
 	maxOperations = 16
-	maxBarriers   = 16 // snapshots with a barrier, which wait for their clients
+	maxBarriers   = 16 // snapshots with a barrier, which wait for clients
 	operationWait = 10 * time.Second
 )
 
@@ -94,7 +94,7 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, erro
 		return nil, err
 	}
 	process, err := persist.ProcessAt(at.Socket)
-	if err != nil { // the process has just ended, and its socket with it
+	if err != nil { // the process has just ended, and its socket is gone
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
 	}

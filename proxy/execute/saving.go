@@ -63,8 +63,8 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 }
 
 // checkSaveable refuses to create a second NVMe-oF target in an SPDK process whose configuration is
-// saved. SPDK reports only the transports and subsystems of its first one, so a restarted process
-// would lack the others.
+// saved. SPDK reports only the transports and subsystems of its first one, so a restart would lose
+// the others.
 func (e *Executor) checkSaveable(c Command) error {
 	if e.restart.saver == nil || c.Method.Name != "nvmf_create_target" {
 		return nil
@@ -92,8 +92,8 @@ func (e *Executor) SweepKeys(ctx context.Context) {
 	}
 }
 
-// everythingSaved reports whether the target has everything in the saved file, and no other file
-// was chosen.
+// everythingSaved reports whether the target contains everything in the saved file, and no other
+// saved file was selected.
 func everythingSaved(now persist.Status) bool {
 	return !now.SavedAt.IsZero() && !now.Pending && !now.Failed && len(now.Missing) == 0 && now.Chosen.IsZero()
 }

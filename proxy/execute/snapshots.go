@@ -53,7 +53,8 @@ func (e *Executor) TakeSnapshots(ctx context.Context, c Command) (json.RawMessag
 	return json.Marshal(list)
 }
 
-// barrierWait bounds how long a client waits for volumes to be frozen. Freezing has its own limits.
+// barrierWait bounds how long a client waits for volumes to be frozen. Freezing itself has separate
+// time limits.
 const barrierWait = 10 * time.Second
 
 // PassBarrier serves spdkgate_lvol_snapshot_barrier.
@@ -101,7 +102,7 @@ func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage
 	name, _ := c.Params["snapshot_name"].(string)
 	taken, err := e.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
-	if errors.As(err, &exists) { // SPDK's own error, because the method is SPDK's
+	if errors.As(err, &exists) { // return SPDK's own error for SPDK's own method
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tena
 	return json.Marshal(list)
 }
 
-// TenantUsage returns how much of their quotas tenants use, in their order.
+// TenantUsage returns how much of its quota each tenant uses, in the order of the tenants.
 func (e *Executor) TenantUsage(ctx context.Context, ask tenancy.Ask, all *tenancy.Tenancy, scopes []*tenancy.Scope) ([]spdkrpc.ProxyTenantAmounts, error) {
 	used, err := all.Usage(ctx, ask, scopes...)
 	if err != nil {
@@ -64,7 +64,7 @@ func (e *Executor) TenantUsage(ctx context.Context, ask tenancy.Ask, all *tenanc
 	return list, nil
 }
 
-// QuotaOf returns a tenant's quota. Members without a bound are left out.
+// QuotaOf returns a tenant's quota. Amounts without a limit are omitted.
 func (e *Executor) QuotaOf(s *tenancy.Scope) (a spdkrpc.ProxyTenantAmounts) {
 	q := s.Quota
 	for _, b := range []struct {

@@ -10,7 +10,8 @@ import (
 
 // checkExclusive makes the last step of p read the hosts back, and fail if the request does not
 // share the volume and another host is admitted. Commands that plan at the same time do not see
-// each other's hosts. Each reads only after it has added its own, so at least one sees the other's.
+// each other's hosts. Each command reads the hosts only after it has added its own, so at least one
+// of them sees the other's host.
 func (t target) checkExclusive(p *Plan, r Request) {
 	if r.Shared {
 		return

@@ -35,8 +35,8 @@ func (w *world) withoutHosts() {
 	w.call("nvmf_subsystem_remove_host", fmt.Sprintf(`{"nqn":%q,"host":%q}`, p.NQN, hostC))
 }
 
-// competing plans a for host A, and runs b, the same request for host B, after a's call of method.
-// It returns both errors.
+// competing plans an export a for host A. After a has called method, it runs b, the same request
+// for host B. It returns the errors of both.
 func (w *world) competing(method string, change func(*Request)) (errA, errB error) {
 	w.t.Helper()
 	request := func(host string) Request {

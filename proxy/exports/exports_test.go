@@ -89,8 +89,8 @@ func methods(p *Plan) (list []string) {
 	return list
 }
 
-// A new export has ANA reporting, its host and its address, and listens only at the end. The second
-// time, there is nothing to do.
+// A new export has ANA reporting, its host and its address, and listens only at the end. A second
+// plan has no steps.
 func TestExport(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {

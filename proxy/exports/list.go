@@ -29,7 +29,7 @@ type Export struct {
 	AnyHost   bool     `json:"any_host"`
 	Hosts     []Host   `json:"hosts"`
 	Listeners []string `json:"listeners"`
-	Connected []string `json:"connected_hosts"` // null if not read, or not readable
+	Connected []string `json:"connected_hosts"` // null: not requested, or not readable
 }
 
 // A Host describes a host admitted to an export.

@@ -38,7 +38,8 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
-// What the user must not read is named, because the volume may be exposed there.
+// The warning names the kinds of exports that the user must not read, because the volume may be
+// exposed there.
 func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}

@@ -19,7 +19,7 @@ type Step struct {
 	do    func(ctx context.Context) error
 	check func(ctx context.Context) error // if not nil, called after do; if it fails, the step is undone
 	undo  *Step                           // nil if there is nothing to undo, or another step's undo covers it
-	stays bool                            // it remains in effect if a later step fails
+	stays bool                            // the step remains in effect if a later one fails
 }
 
 // String returns the call in readable form.

@@ -17,11 +17,10 @@ const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
 // driverPrefix begins the NQNs of exports made by the CSI driver.
 const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
 
-// ErrRefused means that a request is not carried out because of the target's state. Nothing was
-// changed.
+// ErrRefused means that the target's state does not allow the request. Nothing was changed.
 var ErrRefused = errors.New("refused")
 
-// ErrInvalid means that a request makes no sense on any target.
+// ErrInvalid means that a request is invalid for every target.
 var ErrInvalid = errors.New("invalid request")
 
 // A refusal is an ErrRefused with a reason.
@@ -33,19 +32,19 @@ func (r *refusal) Is(kind error) bool { return kind == ErrRefused }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// A Request describes how a volume is to be exported.
+// A Request describes how to export a volume.
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
 	// NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If empty, the
-	// existing export's is used or, for a new export, one made from the UUID.
+	// NQN is that of the existing export or, for a new export, made from the UUID.
 	NQN     string
 	Serial  string // if empty, made from the volume's UUID
 	Hosts   []string
 	AnyHost bool
 	// Shared permits admitting a host in addition to those already admitted.
 	Shared bool
-	// Listen lists the export's addresses. If empty, they are those of the existing export or, for
-	// a new one, all at which the target listens for other exports.
+	// Listen lists the export's addresses. If empty, an existing export keeps its addresses, and a
+	// new one gets all addresses at which the target listens for other exports.
 	Listen []Portal
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
 	// none.

@@ -46,8 +46,8 @@ func mayBeDone(err error) bool {
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone undoes steps in reverse order, and returns what is then in effect, as the second sentence
-// of an error. made lists the steps certain to have been made.
+// undone undoes steps in reverse order. It returns a description of the resulting state, which is
+// the second sentence of an error. made lists the steps certain to have been made.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0
@@ -83,7 +83,7 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome is an error that states what is in effect after a step failed.
+// An outcome is an error that describes the state of the target after a step failed.
 type outcome struct {
 	text string
 	err  error

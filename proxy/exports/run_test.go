@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Whichever call fails, and whether or not it was executed, nothing of the export remains.
+// Whichever call fails, and whether or not SPDK executed it, no part of the export remains.
 func TestFailedExportIsUndone(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here, {Transport: "TCP", Addr: "127.0.0.1", Port: "4421"}}}
 	for _, f := range []spdktest.Fault{
@@ -76,7 +76,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 	assert.ErrorContains(t, err, "does not export volume lvs0/v0")
 }
 
-// Verify detects what others changed after planning.
+// Verify detects changes that others made after planning.
 func TestVerifyDetectsOtherChanges(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for says, change := range map[string]string{

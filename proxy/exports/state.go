@@ -19,7 +19,7 @@ type volume struct {
 
 func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
 
-// A state contains what a plan depends on.
+// A state contains the target's state on which a plan depends.
 type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
@@ -140,8 +140,9 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkNamed refuses to change a subsystem whose name differs from the requested one, one of the
-// CSI driver's that the request does not name, or one that also exports other volumes.
+// checkNamed refuses to change a subsystem whose name differs from the requested one, or that also
+// exports other volumes. It also refuses a subsystem of the CSI driver that the request does not
+// name.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:

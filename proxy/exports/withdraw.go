@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Withdrawal describes what is to be withdrawn.
+// A Withdrawal describes an export, or the hosts of an export, to withdraw.
 type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
-	Hosts  []string // empty means the export as a whole
+	Hosts  []string // empty: the whole export
 	// Disconnect permits ending connections.
 	Disconnect bool
 }
@@ -85,8 +85,8 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	return p, nil
 }
 
-// checkNotConnected returns an error if one of the hosts is connected or, for a whole export, if
-// any host is.
+// checkNotConnected returns an error if one of the hosts is connected. If whole is set, it returns
+// an error if any host is connected.
 func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []string, whole bool) error {
 	connected, err := t.connected(ctx, nqn)
 	if err != nil {

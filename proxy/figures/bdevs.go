@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readIO reads the result of bdev_get_iostat. unknown means that it contains new bdevs, which may
-// be volumes.
+// readIO reads the result of bdev_get_iostat. unknown reports whether it contains new bdevs, which
+// may be volumes.
 func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	var bdevs []Bdev
 	rate, ticks := uint64(0), uint64(0)
@@ -46,7 +46,7 @@ func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	return unknown, err
 }
 
-// noteOthers remembers which bdevs are not volumes.
+// noteOthers records which bdevs are not volumes.
 func (r *Reader) noteOthers() {
 	r.others = make(map[string]struct{}, len(r.bdevs))
 	for _, b := range r.bdevs {
@@ -55,8 +55,8 @@ func (r *Reader) noteOthers() {
 }
 
 // settle moves the I/O of new volumes from the other bdevs to the volumes, once the list of volumes
-// has been read again. If reading it is not due yet, it is unknown what the new bdevs are, so
-// settle leaves them out.
+// has been read again. If the list is not due yet, settle omits the new bdevs, because they may or
+// may not be volumes.
 func (r *Reader) settle() {
 	fresh := r.listed && r.others == nil // see readVolumes
 	var bdevs []Bdev

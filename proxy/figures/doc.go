@@ -1,10 +1,14 @@
-// Package figures reads what a target reports about itself: its lvstores, volumes and other bdevs
-// with their I/O and its latencies, NVMe-oF and iSCSI, reactors, threads and buffers. It returns
-// values for metrics, for warnings and for people. Package targetmetrics writes them as metrics,
-// and package terminal shows them to people. Package metrics does not contain them.
+// Package figures reads a target's statistics: its lvstores, volumes and other bdevs with their I/O
+// and its latencies, NVMe-oF and iSCSI, reactors, threads and buffers. It returns values for
+// metrics, for warnings and for people. Package targetmetrics writes them as metrics, and package
+// terminal shows them to people. Package metrics does not contain them.
 //
 // A [Reader] bounds the load on the target. It makes one call at a time. If a call took time t, it
-// waits at least 100 t before repeating it. [Shared] serves any number of callers with one reading.
+// waits at least 100 t before repeating it. [Shared] shares one reading among any number of
+// callers.
 //
-// The package must not depend on who asks, how the target is reached, or how the figures are shown.
+// A reading is the set of figures that one call of [Reader.Read] returns.
+//
+// The package must not depend on who requests figures, how the target is reached, or how the
+// figures are shown.
 package figures

@@ -5,7 +5,7 @@ import "time"
 // Figures holds one reading of a target. It is not modified after being returned.
 type Figures struct {
 	Taken    time.Time     // when the reading ended
-	Took     time.Duration // how long it took
+	Took     time.Duration // duration of the reading
 	Up       bool          // the target responded, and is past its startup
 	Phase    string        // unreachable, startup or runtime
 	Release  string        // "" if unknown
@@ -19,8 +19,8 @@ type Figures struct {
 	Stores  []Store
 	Volumes []Volume // of all stores, including snapshots
 	Bdevs   []Bdev   // other bdevs
-	// Histograms holds the requested histograms read so far. Each reading reads one of them, so
-	// with n histograms, the oldest may be n readings old.
+	// Histograms holds the requested histograms read so far. Read reads only one of them each time,
+	// so with n histograms, the oldest may be n readings old.
 	Histograms []Histogram
 
 	NVMf     NVMf
@@ -30,15 +30,15 @@ type Figures struct {
 	Threads  []Thread
 	Pollers  []Poller
 
-	// Tenants holds how much of their quotas tenants use. A Reader does not read it.
+	// Tenants holds how much of its quota each tenant uses. A Reader does not set it.
 	Tenants []TenantAmount
 
 	Calls    int // to SPDK, for this reading
 	Failures []Failure
 }
 
-// A Failure describes a call to which the target did not respond with a result. Its figures are
-// missing, or as old as the last result. For a histogram of a nonexistent bdev, the failure is
+// A Failure describes a call to which the target did not respond with a result. The call's figures
+// are missing, or are from its last result. For a histogram of a nonexistent bdev, the failure is
 // recorded without a call.
 type Failure struct {
 	Method string
@@ -57,11 +57,11 @@ type IO struct {
 	Read, Write, Unmap Operation
 }
 
-// A TenantAmount states how much a tenant uses of one bound of its quota.
+// A TenantAmount describes a tenant's use of one limit in its quota.
 type TenantAmount struct {
 	Tenant, Object string // the object is bytes, volumes, subsystems, hosts, listeners or keys
 	Used           uint64
-	Quota          *uint64 // nil if there is no bound
+	Quota          *uint64 // nil: unlimited
 }
 
 // A Store describes an lvstore.
@@ -71,8 +71,8 @@ type Store struct {
 	Clusters, Free       uint64 // for data
 	Volumes, Snapshots   int
 	// Committed is the space, in bytes, that would be used if every volume were fully written: the
-	// sizes of the volumes plus what snapshots have allocated. If it exceeds the store's size,
-	// writes to thin volumes can fail.
+	// sizes of the volumes plus the space that snapshots have allocated. If it exceeds the store's
+	// size, writes to thin volumes can fail.
 	Committed uint64
 	// Unsized counts volumes whose size is not known yet. Committed does not include them.
 	Unsized int

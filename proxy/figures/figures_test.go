@@ -195,7 +195,7 @@ func TestListsAreReadRarely(t *testing.T) {
 	assert.Equal(t, short, eighth)
 }
 
-// A call that takes long is repeated rarely, however often figures are read.
+// A slow call is repeated rarely, however often figures are read.
 func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	slow := 0
@@ -215,7 +215,7 @@ func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	assert.Equal(t, 2, slow)
 }
 
-// A new volume is left out until the list of volumes is next due.
+// A new volume is omitted until the list of volumes is next due.
 func TestUnknownBdevsAreLeftOut(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Histogram holds what a target last reported about the latencies of a bdev's I/O.
+// A Histogram holds the last latencies of a bdev's I/O that a target reported.
 type Histogram struct {
 	Bdev string // as given to NewReader
 	// Store and Volume are the names of the logical volume, or "" for other bdevs.
@@ -21,13 +21,13 @@ type Histogram struct {
 	Err       error
 }
 
-// Reasons why a bdev's latencies are unknown, besides those for which any call can fail.
+// Reasons why a bdev's latencies are unknown, in addition to the reasons why any call can fail.
 var (
 	// ErrNoBdev means that there is neither a bdev nor a logical volume with this name.
 	ErrNoBdev = errors.New("no such bdev or logical volume")
 	// ErrNoHistogram means that the target keeps no histogram for the bdev.
 	ErrNoHistogram = errors.New("the histogram is not enabled")
-	// ErrPartialHistogram means that the target's histogram leaves out some I/O. On v26.05, a
+	// ErrPartialHistogram means that the target's histogram does not count all I/O. On v26.05, a
 	// histogram counts I/O channels opened after it was enabled only if it has SPDK's default
 	// granularity and the full range.
 	ErrPartialHistogram = errors.New("the histogram has a limited range or a granularity other than 7, so it leaves out I/O channels that were opened since it was enabled")
@@ -35,8 +35,8 @@ var (
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the next histogram due. It reads only one for each reading, so that the
-// number of histograms does not change how many calls per second the target gets.
+// readHistogram reads the next histogram due. It reads only one histogram for each reading. So the
+// number of histograms does not change the rate of calls to the target.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
 		return // it is not yet known which bdevs and volumes exist
@@ -84,9 +84,9 @@ func (v *Volume) named(alias string) bool {
 	return len(alias) == n+1+len(v.Name) && alias[:n] == v.Store && alias[n] == '/' && alias[n+1:] == v.Name
 }
 
-// keep replaces what is known about a histogram.
+// keep stores a histogram and replaces its previous version.
 func (r *Reader) keep(h Histogram) {
-	r.histograms = slices.Clone(r.histograms) // readings have been returned with the old one
+	r.histograms = slices.Clone(r.histograms) // returned figures share the old slice
 	for i := range r.histograms {
 		if r.histograms[i].Bdev == h.Bdev {
 			r.histograms[i] = h

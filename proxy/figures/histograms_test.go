@@ -18,7 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// whole returns the parameters, after the name, with which the I/O of all channels is counted.
+// whole returns the parameters, after the name, that make a histogram count the I/O of all
+// channels.
 func (b *bench) whole() string {
 	if b.target.Release().Before(rpcschema.MustRelease("v25.05")) {
 		return `"enable":true`
@@ -149,8 +150,8 @@ func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	}
 }
 
-// Ten histograms cost the target as many calls as one, and five scrapers together cause less than
-// one call per second.
+// Ten histograms cause as many calls as one, and five scrapers together cause less than one call
+// per second.
 func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -187,7 +188,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	assert.Len(t, f.Histograms, 10)
 }
 
-// A histogram that takes long is read rarely, and does not hold up the others.
+// A slow histogram is read rarely, and does not delay the others.
 func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

@@ -112,9 +112,9 @@ func (l *Latencies) Count() (sum uint64) {
 	return sum
 }
 
-// Since returns what was counted after an earlier reading. It returns false if that is unknown
-// because a count has decreased. In that case, an I/O channel was closed, so SPDK dropped its
-// counts, or the histogram was enabled again.
+// Since returns the operations counted since an earlier reading. It returns false if a count has
+// decreased. In that case, SPDK dropped the counts of a closed I/O channel, or the histogram was
+// enabled again.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {
 		if l.Counts[i] < before.Counts[i] {

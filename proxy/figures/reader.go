@@ -13,9 +13,9 @@ import (
 // An Ask makes one call to the target.
 type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target holds what a Reader must know about a target before reading.
+// A Target describes a target's state, which a Reader needs before it reads.
 type Target struct {
-	Up       bool   // it responds, and is past its startup
+	Up       bool   // the target responds, and is past its startup
 	Phase    string // for Figures
 	Release  rpcschema.Release
 	Restarts int
@@ -28,7 +28,7 @@ type Reader struct {
 	now    func() time.Time
 	share  time.Duration // a method is not called again for this many times the duration of its last call
 	ioOnly bool
-	names  []string // bdevs whose histograms are read
+	names  []string // bdevs whose histograms the Reader reads
 
 	target   Target
 	last     map[string]asked
@@ -38,7 +38,7 @@ type Reader struct {
 
 	stores   []Store
 	volumes  []Volume
-	clock    float64             // of the last I/O statistics, in seconds
+	clock    float64             // the target's clock at the last I/O statistics, in seconds
 	index    map[string]int      // index into volumes, by UUID
 	others   map[string]struct{} // bdevs that are not volumes; nil: the volumes were just listed
 	listed   bool                // the volumes were listed
@@ -61,17 +61,17 @@ type Reader struct {
 type asked struct {
 	at     time.Time
 	took   time.Duration
-	absent bool // this target lacks it
+	absent bool // this target lacks the method
 }
 
-// NewReader returns a Reader. It reads the latency histograms of the named bdevs. Names are those
+// NewReader returns a Reader. It reads the latency histograms of the named bdevs. A name is one
 // that SPDK lists, or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
 // NewIOReader returns a Reader that reads only the I/O of volumes and other bdevs, for a person who
-// watches it for a while. If a call took time t, it waits 4 t before repeating it.
+// watches it interactively. If a call took time t, it waits 4 t before repeating it.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
@@ -81,8 +81,8 @@ func NewIOReader(schema *rpcschema.Document) *Reader {
 const (
 	// listEvery is for lists of objects.
 	listEvery = time.Minute
-	// sizesEvery is for the list of bdevs, which is the longest and needed only for the volumes'
-	// sizes. If a size is unknown, it is read earlier, but not before listEvery.
+	// sizesEvery is for the list of bdevs. It is the longest list, and needed only for the volumes'
+	// sizes. If a size is unknown, the list is read earlier, but not before listEvery.
 	sizesEvery = 10 * time.Minute
 	// share is a Reader's default share.
 	share = 100
@@ -164,13 +164,13 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 	r.readHistogram(ctx)
 }
 
-// call makes one call without parameters, if it is due, and reads its result.
+// call makes one call without parameters, if the call is due, and reads its result.
 func (r *Reader) call(ctx context.Context, method string, every time.Duration, read func(json.RawMessage) error) {
 	_, _ = r.callFor(ctx, method, "", every, read) // the error is recorded as a failure
 }
 
 // callFor makes one call for a bdev, or without a bdev if bdev is "", if the call is due, and reads
-// its result. made means that the call was due, and err is its failure.
+// its result. made reports whether the call was due. err is its failure.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
 	if bdev != "" {

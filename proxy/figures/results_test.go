@@ -55,7 +55,8 @@ func TestReactorsAreRead(t *testing.T) {
 	assert.Zero(t, r.uptime, "without a rate, nothing is known")
 }
 
-// Threads, pollers and buffers with the same name are added up; others are not.
+// The figures of threads, pollers and buffers with the same name are added up; those with different
+// names are not.
 func TestFiguresWithTheSameNameAreAdded(t *testing.T) {
 	r := NewReader(nil)
 	require.NoError(t, r.readThreads(json.RawMessage(`{"tick_rate":10,"threads":[

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Shared serves any number of callers with one reading. It is safe for concurrent use.
+// Shared shares one reading among any number of callers. It is safe for concurrent use.
 type Shared struct {
 	read func(ctx context.Context) *Figures
 	age  time.Duration // minimum age of the last reading before a new one is made
@@ -14,8 +14,8 @@ type Shared struct {
 
 	mu      sync.Mutex
 	last    *Figures
-	at      time.Time     // when the reading of last began
-	running chan struct{} // closed when the running reading has ended; nil if none is running
+	at      time.Time     // when the read that returned last began
+	running chan struct{} // closed when the running read ends; nil if none is running
 }
 
 // NewShared returns a Shared that calls read, at most once every age and for at most wait. Only one
@@ -24,8 +24,8 @@ func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration)
 	return &Shared{read: read, age: age, wait: wait}
 }
 
-// Latest returns the last reading, or makes a new one if that is too old. A reading continues even
-// if ctx ends, because others may be waiting for it. The error is ctx's.
+// Latest returns the last reading, or reads again if that one is too old. A read continues even if
+// ctx ends, because other callers may be waiting for it. The error is ctx's.
 func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	for {
 		s.mu.Lock()
@@ -53,7 +53,7 @@ func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	}
 }
 
-// run makes one reading.
+// run calls read once.
 func (s *Shared) run(ended chan struct{}) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), s.wait)

@@ -42,7 +42,7 @@ func TestCallersShareAReading(t *testing.T) {
 	})
 }
 
-// A caller that leaves does not end the reading, which has its own time limit.
+// A read continues when a caller leaves, because the read has its own time limit.
 func TestReadingContinuesWhenACallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32

@@ -108,7 +108,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 	return nil
 }
 
-// A size holds what the list of bdevs says about a volume.
+// A size holds a volume's sizes from the list of bdevs.
 type size struct {
 	bytes, clusters uint64
 	counted         bool // clusters is known
@@ -160,7 +160,7 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	}
 	for i := range r.volumes {
 		if _, listed := sizes[r.volumes[i].UUID]; !listed {
-			sizes[r.volumes[i].UUID] = size{} // it has no bdev because its external snapshot is missing
+			sizes[r.volumes[i].UUID] = size{} // no bdev: its external snapshot is missing
 		}
 	}
 	r.sizes = sizes

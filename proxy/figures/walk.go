@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A text is a result read without being decoded: a list of 10,000 bdevs takes several MiB, of which
-// a reading needs a quarter.
+// A text is a result that is read without decoding all of it. A list of 10,000 bdevs takes several
+// MiB, of which a Reader needs a quarter.
 type text struct{ jsonwalk.Text }
 
 var errNotJSON = errors.New("the result has an unexpected form")

@@ -14,7 +14,7 @@ type Server struct {
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"`
 
-	CAFile       string `yaml:"ca_file"` // certificates to trust; empty means those that this host trusts
+	CAFile       string `yaml:"ca_file"` // certificates to trust; empty: those that this host trusts
 	User         string `yaml:"user"`
 	PasswordFile string `yaml:"password_file"`
 	TokenFile    string `yaml:"token_file"`
@@ -22,7 +22,7 @@ type Server struct {
 	KeyFile      string `yaml:"key_file"` // empty if CertFile contains the key
 }
 
-// A list holds the content of the file.
+// A list is the decoded file.
 type list struct {
 	Defaults Server   `yaml:"defaults"` // for servers that do not override them
 	Servers  []Server `yaml:"servers"`
@@ -74,8 +74,8 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit takes what the server does not set itself from the defaults: the authority, and the
-// credentials as a whole.
+// inherit sets the CA file from the defaults if the server does not set its own. It does the same
+// for the credentials, but only as a whole.
 func (s *Server) inherit(from Server) {
 	if s.CAFile == "" {
 		s.CAFile = from.CAFile

@@ -82,7 +82,7 @@ func TestReadIsCompleteAndBounded(t *testing.T) {
 		switch i % 10 {
 		case 3:
 			<-ctx.Done()
-			return nil // like a reader that does not report an incomplete reading as an error
+			return nil // a read function may not detect that its data is incomplete
 		case 4:
 			return wrong
 		}

@@ -12,15 +12,15 @@ import (
 // ErrNoAnswer means that a server did not respond in time.
 var ErrNoAnswer = errors.New("no complete response in time")
 
-// Bounds limits the reading of several servers.
+// Bounds limits how several servers are read.
 type Bounds struct {
 	AtOnce int           // servers read concurrently
 	Each   time.Duration // for one server
 }
 
 // Read calls read for each index below n, and returns when all have ended. Each call's context has
-// its own deadline, and read must end with it. failed receives the error for one server: read's
-// own, or one that wraps ErrNoAnswer if the deadline passed.
+// its own deadline, and read must return when that context ends. failed receives the error for one
+// server: the error that read returned, or one that wraps ErrNoAnswer if the deadline passed.
 func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
 	var all errgroup.Group
 	all.SetLimit(b.AtOnce)
@@ -30,7 +30,7 @@ func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i
 			defer cancel()
 			err := read(one, i)
 			if errors.Is(one.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				// What was read until then is incomplete, whatever read reports.
+				// The data is incomplete, even if read returned no error.
 				err = fmt.Errorf("%w: %s have passed", ErrNoAnswer, b.Each)
 			}
 			if err != nil {

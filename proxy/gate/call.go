@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one JSON-RPC request: what was asked, what was decided, and what was answered. Each
-// stage has a method that records its result for the response and the log.
+// A Call is one JSON-RPC request, with the proxy's decision and the outcome. Each stage has a
+// method that records its result for the response and the log.
 type Call struct {
 	In       *Exchange
 	Observer target.Observer // observes the call to SPDK
@@ -28,17 +28,17 @@ type Call struct {
 	answered answered
 }
 
-// asked holds what the client asked for.
+// asked holds the client's request.
 type asked struct {
 	request      *jsonrpc.Request // nil if it could not be decoded
-	malformed    error            // why not
+	malformed    error            // why the request could not be decoded
 	id           json.RawMessage  // as the client wrote it
 	notification bool
 	method       string         // until the method is found, as the client wrote it
 	redacted     map[string]any // the parameters without secrets, once the method is found
 }
 
-// decided holds what the proxy decided on the call, for the log.
+// decided holds the proxy's decision on the call, for the log.
 type decided struct {
 	decision     auditlog.Decision
 	rule         string

@@ -90,7 +90,7 @@ func when[T error](holds func(T) bool) kind {
 }
 
 // rows is the table of errors. The first row whose kind matches an error decides. SPDK's own errors
-// have status 200 and are passed on unchanged. All others say what to do.
+// have status 200 and are passed on unchanged. All other errors name a remedy.
 var rows = []row{
 	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError], // whatever the cause was
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
@@ -250,7 +250,7 @@ func either(kinds ...kind) kind {
 	}
 }
 
-// An Answer holds what a client gets, and what the log and the metrics show about how a call ended.
+// An Answer holds the outcome of a call for the client, the log and the metrics.
 type Answer struct {
 	Status     int
 	Err        *jsonrpc.Error // nil: the result

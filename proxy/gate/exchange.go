@@ -14,14 +14,15 @@ import (
 )
 
 // An Exchange is one request and its response, whichever endpoint received it: an HTTP request, or
-// a message on a stream. It contains what the calls in a batch share; most requests contain one
-// call.
+// a message on a stream. It contains the state that the calls in a batch share. Most requests
+// contain one call.
 type Exchange struct {
 	ID      string // X-Request-Id
 	Client  Trace
 	Arrived time.Time
 	Source  auditlog.Source
-	// NoSource, if set, says why Source is a load balancer's address. Such a request is refused.
+	// NoSource, if set, is the reason why Source is a load balancer's address. Such a request is
+	// refused.
 	NoSource error
 	Sender   Sender
 	// Endpoint is the endpoint's own representation of the request, for methods that only this
@@ -76,7 +77,7 @@ func NewID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// NoteSender records who sent a request, and the authentication schemes that a refusal lists.
+// NoteSender records the sender of a request, and the authentication schemes that a refusal lists.
 func (x *Exchange) NoteSender(by *authn.Authenticator, who authn.Identity, err error) {
 	x.Sender = Sender{User: who.User, Unauthenticated: err != nil, Auth: string(who.Method), Credential: who.Credential}
 	// Basic comes first: clients written for rpc_http_proxy.py look for it, and some look only at

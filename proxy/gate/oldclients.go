@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// oldClients remembers which translations have been logged, so that each one is logged once per
-// user instead of with every call. It survives reloads.
+// oldClients records which translations have been logged, so that each one is logged once per user
+// instead of with every call. It survives reloads.
 type oldClients struct {
 	log *slog.Logger
 
@@ -22,8 +22,8 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// maxOldClients is how many translations are remembered. When the limit is reached, all are
-// forgotten and will be logged once more.
+// maxOldClients is how many translations are recorded. At the limit, all records are dropped, so
+// each translation is logged once more.
 const maxOldClients = 4096
 
 // note logs the translations that were not logged before.

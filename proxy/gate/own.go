@@ -60,7 +60,7 @@ type Tenants int
 // The values of Tenants.
 const (
 	Scoped   Tenants = iota // the objects named in the call must be their own
-	Filtered                // the method itself leaves out what is not their own
+	Filtered                // the method itself omits other tenants' objects
 	Unscoped                // nothing: the result contains no objects, and the target may load what hosts write
 )
 

@@ -17,13 +17,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Arrival holds what only the endpoint knows about a request.
+// An Arrival holds the parts of a request that depend on the endpoint.
 type Arrival struct {
 	Conn net.Conn // nil: none
-	// Identify authenticates the sender, and records who it is.
+	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page on another site made a browser send. nil means that
-	// no browser can send it.
+	// CheckOrigin refuses a request that a page on another site made a browser send. If nil, no
+	// browser can send the request.
 	CheckOrigin func(*Exchange) error
 }
 
@@ -240,7 +240,7 @@ func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, 
 	return own.Serve(ctx, &Request{command, c, current})
 }
 
-// answer reduces what a call returned to what the user may see.
+// answer reduces a call's result to the parts that the user may see.
 func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope *tenancy.Scope, grant *tenancy.Grant, command execute.Command, value any, err error) (any, error) {
 	result, isJSON := value.(json.RawMessage)
 	if !isJSON && err == nil && !c.In.Page {

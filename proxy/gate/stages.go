@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// NewSettings returns the part of the configuration that a reload replaces. The stages take over
-// what former, which may be nil, remembers.
+// NewSettings returns the part of the configuration that a reload replaces. The stages keep the
+// caches and counts of former, which may be nil.
 func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings) (*Settings, error) {
 	if former == nil {
 		former = &Settings{}
@@ -75,8 +75,8 @@ func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, er
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
-// newTenancy creates the stage that determines which objects belong to which tenant. It keeps what
-// former counted for quotas.
+// newTenancy creates the stage that determines which objects belong to which tenant. It keeps the
+// counts of former for quotas.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()
 	wrong := []error{err}
@@ -84,8 +84,8 @@ func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Te
 	return made, errors.Join(append(wrong, err)...)
 }
 
-// CheckRoles lists what is wrong with the roles, tenants and timeouts in a configuration whose
-// other keys are wrong, so that an administrator can correct all mistakes at once.
+// CheckRoles lists the mistakes in roles, tenants and timeouts of a configuration whose other keys
+// are wrong, so that an administrator can correct all mistakes at once.
 func CheckRoles(c *config.Config, schema *rpcschema.Document) error {
 	_, roles := newPolicy(c, schema)
 	_, tenants := newTenancy(c, schema, nil)

@@ -1,5 +1,5 @@
 // Package grant lets a group open the target's socket, which SPDK creates for its own user alone.
-// It deals with files and groups, not with what is sent over the socket.
+// It deals with files and groups, not with the data sent over the socket.
 package grant
 
 import (
@@ -55,7 +55,7 @@ func grant(path string, gid int, live bool) error {
 	}
 	const mode = 0o660
 	if int(st.Gid) == gid && st.Mode&0o777 == mode {
-		return nil // a change would wake those who watch the socket
+		return nil // a change would wake processes that watch the socket
 	}
 	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
 		return &fs.PathError{Op: "grant: change the group of", Path: path, Err: err}

@@ -2,7 +2,7 @@
 // Its memory is bounded: a bdev takes some bytes while it has no I/O and 1.5 KiB otherwise, and at
 // most 4,096 bdevs have a history at the same time.
 //
-// The package must not depend on how figures are read, who asks for a history, or how it is shown.
+// The package must not depend on how figures are read, who requests a history, or how it is shown.
 package iohistory
 
 import (
@@ -18,20 +18,20 @@ const (
 	Interval = time.Minute
 	// Kept is the number of samples per bdev.
 	Kept = 60
-	// maxGap is the longest time that one sample may cover. After a longer one, such as an outage
-	// of the target, rates would mean little.
+	// maxGap is the longest time that one sample may cover. After a longer gap, such as an outage
+	// of the target, mean rates would be misleading.
 	maxGap = 3 * Interval
 	// maxBdevs bounds the number of bdevs with samples.
 	maxBdevs = 4096
 )
 
-// A Sample holds the rates between two readings.
+// A Sample holds the rates between two reads of the counters.
 type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
 }
 
-// Rates are those of one kind of operation.
+// Rates holds the rates of one kind of operation.
 type Rates struct {
 	PerSecond, BytesPerSecond float32
 	Latency                   float32 // mean, in microseconds; 0 without operations
@@ -47,18 +47,18 @@ type Bdev struct {
 // A History is safe for concurrent use.
 type History struct {
 	mu       sync.Mutex
-	clock    float64 // the target's, at the last reading
+	clock    float64 // the target's clock at the last read
 	restarts int
 	times    []time.Time // ends of the last intervals, at most Kept
 	bdevs    map[string]*series
 	sampled  int // bdevs with samples
 }
 
-// A series is what is known about one bdev.
+// A series holds the samples and the last counters of one bdev.
 type series struct {
 	alias   string
 	last    figures.IO
-	seen    bool // by the current reading
+	seen    bool // in the current read
 	samples []measured
 }
 
@@ -71,7 +71,8 @@ type measured struct {
 // New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
-// Note takes the counters of a reading. Readings of a target that does not respond are ignored.
+// Note adds the counters that were read from a target. It ignores figures of a target that did not
+// respond.
 func (h *History) Note(f *figures.Figures) {
 	if f == nil || !f.Up || f.Clock == 0 {
 		return
@@ -106,7 +107,7 @@ func (h *History) Note(f *figures.Figures) {
 	}
 }
 
-// note takes the counters of one bdev.
+// note adds the counters of one bdev.
 func (h *History) note(name, alias string, io figures.IO, known bool, seconds float64) {
 	s, exists := h.bdevs[name]
 	if !exists {
@@ -143,7 +144,7 @@ func (h *History) note(name, alias string, io figures.IO, known bool, seconds fl
 	}
 }
 
-// drop forgets the samples of a bdev.
+// drop discards the samples of a bdev.
 func (h *History) drop(s *series) {
 	if s.samples != nil {
 		h.sampled--

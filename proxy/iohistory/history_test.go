@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A feed makes readings, one per minute of the target's clock.
+// A feed adds figures to a History, one set per minute of the target's clock.
 type feed struct {
 	history  *History
 	minute   int
@@ -21,8 +21,8 @@ type feed struct {
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// next makes a reading after some minutes, in which each named volume did that many reads of 4 KiB
-// and 200 µs.
+// next adds figures after some minutes. In that time, each named volume made the given number of
+// reads, each of 4 KiB and 200 µs.
 func (f *feed) next(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {
@@ -91,7 +91,7 @@ func TestHistoryOfAnHour(t *testing.T) {
 	assert.Equal(t, 1, f.history.sampled)
 }
 
-// Rates that would be wrong are left out.
+// Rates that would be wrong are omitted.
 func TestUnknownRatesAreLeftOut(t *testing.T) {
 	for name, change := range map[string]func(*feed){
 		"the target restarted":       func(f *feed) { f.restarts++; f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5000}) },

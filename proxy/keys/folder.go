@@ -18,7 +18,7 @@ import (
 type Store interface {
 	// Place writes a key's file and syncs it to disk. It does not change an existing file.
 	Place(name, secret string) (Outcome, error)
-	// Remove deletes a key's file. It is not an error if there is none.
+	// Remove deletes a key's file. A missing file is not an error.
 	Remove(name string) error
 	// List lists the files.
 	List() (Listing, error)
@@ -29,7 +29,7 @@ type Outcome string
 
 // The outcomes of Place.
 const (
-	Placed  Outcome = "placed"  // there was no file, but now there is
+	Placed  Outcome = "placed"  // the file was created
 	There   Outcome = "there"   // a file with this secret already existed
 	Differs Outcome = "differs" // a file with a different secret exists
 )
@@ -106,7 +106,7 @@ func OpenFolder(dir string) (*Folder, error) {
 }
 
 // Place implements Store. It writes a temporary file and links it to the final name, which fails if
-// that exists. So concurrent calls do not overwrite each other's file.
+// that name exists. So concurrent calls do not overwrite each other's file.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err

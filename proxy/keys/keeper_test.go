@@ -92,7 +92,7 @@ func TestKeeperRepliesWithoutSecrets(t *testing.T) {
 		assert.NotContains(t, string(buf[:n]), oneSecret)
 		_ = c.Close()
 	}
-	_, err := k.List() // served after all of those
+	_, err := k.List() // served after all earlier requests
 	require.NoError(t, err)
 	for _, err := range failures() {
 		if err != nil {

@@ -70,7 +70,7 @@ func (k *Keys) Used(share Share) (int, error) {
 	return share.used(files), err
 }
 
-// New makes Keys.
+// New returns the Keys in a Store.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
 // Acquire waits until no other change by this caller is in progress, and returns the function that
@@ -80,8 +80,8 @@ func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err 
 }
 
 // Add stores a secret and registers it under a name. It writes the file first, so that a registered
-// key always has one. It may be repeated with the same secret. The caller must have called Acquire,
-// so that share is exact.
+// key always has a file. A caller may repeat Add with the same secret. The caller must have called
+// Acquire, so that share is exact.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
@@ -125,7 +125,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	}
 	var answer *spdkrpc.Error
 	if outcome == Placed && errors.As(err, &answer) && answer.Code != 0 && spdkrpc.KindOf(err) != spdkrpc.OutcomeUnknown {
-		err = errors.Join(err, k.store.Remove(name)) // SPDK has refused it, so nothing needs the file
+		err = errors.Join(err, k.store.Remove(name)) // SPDK refused the key: the file is unused
 	}
 	if answer != nil && answer.Code == -int(syscall.EPERM) {
 		return refuse(syscall.EPERM, "spdk_tgt refused the file: it must belong to the user that spdk_tgt runs as; see docs/restart.md")
@@ -167,8 +167,8 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 // sweepAfter is the age at which a file without a key counts as left over.
 const sweepAfter = time.Hour
 
-// Sweep removes files that no registered key uses and that are not needed. They are left by
-// interrupted calls that were not repeated. It returns the names of the keys.
+// Sweep removes files that no registered key uses and that are not needed. Such files are left by
+// interrupted calls that were not repeated. It returns the names of their keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {
@@ -240,7 +240,7 @@ func keyring(ctx context.Context, ask Ask) (list []spdkrpc.KeyringKey, err error
 }
 
 // registered returns the key with this name, unless it has been removed. It returns nil if there is
-// none.
+// no such key.
 func registered(ctx context.Context, ask Ask, name string) (*spdkrpc.KeyringKey, error) {
 	list, err := keyring(ctx, ask)
 	for _, key := range list {

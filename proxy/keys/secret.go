@@ -24,7 +24,7 @@ var (
 	errChecksum = errors.New("the checksum of the secret is wrong: a character may be missing or changed")
 )
 
-// CheckSecret returns what is wrong with a secret. The error contains no part of it.
+// CheckSecret returns an error if a secret is invalid. The error contains no part of the secret.
 func CheckSecret(secret string) error {
 	parts := strings.Split(secret, ":")
 	if len(parts) != 4 || parts[3] != "" || forms[parts[0]] == nil {

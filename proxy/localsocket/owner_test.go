@@ -18,7 +18,7 @@ func TestSocketOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")
 	}
-	const user, group = 64123, 64124 // which do not exist on the host
+	const user, group = 64123, 64124 // no such user or group exists on the host
 	for _, c := range []struct{ uid, gid, wantUID, wantGID int }{
 		{-1, -1, os.Geteuid(), os.Getegid()}, {user, -1, user, os.Getegid()}, {-1, group, os.Geteuid(), group}, {user, group, user, group}, {0, 0, 0, 0},
 	} {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A Log records what is written to it. It is safe for concurrent use.
+// A Log records all text written to it. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -23,7 +23,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns everything that was written.
+// String returns all text written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ type events struct {
 	reloaded      prometheus.Counter
 	refused       prometheus.Counter // reloads
 	lastReload    prometheus.Gauge   // 1 if applied, 0 if refused
-	lastReloadAt  prometheus.Gauge   // when one was last applied
+	lastReloadAt  prometheus.Gauge   // when a configuration was last applied
 }
 
 func newEvents(r prometheus.Registerer) events {
@@ -55,7 +55,7 @@ func newEvents(r prometheus.Registerer) events {
 		e.logins[f] = logins.WithLabelValues(f.String())
 	}
 	e.lastReload.Set(1)
-	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded one at its start
+	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded a configuration at its start
 	return e
 }
 

@@ -22,7 +22,7 @@ const UnknownMethod = "unknown"
 // real one polls every 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
-// Options of New.
+// Options configures New.
 type Options struct {
 	Version string       // of this program
 	Methods []string     // methods with their own label
@@ -54,7 +54,7 @@ type seriesKey struct {
 
 type series struct {
 	calls    prometheus.Counter
-	duration prometheus.Observer // nil if SPDK did not get the call
+	duration prometheus.Observer // nil if the call did not reach SPDK
 }
 
 const namespace = "spdk_proxy"
@@ -193,7 +193,7 @@ func (m *Metrics) seriesOf(user, method string, outcome Outcome) series {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.users[user] { // there may have been a reload meanwhile
+	if !m.users[user] { // a reload may have removed the user
 		user = ""
 	}
 	s.calls = m.calls.WithLabelValues(user, method, outcome.String())

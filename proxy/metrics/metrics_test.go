@@ -163,7 +163,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	text := scrape(t, m)
 	assert.NotContains(t, text, `"bob"`)
 	assert.Contains(t, text, `user="ann"`, "the series of remaining users are kept")
-	m.Call("bob", "bdev_get_bdevs", OK, 0) // a call that began before
+	m.Call("bob", "bdev_get_bdevs", OK, 0) // a call that began before the reload
 	m.Translated("bob", "bdev_lvol_create", "size", "size_in_mib")
 	assert.NotContains(t, scrape(t, m), `"bob"`)
 

@@ -15,7 +15,7 @@ const (
 	InUse                   // the volume is in use and cannot be frozen for a snapshot
 	TooLarge                // the call is too large for SPDK, or the response for the proxy
 	Unauthenticated         // no valid credentials
-	CannotTell              // the token could not be verified because its issuer is unavailable
+	CannotTell              // the token could not be verified: its issuer is unavailable
 	Busy                    // too many calls at once, or too many failed logins
 	Draining                // the proxy was stopping
 	ClientGone              // the client disconnected, or sent its request too slowly
@@ -30,7 +30,7 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// reachedSPDK reports whether SPDK got the call. Only then is its duration recorded.
+// reachedSPDK reports whether the call reached SPDK. Only then is its duration recorded.
 func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.

@@ -23,7 +23,7 @@ type State struct {
 
 // SavedState describes the target's saved configuration.
 type SavedState struct {
-	At      time.Time // time of the file; zero if there is none
+	At      time.Time // time of the file; zero: no file
 	Pending bool      // there are unsaved changes
 	Failed  bool      // the last attempt to save them failed
 	Missing int       // objects in the file but not in the target; while there are any, the file is not replaced
@@ -34,19 +34,19 @@ type SavedState struct {
 type TargetState struct {
 	Up            bool
 	UntrustedPeer bool            // an untrusted user listens on the socket
-	LoadsWritten  *bool           // it loads what hosts write into volumes; nil if unknown
-	LoadsAccepted bool            // the configuration accepts it
-	Shared        bool            // another proxy serves it
-	Release       string          // "" when not known
-	Phase         string          // startup, runtime; "" when not known
-	Connections   int             // to it
-	Reconnects    int             // since the start
+	LoadsWritten  *bool           // it loads bdevs from data that hosts write; nil: unknown
+	LoadsAccepted bool            // the configuration accepts LoadsWritten
+	Shared        bool            // another proxy serves the target
+	Release       string          // "" unknown
+	Phase         string          // startup, runtime; "": unknown
+	Connections   int             // connections to the target
+	Reconnects    int             // reconnections since the proxy's start
 	Loads         map[string]Load // by user
 }
 
 // A Load counts one user's calls at the target.
 type Load struct {
-	InFlight int // calls to which it has not responded
+	InFlight int // calls without a response so far
 	Waiting  int // calls that wait for their turn
 }
 

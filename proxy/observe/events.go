@@ -36,7 +36,7 @@ const (
 // Conditions for events.
 const (
 	nearlyFull    = 0.90
-	noLongerFull  = 0.88 // so that a store at the limit does not cause many events
+	noLongerFull  = 0.88 // lower, so that an lvstore near the limit causes few events
 	expiresSoon   = 14 * 24 * time.Hour
 	bytesInGiB    = 1 << 30
 	targetDownKey = "target"
@@ -63,16 +63,16 @@ func (o *Observer) WatchEvents(ctx context.Context) {
 type Source struct {
 	observer *Observer
 
-	looked   bool // at the target
+	looked   bool // at the target at least once
 	phase    target.Phase
 	restarts int
 
-	known   bool              // next is known
+	known   bool              // next is valid
 	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
-	asOf    int               // number of restarts when it was read
+	asOf    int               // number of restarts when next was read
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
-	former  map[string]string // volumes before the last reading
+	former  map[string]string // volumes before they were last read
 }
 
 func (w *Source) run(ctx context.Context) {
@@ -138,7 +138,7 @@ func (w *Source) lookAtTarget(ctx context.Context) {
 		before := len(hub.Lasting())
 		hub.End(targetDownKey, up)
 		hub.End(startupKey, up)
-		if restarted && len(hub.Lasting()) == before { // it was restarted between two polls
+		if restarted && len(hub.Lasting()) == before { // the target was restarted between two polls
 			hub.Publish(up)
 		}
 	}
@@ -200,7 +200,7 @@ func (w *Source) publish(ctx context.Context, ask func(context.Context, string, 
 		e := events.Event{Type: n.Type, Object: n.Ctx, Text: "SPDK reports " + n.Type + " of " + n.Ctx, Scope: events.Scope{Kind: "bdev", Name: n.Ctx, Target: true}}
 		verb := map[string]string{"bdev_register": "was added", "bdev_unregister": "was removed", "bdev_resize": "was resized"}[n.Type]
 		if verb == "" {
-			e.Scope.Name = "" // it may not be a bdev
+			e.Scope.Name = "" // the name may not be a bdev's
 			w.observer.Events.Publish(e)
 			continue
 		}
@@ -210,7 +210,7 @@ func (w *Source) publish(ctx context.Context, ask func(context.Context, string, 
 				resolved++
 				w.resolve(ctx, ask, n.Ctx)
 			}
-			e.Scope.Name = "" // a UUID does not show to whom it belongs
+			e.Scope.Name = "" // a UUID does not identify the owner
 			if name := w.name(n.Ctx); name != "" {
 				e.Object, e.Scope.Name, e.Text = name, name, fmt.Sprintf("volume %s (%s) %s", name, n.Ctx, verb)
 			}

@@ -53,7 +53,7 @@ func TestExpiryCausesEvents(t *testing.T) {
 }
 
 // Conditions begin at 90 %, and end below 88 %. Conditions of the target itself end elsewhere.
-// While the target is down, nothing is known of its stores and tenants.
+// While the target is down, the state of its lvstores and tenants is unknown.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
 		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}
@@ -62,7 +62,7 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 		before []string
 		read   *figures.Figures
 		after  []string
-		types  []string // of the events
+		types  []string // of the expected events
 	}{
 		"begins":              {nil, full(90), []string{"lvstore_full lvs0"}, []string{"lvstore_full"}},
 		"not yet":             {nil, full(89), nil, nil},

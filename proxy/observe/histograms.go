@@ -14,7 +14,7 @@ type histogramLog struct {
 	problems map[string]histogramProblem // by the bdev's name
 }
 
-// A histogramProblem is a reason why a histogram cannot be read, and what to do.
+// A histogramProblem is a reason why a histogram cannot be read, and the remedy.
 type histogramProblem struct{ reason, action string }
 
 func histogramProblemOf(err error) histogramProblem {

@@ -18,7 +18,7 @@ type ioFollower struct {
 	history *iohistory.History
 }
 
-// KeepsIO reports whether the configuration asks for a history of I/O.
+// KeepsIO reports whether the configuration enables the history of I/O.
 func (o *Observer) KeepsIO() bool { return o.io != nil }
 
 // FollowIO samples the target's I/O, until ctx ends.

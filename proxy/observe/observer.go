@@ -14,19 +14,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// An Observer reads what the target and the proxy report about themselves. Its methods are safe for
+// An Observer reads the state and the figures of the target and the proxy. Its methods are safe for
 // concurrent use.
 type Observer struct {
 	Options
 	figures       *figures.Shared // of the target
 	reader        *figures.Reader // of figures
 	targetMetrics *targetmetrics.Exporter
-	histogramLog  histogramLog // of readings
+	histogramLog  histogramLog // for the readings of figures
 	io            *ioFollower  // nil without a history
 	tenants       tenantReading
 }
 
-// Options of an Observer.
+// Options configures an Observer.
 type Options struct {
 	Gate     *gate.Gate
 	Events   *events.Hub
@@ -61,7 +61,7 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. Callers share one text, and for a page it is
+// TargetMetrics serves spdkgate_get_target_metrics. Callers share one text. For a page, the text is
 // not converted to JSON.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)

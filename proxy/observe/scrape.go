@@ -16,8 +16,8 @@ import (
 const scrapeRetry = 2 * time.Second
 
 // ServeScrapes serves /metrics and /metrics/target on metrics.listen, if configured, until ctx
-// ends. The address is a loopback address, which any local user could take first. That must not
-// prevent calls: it is logged, and listening is retried until the address is free.
+// ends. The address is a loopback address, which any local user could take first. An occupied
+// address must not prevent calls. So ServeScrapes logs it, and retries until the address is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
 	if address == "" {

@@ -8,7 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// loadsWritten reports whether the target loads what hosts write; nil if unknown.
+// loadsWritten reports whether the target loads bdevs from data that hosts write; nil means
+// unknown.
 func loadsWritten(s target.State) *bool {
 	if s.Examination == target.ExaminationUnknown {
 		return nil

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	tenantsEvery = time.Minute // between two readings of what tenants use
-	tenantsShare = 100         // times as long as a reading took is waited before the next, because it lists all bdevs
+	tenantsEvery = time.Minute // between two readings of the tenants' usage
+	tenantsShare = 100         // pause after a reading, in multiples of its duration
 )
 
-// A tenantReading is the last reading of what tenants use of their quotas.
+// A tenantReading is the last reading of the tenants' usage of their quotas.
 type tenantReading struct {
 	at       time.Time
 	took     time.Duration
@@ -23,8 +23,8 @@ type tenantReading struct {
 	amounts  []figures.TenantAmount
 }
 
-// readTenants adds to a reading what tenants use of their quotas. It counts as decisions on calls
-// do. If it was read recently, the last reading is used.
+// readTenants adds the tenants' usage of their quotas to a reading. The usage is counted as for
+// decisions on calls. If the last usage is recent, readTenants uses it again.
 func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figures.Figures) {
 	all := o.Gate.Settings().Tenancy
 	scopes := all.Scopes()
@@ -40,7 +40,7 @@ func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figu
 	began := time.Now()
 	used, err := o.Gate.Execute.TenantUsage(ctx, t.Ask, all, scopes)
 	o.tenants = tenantReading{at: began, took: time.Since(began), of: all, restarts: t.Restarts}
-	if err != nil { // rather none than old ones
+	if err != nil { // no amounts, instead of outdated ones
 		made.Failures = append(made.Failures, figures.Failure{Method: "spdkgate_get_tenants", Err: err})
 		return
 	}

@@ -49,8 +49,9 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 }
 
 // readingRule returns the rule that allows those calls of a method that only read, and false if
-// there are none. Methods that require a secret or a path are left out: the former act with another
-// user's authority, and the latter read files on the target's host.
+// there are none. It excludes methods that require a secret, because they act with another user's
+// authority. It also excludes methods that require a path, because they read files on the target's
+// host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
 	for _, p := range m.Params {

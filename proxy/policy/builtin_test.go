@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The built-in roles allow what the schema's annotations say.
+// The built-in roles allow the methods that the schema's annotations define.
 func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	schema := rpcschema.Default()
 	users := map[string][]string{}

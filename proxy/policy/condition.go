@@ -14,8 +14,8 @@ type condition struct {
 	text   string // for messages
 	path   []string
 	test   *test
-	absent bool // it holds if the parameter is absent
-	deny   bool // it belongs to a deny
+	absent bool // the condition holds if the parameter is absent
+	deny   bool // the condition belongs to a deny
 }
 
 // normalize translates a call's parameters to their newest names, whatever the target's release, so
@@ -60,8 +60,8 @@ func newCondition(pointer string, t Test, m *rpcschema.Method, schema *rpcschema
 // holds for a deny but not for an allow.
 func (c *condition) holds(params map[string]any) bool { return c.holdsAt(params, c.path) }
 
-// holdsAt follows the path down from v. In a list, an allow holds if all items match; a deny holds
-// if one does.
+// holdsAt follows the path down from v. For a list, the condition of an allow holds if all items
+// match; that of a deny holds if one item matches.
 func (c *condition) holdsAt(v any, path []string) bool {
 	if len(path) == 0 {
 		return c.test.holds(v)

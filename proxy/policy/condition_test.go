@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// decodeParams decodes parameters as the proxy does.
+// decodeParams decodes parameters like the proxy.
 func decodeParams(t testing.TB, text string) map[string]any {
 	v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 	require.NoError(t, err, text)
@@ -76,7 +76,8 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 			`{"size":10485760,"size_in_mib":1}`:    maybe, // two spellings of one parameter: SPDK may use either
 			`{"size":10485760,"size_in_mib":900}`:  maybe,
 		}},
-		// It is unknown which of two equivalent parameters SPDK uses, so neither counts as absent.
+		// It is unknown which of two equivalent parameters SPDK uses, so neither parameter counts
+		// as absent.
 		{"bdev_lvol_create", `{/uuid: {absent: true}, /size_in_mib: {maximum: 100, absent: true}}`, map[string]string{
 			`{"size_in_mib":1}`:                    fits,
 			`{}`:                                   fits,
@@ -95,7 +96,7 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not match is enough
+			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not match suffices
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{
 			`{"thin_provision":true}`: fits, `{"thin_provision":false}`: not, `{}`: maybe, `{"thin_provision":"true"}`: maybe,

@@ -7,7 +7,7 @@ type Decision struct {
 	Allowed bool
 	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
 	// Learned means that the call is allowed only because of learning mode: Rule would have refused
-	// it.
+	// the call.
 	Learned bool
 	// Redact means that the user may see the result only without secrets.
 	Redact bool
@@ -70,7 +70,7 @@ func (o *open) decide(given map[string]any) Decision {
 // A bound rule is a rule compiled for one method.
 type bound struct {
 	allow      bool
-	name       string // of the rule
+	name       string // name of the rule
 	conditions []condition
 	redact     bool
 }
@@ -78,7 +78,7 @@ type bound struct {
 // holds reports whether all conditions hold.
 func (b *bound) holds(params map[string]any) bool { return b.failing(params) == nil }
 
-// failing returns the first condition that does not hold, or nil if all hold.
+// failing returns the first condition that does not hold, or nil if all conditions hold.
 func (b *bound) failing(params map[string]any) *condition {
 	for i := range b.conditions {
 		if !b.conditions[i].holds(params) {
@@ -89,7 +89,7 @@ func (b *bound) failing(params map[string]any) *condition {
 }
 
 // decide combines the rules for one method. A deny takes precedence over every allow, and an allow
-// that shows everything over one that redacts secrets. Otherwise, the first rule counts.
+// without redaction over one that redacts secrets. Otherwise, the first rule counts.
 func decide(m *rpcschema.Method, rules []*bound) Decision {
 	o := open{method: m}
 	var redacting []*bound
@@ -117,8 +117,8 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 	return Decision{Rule: Open, open: &o}
 }
 
-// withoutRedundant removes allows that cannot decide: if one has no conditions, only that one
-// counts.
+// withoutRedundant removes allows that cannot decide. If an allow has no conditions, it removes all
+// others.
 func withoutRedundant(allows []*bound) []*bound {
 	for _, r := range allows {
 		if r.conditions == nil {

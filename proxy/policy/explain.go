@@ -6,7 +6,7 @@ type Finding struct {
 	Rule    string
 	Allow   bool
 	Decides bool
-	Why     string // why it decides or does not
+	Why     string // why the rule decides or does not
 }
 
 // Explain lists the rules in a user's roles that match a method, in order, each with its effect.

@@ -88,7 +88,7 @@ large: {deny: [{method: bdev_lvol_create, where: {/size_in_mib: {minimum: 1024}}
 	}
 }
 
-// A rule that returns secrets takes precedence over one that removes them, in any order.
+// A rule that returns secrets takes precedence over a rule that removes them, in any order.
 func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 	p, err := New(parse(t, `shows: {allow: [framework_get_config]}`),
 		with(map[string][]string{"both": {ReadOnly, "shows"}, "reversed": {"shows", ReadOnly}, "redacted": {ReadOnly}}), rpcschema.Default())

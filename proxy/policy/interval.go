@@ -26,14 +26,14 @@ func (n number) less(o number) bool {
 	return n.magnitude != o.magnitude && (n.magnitude < o.magnitude) != n.negative
 }
 
-// An interval includes its bounds; nil means no bound.
+// An interval includes its bounds; nil means unbounded.
 type interval struct{ low, high *number }
 
 func (i interval) contains(n number) bool {
 	return (i.low == nil || !n.less(*i.low)) && (i.high == nil || !i.high.less(n))
 }
 
-// newInterval returns the interval between two numbers; nil means no bound.
+// newInterval returns the interval between two numbers; nil means unbounded.
 func newInterval(low, high *Integer) (i interval) {
 	if low != nil {
 		i.low = new(low.number())

@@ -56,7 +56,7 @@ func find(pointer string, m *rpcschema.Method, schema *rpcschema.Document) (*pla
 	return p, nil
 }
 
-// successorOf returns the member that replaces another one, or "" if none does.
+// successorOf returns the member that replaces the named one, or "" if there is none.
 func successorOf(forms []*rpcschema.Schema, token string) string {
 	for _, s := range forms {
 		for _, p := range s.Properties {
@@ -141,8 +141,8 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 // file several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
-// checkTest checks that a test is possible for values at this place and, for a deny, that no other
-// spelling of a value would bypass it.
+// checkTest checks that a test is possible for values at this place. For a deny, it also checks
+// that no other spelling of a value would bypass the test.
 func (p *place) checkTest(t Test, deny bool) error {
 	if t.Glob == "" && len(t.Enum) == 0 && t.Minimum == nil && t.Maximum == nil {
 		if t.Absent == nil {
@@ -225,8 +225,7 @@ func (p *place) typeNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// checkText checks tests on strings: that they can hold, and that another spelling cannot bypass a
-// deny.
+// checkText checks that tests on strings can hold, and that another spelling cannot bypass a deny.
 func (p *place) checkText(t Test, deny bool) error {
 	testsText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
 	if !testsText {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// with returns users with roles and nothing else.
+// with returns users for whom only the roles are set.
 func with(roles map[string][]string) map[string]User {
 	users := map[string]User{}
 	for name, list := range roles {

@@ -96,7 +96,7 @@ func (k maker) role(methods []*rpcschema.Method) (r Role) {
 	return r
 }
 
-// rounds runs a hundred random cases. In each, rules and calls use the same methods.
+// rounds runs a hundred random cases. In each case, rules and calls use the same methods.
 func rounds(t *testing.T, each func(t *testing.T, k maker, methods []*rpcschema.Method)) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-// With any condition and any call, nothing panics, a deny covers the same allow, and the decision
+// For any condition and any call, there is no panic, a deny covers the same allow, and the decision
 // is consistent with the method's rules.
 func FuzzConditions(f *testing.F) {
 	f.Add("bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}, /size_in_mib: {maximum: 102400}}`, `{"lvs_name":"lvs-a","size":1048576}`)

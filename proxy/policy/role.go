@@ -37,8 +37,8 @@ type Test struct {
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent is whether the test holds if the parameter is absent. If unset, the test in an allow
-	// then does not hold, but the test in a deny does.
+	// Absent is whether the test holds if the parameter is absent. By default, it then holds in a
+	// deny, but not in an allow.
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 
@@ -155,7 +155,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads an integer that means the same in YAML and JSON, within SPDK's range.
+// wholeNumber reads an integer that has the same value in YAML and JSON, within SPDK's range.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

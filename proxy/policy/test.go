@@ -22,8 +22,8 @@ type test struct {
 	enum    bool
 	between *interval
 
-	tests bool // it tests the value, not only its presence
-	given bool // the result if it does not test the value
+	tests bool // the test concerns the value, not only its presence
+	given bool // the result if tests is false
 }
 
 func newTest(t Test, deny, isPath bool) *test {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A garbler replaces a method's results with something that no schema describes.
+// A garbler replaces a method's results with values that no schema describes.
 type garbler struct {
 	spdkrpc.Caller
 	method string

@@ -68,7 +68,8 @@ func (b *bench) quiescer(socket string) *Quiescer {
 	})
 }
 
-// connect and process do what package proxy does with packages target and persist.
+// connect and process replace the functions that package proxy builds from packages target and
+// persist.
 func connect(ctx context.Context, at Place) (*Target, error) {
 	socket := spdkrpc.NewSocket(at.Socket, spdkrpc.WithOneConnection())
 	var v struct{ Version string }
@@ -95,7 +96,7 @@ func process(socket string) (string, error) {
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
 
-// shortGrace is a grace period for tests in which recovery waits in vain.
+// shortGrace is the grace period for tests in which recovery waits for its whole length.
 const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }

@@ -32,8 +32,8 @@ func (b *bench) settled(t *testing.T) {
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whichever call of an operation fails, and however, the paths' states are restored, and the
-// outcome reported for the snapshot is correct.
+// Whichever call of an operation fails, and in whatever way, the paths' states are restored, and
+// the reported outcome of the snapshot is correct.
 func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -92,7 +92,7 @@ func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	}
 }
 
-// A relay forwards calls between a proxy and its target, and does something before or after one of
+// A relay forwards calls between a proxy and its target, and runs a function before or after one of
 // them.
 type relay struct {
 	socket string
@@ -137,7 +137,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 		return
 	}
 	defer func() { _ = there.Close() }()
-	struck := map[string]bool{} // ids of calls after which to do something
+	struck := map[string]bool{} // ids of calls after which to run the function
 	go func() {
 		in := json.NewDecoder(bufio.NewReader(there))
 		for {
@@ -161,7 +161,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 		var call json.RawMessage
 		if err := in.Decode(&call); err != nil {
 			if errors.Is(err, io.EOF) {
-				return // what was sent is executed nevertheless
+				return // calls already sent are still executed
 			}
 			return
 		}
@@ -197,7 +197,7 @@ func TestChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // must not time out on a busy machine before it is killed
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
 	_, err = q.Take(context.Background(), wantAll(strings.Fields(os.Getenv(childEnv+"_VOLUMES")), snapshot), Mode{Freeze: true})
 	require.NoError(t, err)
 }

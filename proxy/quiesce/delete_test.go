@@ -65,7 +65,7 @@ func TestClonesAreFrozen(t *testing.T) {
 	}
 }
 
-// If deleting something changes no volume in use, it is deleted without freezing.
+// If a deletion changes no volume in use, nothing is frozen.
 func TestDeleteWithoutFreezing(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, v := range []string{"alone", "unused", "v0"} {
@@ -287,7 +287,7 @@ func TestDeletingChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // a busy machine must not end it before it is killed
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
 	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, nil })
 	require.NoError(t, err)
 }

@@ -36,11 +36,11 @@ func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
-// An AnswerError means that the target's response about a volume does not match the schema, so it
-// is unknown what uses the volume. Nothing was executed.
+// An AnswerError means that the target's response about a volume does not match the schema, so the
+// uses of the volume are unknown. Nothing was executed.
 type AnswerError struct {
-	Method string // to which the target responded
-	Err    error  // what is wrong with the response; for the log
+	Method string // the method that was called
+	Err    error  // the mismatch; for the log
 }
 
 func (e *AnswerError) Error() string {

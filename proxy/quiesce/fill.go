@@ -25,7 +25,7 @@ func checkNothingElseFills(ctx context.Context, rpc *spdkrpc.Client, v *volume, 
 	}
 	disks, err := rpc.NBDGetDisks(ctx, spdkrpc.NBDGetDisksParams{})
 	if errors.Is(err, spdkrpc.MethodNotFound) {
-		return nil // this build of SPDK lacks it
+		return nil // this build of SPDK lacks the method
 	}
 	if err != nil {
 		return err

@@ -11,27 +11,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume that an operation affects. Snapshot is what was requested.
+// A volume is a logical volume that an operation affects. The embedded Snapshot is the request.
 type volume struct {
 	Snapshot
 	uuid    string   // name of its bdev
 	names   []string // the UUID and the aliases
 	store   string   // lvstore
 	storeID string   // UUID of the lvstore
-	claimed bool     // something writes, or may write, to it
+	claimed bool     // some user of the bdev writes, or may write, to it
 	lvol    string   // name within the lvstore
 	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
 	clones  []string // names within the lvstore
 	size    uint64   // bytes
 
-	external string // bdev outside the lvstore from which it reads what it does not have itself; "" for none
-	snapshot bool   // it is a snapshot, so nothing writes to it
+	external string // bdev outside the lvstore that contains its unallocated clusters; "" for none
+	snapshot bool   // the volume is a snapshot, so nothing writes to it
 }
 
 // alias returns the bdev alias of the requested snapshot.
 func (v *volume) alias() string { return v.store + "/" + v.Name }
 
-// findVolumes finds the volumes of which snapshots are to be taken.
+// findVolumes finds the volumes to snapshot.
 func findVolumes(ctx context.Context, rpc *spdkrpc.Client, wanted []Snapshot) ([]*volume, error) {
 	volumes := make([]*volume, len(wanted))
 	g, ctx := errgroup.WithContext(ctx)
@@ -54,7 +54,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...), size: sizeOf(b)}
-	// A claim that only allows reading, and keeps others from writing, is harmless.
+	// A claim that permits only reading, and prevents writes by others, is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
@@ -109,7 +109,7 @@ func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume,
 		g.Go(func() (err error) {
 			users[i], err = list(ctx, rpc)
 			if errors.Is(err, spdkrpc.MethodNotFound) {
-				return nil // this build of SPDK lacks it
+				return nil // this build of SPDK lacks the method
 			}
 			return err
 		})

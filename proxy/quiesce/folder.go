@@ -149,8 +149,8 @@ func (r *record) rename(tag string) error {
 // release unlocks an entry, so that another process can work on it.
 func (r *record) release() { _ = r.file.Close() }
 
-// entries reads all entries, including those of other processes. It fails if one cannot be read;
-// recovery sets that one aside.
+// entries reads all entries, including those of other processes. It fails if an entry cannot be
+// read; recovery renames that entry.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {
@@ -188,8 +188,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry on which no running process is working. It returns nil if one is, or if
-// the entry is gone. It sets aside a damaged entry.
+// lockOrphan locks an entry on which no running process is working. It returns nil if such a
+// process exists, or if the entry is gone. It sets aside a damaged entry.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -259,8 +259,8 @@ func (f *Folder) cleanUp() (thawed int, err error) {
 	return thawed, nil
 }
 
-// lock keeps other processes from creating entries until unlock is called. It waits up to a second:
-// they hold the lock for one write.
+// lock keeps other processes from creating entries until unlock is called. It waits up to a second
+// for the lock, which other processes hold only during a write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {

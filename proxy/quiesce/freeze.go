@@ -35,8 +35,9 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 		}
 		return check()
 	}
-	// The states are read back during the drain, so that hosts need not wait for that separately. A
-	// path that is inaccessible now stays so, because calls that would change it wait at the gate.
+	// The states are read back during the drain, so that hosts do not also wait for the read-back.
+	// A path that is inaccessible now stays inaccessible, because calls that would change it wait
+	// for its lock.
 	var g errgroup.Group
 	g.Go(func() error { return drain(ctx, t, all) })
 	g.Go(check)

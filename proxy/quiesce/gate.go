@@ -16,7 +16,7 @@ type gate struct {
 	queue  []*waiter      // in the order in which they began to wait
 }
 
-// A waiter waits for its locks. granted is closed when it has them.
+// A waiter waits for its locks. granted is closed when the waiter has acquired them.
 type waiter struct {
 	locks   lockSet
 	granted chan struct{}
@@ -30,7 +30,7 @@ const (
 // A lockSet lists object names to lock, with exclusive or shared for each.
 type lockSet map[string]int
 
-// add adds names. A name locked exclusively stays so.
+// add adds names. A name with an exclusive lock keeps it.
 func (l lockSet) add(by int, names ...string) {
 	for _, name := range names {
 		if name != "" && l[name] != exclusive {
@@ -67,7 +67,7 @@ func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.queue, w)
-	if i < 0 { // it has just got the locks
+	if i < 0 { // w has just acquired the locks
 		return release, nil
 	}
 	g.queue = slices.Delete(g.queue, i, i+1)
@@ -106,7 +106,7 @@ func (g *gate) release(l lockSet) {
 	g.grant()
 }
 
-// grant gives all waiters, in order, the locks that are free.
+// grant gives the free locks to the waiters, in their order.
 func (g *gate) grant() {
 	var left []*waiter
 	for _, w := range g.queue {

@@ -67,8 +67,8 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 	assert.Empty(t, g.queue)
 }
 
-// An operation that waits for one lock does not keep calls from others that nobody holds, and stops
-// nobody after it has given up.
+// An operation that waits for one lock does not block calls that need other, free locks. After it
+// has given up, it blocks no call.
 func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
 	var g gate
 	inflated, err := g.lock(t.Context(), locksOf(exclusive, []string{"filling"}))
@@ -93,7 +93,7 @@ func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
 	assert.Empty(t, g.locked)
 }
 
-// Random calls and operations exclude each other, and none waits forever.
+// Random calls and operations exclude each other, and no call waits forever.
 func TestGateUnderLoad(t *testing.T) {
 	var g gate
 	var mu sync.Mutex

@@ -86,8 +86,8 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whichever call of a group fails after freezing has begun, and however, the states of all paths
-// are restored. Unless the outcome is unknown, either all snapshots exist or none.
+// Whichever call of a group fails after freezing has begun, and in whatever way, the states of all
+// paths are restored. Unless the outcome is unknown, either all snapshots exist or none.
 func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)

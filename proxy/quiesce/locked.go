@@ -5,8 +5,8 @@ import "context"
 // Names lists the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
 // other names that callers agree on.
 type Names struct {
-	Exclusive []string // the call needs them unchanged by others
-	Shared    []string // the call uses them together with others
+	Exclusive []string // other calls must not use them concurrently
+	Shared    []string // other calls may share them
 }
 
 func (n Names) locks() lockSet {

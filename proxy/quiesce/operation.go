@@ -22,8 +22,8 @@ type Mode struct {
 	// Unchecked means that volumes in use are treated like any others: nothing is frozen or
 	// refused.
 	Unchecked bool
-	// Wait is called when nothing can be written to any of the volumes, before the first snapshot
-	// is taken. If it fails, no snapshot is taken. nil means that there is nothing to wait for.
+	// Wait is called before the first snapshot, once no host can write to any of the volumes. If it
+	// fails, no snapshot is taken. It may be nil.
 	Wait func(context.Context) error
 }
 
@@ -38,7 +38,7 @@ func (m Mode) wait(ctx context.Context) error {
 	return nil
 }
 
-// A finding holds what prepare has found.
+// A finding is the result of prepare.
 type finding struct {
 	volumes []*volume
 	paths   []paths  // to freeze
@@ -50,13 +50,13 @@ type task struct {
 	// find returns the volumes that must not be in use or must be frozen. They are locked
 	// exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	related  func() lockSet // what else find has found that must be locked; nil if nothing
-	noEffect func() bool    // SPDK does nothing to the volumes that find last returned; nil if it does
+	related  func() lockSet // further locks for the objects that find returned; nil: none
+	noEffect func() bool    // SPDK leaves the found volumes unchanged; nil: never
 	names    bool           // the volumes have snapshot names, which must be free
 	instead  string         // the call to make instead to have volumes frozen; "": none
 }
 
-// countRefusal counts an InUseError, and adds to it what SPDK could have done.
+// countRefusal counts an InUseError, and adds the damage that SPDK could have done.
 func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
 	if errors.As(err, &refused) {
@@ -66,8 +66,8 @@ func (q *Quiescer) countRefusal(err error, harm string) error {
 	return err
 }
 
-// prepare finds what must be frozen, and locks it so that no call through this proxy changes it
-// until o leaves.
+// prepare finds the volumes and paths to freeze. It locks them, so that no call through this proxy
+// changes them until o leaves.
 func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mode) (f finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 	if err := o.lock(ctx, locked); err != nil {
 		return f, err
 	}
-	// Again, now that no call through this proxy can change them.
+	// Find them again, now that no call through this proxy can change them.
 	again, err := q.find(ctx, o, job, &f)
 	if err != nil {
 		return f, err
@@ -128,7 +128,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 	return f, err
 }
 
-// find finds an operation's volumes, and returns what must be locked for it.
+// find finds an operation's volumes, and returns the locks that it needs.
 func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding) (l lockSet, err error) {
 	if f.volumes, err = job.find(ctx, o.t.rpc); err != nil {
 		return nil, err
@@ -192,8 +192,8 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	}
 }
 
-// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws. In every
-// case the paths are thawed, here or by recovery.
+// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws. The paths
+// are always thawed, either here or by recovery.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	e.Made, e.Process, e.At, e.Paths = time.Now(), t.Process, q.opts.At, all
 	r, err := q.opts.Folder.create(e)

@@ -217,7 +217,7 @@ func TestChangesByOthersAreKept(t *testing.T) {
 	})
 }
 
-// A path that was inaccessible before stays so.
+// A path that was inaccessible before the freeze remains inaccessible.
 func TestInaccessiblePathsStayInaccessible(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -248,8 +248,8 @@ func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	// The second path's call is executed late. Thawing sets the path again, whatever state it
-	// reads.
+	// The second path's call is executed late. Thawing sets the path again, whichever state the
+	// target reports.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError

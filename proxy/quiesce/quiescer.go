@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Options of a Quiescer.
+// Options configures a Quiescer.
 type Options struct {
 	Folder  *Folder // the journal; if nil, volumes in use are refused instead of frozen
 	At      Place
@@ -18,12 +18,11 @@ type Options struct {
 	// processes have different names.
 	Process func(socket string) (string, error)
 	// Deleting waits until volumes may be deleted on a target with the given release. Until leave
-	// is called, calls that must not run concurrently wait. nil means that there are no such
-	// calls.
+	// is called, calls that must not run concurrently wait. If nil, there are no such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
-	// frozen, so it takes longer. If Enter is nil, all may run.
+	// frozen, so it takes longer. If Enter is nil, all operations may run at once.
 	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	Log      *slog.Logger
 	Observer Observer
@@ -45,12 +44,12 @@ type Observer struct {
 type Quiescer struct {
 	opts  Options
 	gate  gate
-	wake  chan struct{} // receives when an operation is left to recovery
+	wake  chan struct{} // receives an element when an operation is left to recovery
 	grace time.Duration // see makingGrace
 	// See target.go; tests on a busy machine wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
-	settled    sync.Map          // names of entries for whose snapshot or deletion SPDK has responded
+	settled    sync.Map          // names of entries whose snapshot or deletion SPDK has answered
 	lastLogged map[string]string // for each entry, the last error logged by Recover
 }
 
@@ -80,8 +79,8 @@ func New(o Options) *Quiescer {
 	return &Quiescer{opts: o, wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
 }
 
-// Share waits until no operation is running on the named objects, and keeps operations from
-// beginning until release is called. Names are NQNs, and names and aliases of bdevs. The error is a
+// Share waits until no operation is running on the named objects, and prevents new operations on
+// them until release is called. Names are NQNs, and names and aliases of bdevs. The error is a
 // *BusyError or ctx's error.
 func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {
 	if len(names) == 0 {

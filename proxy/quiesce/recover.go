@@ -57,7 +57,7 @@ func (q *Quiescer) recoverSoon() {
 }
 
 // Recover makes one attempt to thaw the operations on which no running process is working. It
-// returns how many are left: those that could not be thawed, or whose entry is unreadable.
+// returns how many are left: those that could not be thawed, or whose entries are unreadable.
 // Operations of a target that is not running are kept but not counted. Recover must not be called
 // concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {

@@ -21,8 +21,9 @@ func (e *ShrunkError) Error() string {
 }
 
 // checkNotShrunk returns a *ShrunkError if a snapshot is smaller than both its parent and its only
-// clone. Between the snapshot's end and the parent's, the clone has no data, but SPDK makes it the
-// parent's clone when it deletes the snapshot. If clone is nil, its size is unknown.
+// clone. Between the snapshot's end and the parent's end, the clone contains no data. When SPDK
+// deletes the snapshot, the clone becomes the parent's clone, and would show the parent's data
+// there. If clone is nil, its size is unknown.
 func checkNotShrunk(ctx context.Context, rpc *spdkrpc.Client, v, clone *volume, cloneName string) error {
 	parent := v.parent
 	if parent == "" {

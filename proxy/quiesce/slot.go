@@ -12,11 +12,11 @@ type operation struct {
 	user   string
 	awaits bool // waits for the client while volumes are frozen; see Mode.Wait
 	t      *Target
-	free   func()   // returns the slot and closes the connection; nothing after free or done
+	free   func()   // returns the slot and closes the connection; no effect after free or done
 	done   func()   // like free, for an operation whose calls all succeeded
 	held   []func() // release its locks
 	// settled is closed when SPDK has responded to a call that outlasted its caller. It is nil if
-	// there is none.
+	// there is no such call.
 	settled <-chan struct{}
 }
 

@@ -62,7 +62,7 @@ func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 }
 
 // After waiting for a lock, the operation has a new connection. If that leads to another process,
-// nothing read before is valid any longer.
+// all data read before is invalid.
 func TestRestartWhileWaitingForLocks(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -25,7 +25,7 @@ type Snapshot struct {
 // A Taken describes a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // the volume was frozen for it; otherwise, nothing used the volume
+	Frozen bool // the volume was frozen; if false, nothing used the volume
 }
 
 // Take takes snapshots of volumes, either all at the same moment or none. It freezes volumes in use
@@ -69,7 +69,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	if err != nil {
 		return nil, notExecuted(err)
 	}
-	several := len(found.volumes) > 1 // if one snapshot fails, the others are deleted
+	several := len(found.volumes) > 1 // if one of several fails, the others are deleted
 	if several && mode.Wait == nil {  // before volumes are frozen, because this can wait
 		leave, err := q.deleting(ctx, o.t)
 		if err != nil {

@@ -30,8 +30,8 @@ type retryingCaller struct {
 }
 
 // Call answers spdk_get_version itself: spdkrpc.Client asks for the release before its first call
-// and after each failed one, and hosts would have to wait meanwhile. It retries failed calls for a
-// subsystem, because older releases refuse a call while they are completing another one.
+// and after each failed one, and hosts would have to wait for these calls. It retries failed calls
+// for a subsystem, because older releases refuse a call while they are completing another one.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error

@@ -40,7 +40,7 @@ func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 		case len(left) > 0, !certain && slices.ContainsFunc(refused, func(l path) bool { return slices.Contains(existing, l) }):
 			return errors.Join(errNotThawed, err)
 		}
-		return nil // even if a call failed, because the states are right
+		return nil // even if a call failed, because the states are correct
 	})
 }
 

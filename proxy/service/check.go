@@ -9,7 +9,7 @@ import (
 )
 
 // Check returns an error for a configuration with which an installed service would not start, and
-// warnings about what it lacks.
+// warnings about missing keys.
 func Check(c *config.Config, instance Instance) (warnings []string, err error) {
 	if err := errors.Join(CheckInstance(c, instance), CheckSocketUnit(c, instance)); err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ import (
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
-	// controlWait bounds the duration of a reload, which reads password hashes but computes none.
+	// controlWait bounds the duration of a reload, which reads password hashes but does not compute
+	// any.
 	controlWait = time.Minute
 )
 
@@ -33,10 +34,10 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 }
 
 // acceptRetry is the time before accepting is retried after an error, such as too many open files.
-// A reload must become possible again when the cause is gone.
+// When the cause no longer exists, reloads must work again.
 const acceptRetry = 100 * time.Millisecond
 
-// acceptReloads accepts until the listener is closed, at the end of the process.
+// acceptReloads accepts connections until the listener is closed, at the end of the process.
 func acceptReloads(l net.Listener, requests chan<- chan<- error, log *slog.Logger) {
 	for failed := false; ; {
 		conn, err := l.Accept()
@@ -63,7 +64,7 @@ func openSocket(name string) (net.Listener, error) {
 	}
 	path := filepath.Join(os.Getenv(runtimeVariable), name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // left by a killed process
+		return nil, fmt.Errorf("%s socket: %w", name, err) // socket of a killed process
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -101,7 +102,7 @@ func handleReload(conn net.Conn, requests chan<- chan<- error) {
 }
 
 // Reload makes a running service reload its configuration. It returns nil if the new configuration
-// is in effect, or else the reason why the old one stays.
+// is in effect, or else the reason why the old one remains in effect.
 func Reload(instance Instance) error {
 	conn, err := net.Dial("unix", socketPath(instance, controlName))
 	switch {

@@ -19,8 +19,8 @@ import (
 
 // The debug socket is in the same directory as the control socket, with the same permissions.
 // Profiles may reveal secrets through names in stacks and durations. A loopback port would show
-// them to every user of this host, and a port on the public address to everyone, so there is
-// neither.
+// them to every user of this host, and a port on the public address to everyone, so the service
+// opens neither.
 const debugName = "debug"
 
 // profiles maps a profile's name to its path and query in net/http/pprof.

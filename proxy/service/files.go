@@ -24,7 +24,7 @@ type files struct {
 	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	settled <-chan time.Time // receives when the files are to be compared; nil if there was no event since the last comparison
+	settled <-chan time.Time // receives when a comparison is due; nil: no event since the last one
 }
 
 // watchFiles starts watching paths. If that is impossible, it logs a warning; SIGHUP and
@@ -101,7 +101,7 @@ func (f *files) touch() {
 	}
 }
 
-// changed reports whether the files' content differs from that at the last call.
+// changed reports whether the files' content differs from the content at the last call.
 func (f *files) changed() bool {
 	all := sha256.New()
 	for _, path := range f.paths {

@@ -18,7 +18,7 @@ type Instance string
 
 var instanceNames = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 
-// ParseInstance checks a name given by a user, which becomes a part of paths.
+// ParseInstance checks a name given by a user, which becomes part of paths.
 func ParseInstance(name string) (Instance, error) {
 	if name != "" && !instanceNames.MatchString(name) {
 		return "", errors.New("an instance is NAME in spdk-proxy@NAME.service: 1 to 64 letters, digits and _.-, of which the first is a letter, digit or _")

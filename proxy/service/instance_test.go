@@ -37,7 +37,7 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 	}
 }
 
-// Commands reach the service whose unit runs them, or the service that they name.
+// A command reaches the service whose unit runs it, or the service that the command names.
 func TestInstanceSockets(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	assert.Equal(t, "/run/spdk-proxy@a/control", socketPath("", controlName))

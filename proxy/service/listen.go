@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A places holds the addresses at which, according to the configuration, the proxy listens.
+// places holds the addresses at which, according to the configuration, the proxy listens.
 type places struct {
 	https string // address and port
 	local string // path of the socket for programs of this host; "": none
@@ -43,8 +43,8 @@ func (l listeners) close() {
 }
 
 // listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
-// open. It is an error if systemd opened one that is not configured: after a change to the
-// configuration, the proxy must not silently continue to serve the old address.
+// open. It returns an error if systemd opened a socket that is not configured. After a change to
+// the configuration, the proxy must not silently continue to serve the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {

@@ -27,7 +27,7 @@ func (m manager) reloaded(status string) {
 
 // watchdog notifies systemd that this process is working, at the interval that systemd requests, as
 // long as alive returns nil. Without the notification, systemd ends the process with SIGABRT, which
-// writes every goroutine's stack to the log, and restarts it.
+// writes every goroutine's stack to the log. systemd then restarts the process.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 // serviceUser is the value of User= and Group= in the packaged unit.
 const serviceUser = "spdk-proxy"
 
-// UnreadableFiles returns a warning for each file that the packaged service's user cannot read.
-// Files in credentials are left out, because systemd reads them as root. Without that user, there
-// are no warnings.
+// UnreadableFiles returns a warning for each file that the packaged service's user cannot read. It
+// ignores files in the directory credentials, because systemd reads them as root. If that user does
+// not exist, there are no warnings.
 func UnreadableFiles(files []string, credentials string) []string {
 	u, err := user.Lookup(serviceUser)
 	if err != nil {
@@ -55,7 +55,7 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a file's mode lets a user access it: 4 means to read it, 1 to enter a
+// permitted reports whether a file's mode lets a user access it: 4 is to read a file, 1 to enter a
 // directory. If an access control list applies, the mode is not conclusive, and permitted returns
 // true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {

@@ -171,7 +171,7 @@ func TestServiceNeedsAllItsSockets(t *testing.T) {
 	for _, name := range []string{controlName, debugName} {
 		dir := t.TempDir()
 		t.Setenv("RUNTIME_DIRECTORY", dir)
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700)) // in the way
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700)) // blocks the socket
 		require.ErrorContains(t, Run("v1", &c, nil), name+" socket")
 	}
 	c.Users = nil

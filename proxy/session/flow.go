@@ -22,12 +22,12 @@ type Flows struct {
 
 // A Flow holds the secrets of a sign-in. Each has 256 bits, encoded in characters allowed in a URL.
 type Flow struct {
-	State    string // comes back from the issuer with the browser
-	Nonce    string // comes back in the issuer's token
+	State    string // returned by the issuer through the browser
+	Nonce    string // returned in the issuer's token
 	Verifier string // for PKCE, known only to the proxy
 }
 
-// NewFlows makes Flows with a new key. now is the clock; nil is time.Now.
+// NewFlows returns Flows with a new key. now is the clock; nil is time.Now.
 func NewFlows(now func() time.Time) *Flows {
 	if now == nil {
 		now = time.Now
@@ -37,7 +37,7 @@ func NewFlows(now func() time.Time) *Flows {
 	return f
 }
 
-// The parts of a ticket: random bytes, when it ends, and a MAC of both.
+// The parts of a ticket: random bytes, the time when it expires, and a MAC of both.
 const (
 	ticketRandom = 32
 	ticketSigned = ticketRandom + 8

@@ -14,12 +14,13 @@ import (
 
 // Limits bounds the sessions in a Store.
 type Limits struct {
-	Idle     time.Duration // a session ends after not being used for this long
-	Lifetime time.Duration // and in any case this long after it began
+	Idle     time.Duration // a session ends after being unused for this long
+	Lifetime time.Duration // maximum time from the beginning of a session
 }
 
 const (
-	// MaxSessions bounds the number of sessions in a Store, and MaxPerUser that of one user.
+	// MaxSessions bounds the number of sessions in a Store, and MaxPerUser bounds the number of
+	// sessions of one user.
 	MaxSessions = 1024
 	MaxPerUser  = 32
 
@@ -33,8 +34,8 @@ type sum [sha256.Size]byte
 // A Session describes a session at the time it was looked up.
 type Session[T any] struct {
 	User  string
-	Value T         // what Begin got
-	Ends  time.Time // at the latest
+	Value T         // the value passed to Begin
+	Ends  time.Time // the latest time at which the session ends
 	// Name identifies the session in logs. It is not secret.
 	Name string
 	// CSRF is the token that proves that the session's own page sent a request. It is secret.
@@ -95,8 +96,8 @@ func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, bega
 	return id, s.describe(id, key, e)
 }
 
-// Find returns the session with an id, or false if there is none or it has ended. It does not mark
-// the session as used; Use does.
+// Find returns the session with an id, or false if there is no such session or it has ended. It
+// does not mark the session as used; Use does.
 func (s *Store[T]) Find(id string) (Session[T], bool) {
 	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
 		return Session[T]{}, false
@@ -162,8 +163,8 @@ func (s *Store[T]) endIf(ends func(*entry[T]) bool) (ended int) {
 	return ended
 }
 
-// describe returns the Session for an entry. The CSRF token is derived from the id, so it need not
-// be stored.
+// describe returns the Session for an entry. The CSRF token is derived from the id, so the Store
+// does not keep the token.
 func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	mac := hmac.New(sha256.New, s.key[:])
 	mac.Write([]byte(id))

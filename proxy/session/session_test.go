@@ -146,8 +146,8 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The number of sessions is bounded, for each user and in total. A user who begins many ends only
-// their own sessions.
+// The number of sessions is bounded, for each user and in total. If a user begins too many, only
+// sessions of that user end.
 func TestSessionsAreBounded(t *testing.T) {
 	s, c := newStore()
 	first, _ := s.Begin("ann", 0, time.Time{})

@@ -64,7 +64,7 @@ func BenchmarkOutput(b *testing.B) {
 	b.ReportMetric(float64(b.N)/float64(writes.Load()), "responses/write")
 }
 
-// work uses the processor for a time.
+// work uses CPU time for the duration d.
 func work(d time.Duration) {
 	for began := time.Now(); time.Since(began) < d; {
 	}

@@ -32,33 +32,33 @@ type conn struct {
 	ctx    context.Context // ends when the client has disconnected
 	cancel context.CancelFunc
 
-	started chan struct{}  // contains an item for each message without a response
+	started chan struct{}  // contains an element for each message without a response
 	passOn  func()         // lets another goroutine read
 	running sync.WaitGroup // the goroutines
 	out     output
 }
 
-// A transport implements what differs between kinds of connections. Only the goroutine with the
+// A transport implements the differences between kinds of connections. Only the goroutine with the
 // right to read may call its methods, except gone and frame.
 type transport interface {
 	// next returns the next message. It is valid until next is called again.
 	next(c *conn) ([]byte, error)
-	// identify authenticates a message's sender, and records who it is.
+	// identify authenticates a message's sender, and records the sender.
 	identify(current *gate.Settings, x *gate.Exchange) error
 	// release releases what next has reserved for a message.
 	release()
 	// likeSPDK reports whether messages are started in order, and requests without an id get error
 	// responses.
 	likeSPDK() bool
-	// breaks reports whether nothing can be read after a message refused with err.
+	// breaks reports whether no message can be read after one that was refused with err.
 	breaks(err error) bool
-	// ending returns the last text sent to the client if nothing can be read after err; nil means
-	// none.
+	// ending returns the last text to send to the client if no message can be read after err. nil
+	// means no text.
 	ending(err error) [][]byte
 	// frame returns the text to be sent for a response.
 	frame(parts [][]byte) [][]byte
-	// gone reports whether the client has closed the connection, for use while nobody reads from
-	// it.
+	// gone reports whether the client has closed the connection, for use while no goroutine reads
+	// from it.
 	gone() bool
 }
 
@@ -122,7 +122,7 @@ func (c *conn) endReading(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		if !c.gone() {
-			return // it has closed only its half, and waits for responses
+			return // the client has closed only its half, and waits for responses
 		}
 		c.cancel()
 	case errors.As(err, &answer), errors.As(err, &tooLong), errors.Is(err, gate.ErrSlowBody), errors.Is(err, gate.ErrMemory), errors.Is(err, authn.ErrWrongCredentials):
@@ -134,8 +134,8 @@ func (c *conn) endReading(err error) {
 	}
 }
 
-// noticeAfter is how long a call may wait before being sent, such as for a slot, without a check
-// whether its client has disconnected. Meanwhile, nothing else reads from the connection.
+// noticeAfter is how long an unsent call may wait, for example for a slot, before a check whether
+// its client has disconnected. During this time, no other goroutine reads from the connection.
 const noticeAfter = 10 * time.Millisecond
 
 // errIdle is the reason for ending a connection without calls.
@@ -149,7 +149,7 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	x.LikeSPDK = c.likeSPDK()
 	c.out.begin(func() { c.gate.ConnState(c.net, http.StateActive) })
 	answered, e := false, &expected{}
-	defer func() { // in a panic only
+	defer func() { // only after a panic
 		if !answered {
 			c.send(nil, e, func() { c.finish(x) })
 		}
@@ -169,7 +169,7 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
 		passOn()
 	}
-	if len(x.Calls) == 1 { // otherwise, other calls follow
+	if len(x.Calls) == 1 { // in a batch, other calls follow
 		x.Calls[0].Observer.Answered = func() { c.out.expect(e) }
 	}
 	c.gate.Perform(c.ctx, current, x)
@@ -184,8 +184,8 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 }
 
 // receive takes a message through the stages that its calls share, decodes it strictly, and records
-// its calls. If the user is refused, that is each request's error, so that the responses contain
-// the requests' ids. refused is the reason if the message was not read.
+// its calls. A refusal of the user becomes each request's error, so that the responses contain the
+// requests' ids. refused is the reason if the message was not read.
 func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
 	c.release()
 	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})
@@ -215,13 +215,13 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues a text. It is the response to the message to which e belongs, or to none. done is
-// called when it has been written, or cannot be.
+// send queues a text. The text is the response to the message to which e belongs; e is nil if there
+// is no such message. send calls done when the text has been written, or cannot be.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }
 
-// finish releases what a message holds, after its response has been written.
+// finish releases a message's resources after its response has been written.
 func (c *conn) finish(x *gate.Exchange) {
 	c.out.end(func() { c.gate.ConnState(c.net, http.StateIdle) })
 	c.gate.Leave(x)

@@ -15,7 +15,7 @@ import (
 // An input holds the text that has arrived on a connection, from which messages are taken.
 type input struct {
 	buffer []byte
-	text   []byte // the part of buffer that has not been taken
+	text   []byte // the part of buffer that message has not returned yet
 	split  jsonrpc.Splitter
 	began  time.Time // when the message at the beginning of text began to arrive
 
@@ -32,8 +32,8 @@ const (
 
 var errNoMessage = errors.New("no JSON-RPC message")
 
-// message takes the next message, of at most limit bytes. It returns nil if the message has not
-// arrived completely.
+// message removes and returns the next message, of at most limit bytes. It returns nil if the
+// message has not arrived completely.
 func (in *input) message(limit int) ([]byte, error) {
 	in.text = jsonrpc.TrimSpace(in.text)
 	n, err := in.split.Next(in.text)
@@ -80,7 +80,7 @@ func (in *input) fill(r io.Reader) error {
 	return err
 }
 
-// releaseMemory releases what was reserved for a long message.
+// releaseMemory releases the memory reserved for a long message.
 func (in *input) releaseMemory(g *gate.Gate) {
 	g.ReleaseFor(in.reservedFor, in.reserved)
 	in.reserved, in.reservedFor = 0, ""
@@ -100,11 +100,11 @@ type output struct {
 
 	mu      sync.Mutex
 	active  int       // messages that have begun but not ended
-	ended   time.Time // when the last of them ended; zero if none has
+	ended   time.Time // when the last of them ended; zero: none has ended
 	replies []response
 	awaited int  // messages whose responses are expected
-	writing bool // a goroutine writes replies
-	broken  bool // nothing can be written any more
+	writing bool // a goroutine is writing responses
+	broken  bool // the connection can no longer be written
 	buffer  []byte
 }
 
@@ -155,8 +155,8 @@ func (o *output) expect(e *expected) {
 }
 
 // add adds a response. It returns when the response has been written, or when another goroutine
-// will write it. e belongs to the response's message; it is nil if the text does not respond to
-// any. before is called before each write, and failed if one fails.
+// will write it. e belongs to the response's message, and is nil if the text is not a response. add
+// calls before ahead of each write, and failed if a write fails.
 func (o *output) add(r response, e *expected, before, failed func()) {
 	o.mu.Lock()
 	if e != nil && e.soon && !e.added {

@@ -36,8 +36,8 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response is not held back if SPDK has responded to no other message, or if the other message
-// already got a response because SPDK's came too late.
+// A response is not delayed if SPDK has not responded to any other message. Nor is it delayed if
+// the other message already has a response because SPDK's was too late.
 func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

@@ -34,7 +34,7 @@ func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 // A Local serves the sockets for programs on this host.
 type Local struct {
 	gate      *gate.Gate
-	idle      time.Duration // after which a connection without calls is closed
+	idle      time.Duration // a connection without calls is closed after this time
 	listeners []net.Listener
 	accepting sync.WaitGroup
 	parked    *parked
@@ -55,8 +55,8 @@ func ServeLocal(g *gate.Gate, idle time.Duration, listeners []net.Listener) *Loc
 	return l
 }
 
-// localSource returns the user from whom a connection comes, because the number of connections per
-// user is limited.
+// localSource returns the user that opened a connection, because the number of connections per user
+// is limited.
 func localSource(c net.Conn) string {
 	p, err := localsocket.PeerOf(c)
 	if err != nil {

@@ -2,8 +2,8 @@ package stream
 
 import "sync/atomic"
 
-// parked holds goroutines that wait for the next function. Performing a call needs a larger stack
-// than a new goroutine has; a goroutine that has performed a call keeps its stack.
+// parked holds goroutines that wait for the next function. A call needs a larger stack than that of
+// a new goroutine. A goroutine that has performed a call keeps its larger stack.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end

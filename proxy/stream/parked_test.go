@@ -33,5 +33,5 @@ func TestParkedGoroutinesAreReused(t *testing.T) {
 		done := make(chan struct{})
 		p.run(func() { close(done) })
 		<-done
-	}) // fails if a goroutine is left
+	}) // fails if a goroutine remains
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A client that sends pings but does not read takes no memory: only one pong at a time waits to be
-// written.
+// A client that sends pings but does not read cannot use up memory: only one pong at a time waits
+// to be written.
 func TestPongsDoNotPileUp(t *testing.T) {
 	ours, theirs := net.Pipe() // nothing is written before it is read
 	t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })

@@ -21,7 +21,7 @@ type process struct {
 	gate *gate.Gate
 	conn *clientconn.Conn
 	peer localsocket.Peer
-	idle time.Duration // after which a connection without calls is closed
+	idle time.Duration // a connection without calls is closed after this time
 	in   input
 	who  localIdentity
 }
@@ -83,7 +83,8 @@ func (p *process) next(c *conn) ([]byte, error) {
 	}
 }
 
-// fill reads what has arrived. A message that has begun to arrive must be complete in time.
+// fill reads the data that has arrived. A message that has begun to arrive must be complete in
+// time.
 func (p *process) fill(c *conn, current *gate.Settings) error {
 	limit := time.Now().Add(p.idle)
 	if p.in.begun() {
@@ -119,7 +120,7 @@ func (p *process) reserveLong(current *gate.Settings) error {
 	return err
 }
 
-// A localIdentity remembers a process's user until the configuration is reloaded.
+// A localIdentity caches a process's user until the configuration is reloaded.
 type localIdentity struct {
 	by  *authn.Authenticator
 	who authn.Identity

@@ -34,7 +34,7 @@ type Sockets struct {
 // total and for each source.
 const MaxPerUser = 64
 
-// NewSockets makes Sockets.
+// NewSockets returns Sockets without streams.
 func NewSockets(g *gate.Gate, w *web.Server, idle time.Duration) *Sockets {
 	return &Sockets{gate: g, web: w, idle: idle, parked: newParked(), open: map[*conn]*socket{}, ofUser: map[string]int{}}
 }
@@ -60,7 +60,7 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 // does not become a WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
-	CheckOrigin: func(*http.Request) bool { return true }, // the gate has checked it
+	CheckOrigin: func(*http.Request) bool { return true }, // package gate has checked the origin
 }
 
 // Handler opens streams.
@@ -109,7 +109,7 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 	c.serve(s.parked)
 }
 
-// closeWait bounds how long a client may take to read what precedes the end of its stream.
+// closeWait bounds how long a client may take to read the rest of its stream.
 const closeWait = time.Second
 
 // close sends the frame that closes a WebSocket, after the responses before it, and ends the
@@ -149,14 +149,14 @@ func (s *Sockets) list() map[*conn]*socket {
 	return open
 }
 
-// leaveWait is how long the client of an idle stream may take to close it. Until then, calls that
-// cross with the proxy's notification are still served.
+// leaveWait is how long the client of an idle stream may take to close it. During this time, the
+// proxy still serves calls that were sent before the notification arrived.
 const leaveWait = 5 * time.Second
 
-// A watched holds what Watch knows about a stream.
+// A watched is the state that Watch keeps for a stream.
 type watched struct {
 	credential
-	asked time.Time // when the client was asked to close the idle stream; zero if it was not
+	asked time.Time // when the client was asked to close the idle stream; zero: not asked
 }
 
 // Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
@@ -213,15 +213,15 @@ func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }
 
-// Drain tells the clients of all streams that the server is stopping. Until they have closed their
-// streams, calls may be in transit.
+// Drain notifies the clients of all streams that the server is stopping. Until they have closed
+// their streams, calls may be in transit.
 func (s *Sockets) Drain() {
 	for c := range s.list() {
 		go c.sendDraining()
 	}
 }
 
-// Close closes all streams after they have sent what is pending. It must be called at most once.
+// Close closes all streams after they have sent pending responses. It must be called at most once.
 func (s *Sockets) Close() {
 	s.parked.end()
 	var closing sync.WaitGroup

@@ -32,7 +32,7 @@ type socket struct {
 	buffer   []byte
 	who      credential
 
-	pongWaits atomic.Bool // to be written
+	pongWaits atomic.Bool // a pong is waiting to be written
 
 	reserved int // bytes of the user's memory budget, for a long message
 }
@@ -43,10 +43,10 @@ type credential struct {
 	at   time.Time
 	who  authn.Identity
 	err  error
-	user string // at the beginning
+	user string // the user when the stream was opened
 }
 
-// check authenticates a stream's sender, unless that was done a moment ago.
+// check authenticates a stream's sender, unless the last check is recent.
 func (c *credential) check(ctx context.Context, by *authn.Authenticator, evidence authn.Evidence) (authn.Identity, error) {
 	if now := time.Now(); c.by != by || now.Sub(c.at) > recheck {
 		c.by, c.at = by, now
@@ -54,7 +54,7 @@ func (c *credential) check(ctx context.Context, by *authn.Authenticator, evidenc
 		if c.err == nil && c.user != "" && c.who.User != c.user {
 			c.err = authn.ErrCredentialChanged
 		}
-		if c.err == nil && c.user == "" { // others read it meanwhile, so it is written only once
+		if c.err == nil && c.user == "" { // written only once, because other goroutines read it
 			c.user = c.who.User
 		}
 	}
@@ -194,8 +194,8 @@ func (s *socket) pong(c *conn, data string) {
 // Bits and lengths of the header of a frame.
 const (
 	finalFrame = 0x80
-	length16   = 126 // the next two bytes are the length
-	length64   = 127 // the next eight bytes are
+	length16   = 126 // the length is in the next two bytes
+	length64   = 127 // the length is in the next eight bytes
 )
 
 // frame puts the header of a frame before its payload.

@@ -15,8 +15,8 @@ import (
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is a connection to a target whose release is known. A call translated for that release is
-// sent on this connection or not at all. If the target is replaced, the connection ends, and the
-// new target gets another Conn.
+// sent only on this connection. If the target is replaced, the connection ends, and the new target
+// has a different Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -88,7 +88,7 @@ func (c *Conn) broken() bool { return broken(c.gone) }
 
 // Call waits until the user has a slot, sends one call for the user, and waits up to deadline for
 // its response. ctx ends only the wait for a slot: once sent, SPDK executes a call even if the
-// client is gone, and its outcome belongs in the log. If params is nil, the call is sent without
+// client is gone, and the log must record its outcome. If params is nil, the call is sent without
 // parameters. The proxy's own calls have the user "".
 //
 // A call without a response by its deadline keeps its slot until SPDK responds, up to
@@ -97,10 +97,10 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
 }
 
-// An Observer is informed of a call's progress. Its functions may be nil.
+// An Observer receives a call's progress. Its functions may be nil.
 type Observer struct {
 	// Gone is called when the call has its slot, and reports whether the client has disconnected.
-	// Then the call is not sent.
+	// If so, the call is not sent.
 	Gone func() bool
 	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.
@@ -132,7 +132,7 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if err != nil {
 		return nil, err
 	}
-	// The listing gate is shared by all users, so it comes after the wait for the user's own slot.
+	// All users share the listing gate, so a call first waits for its user's own slot.
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		c.target.queue.release(slot)
@@ -172,7 +172,7 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 		go func() {
 			defer settled()
 			err := c.awaitLate(pending, release, who, method, params, started)
-			if errors.Is(err, context.DeadlineExceeded) { // SPDK may need longer than Config.LateAfter
+			if errors.Is(err, context.DeadlineExceeded) { // SPDK may respond after Config.LateAfter
 				_ = pending.Wait(context.Background(), nil)
 			}
 		}()

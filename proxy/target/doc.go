@@ -2,6 +2,6 @@
 // socket, each for many calls, and reads the target's release. It shares slots for calls among
 // users, and bounds how long it waits for a response.
 //
-// The package must not depend on what is allowed, or on what a method means. It imports no other
-// stage of the proxy.
+// The package must not depend on which calls are allowed, or on what a method means. It imports no
+// other stage of the proxy.
 package target

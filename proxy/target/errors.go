@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// A BusyError means that a call got no slot in time, or that too many calls are waiting. It was not
-// sent.
+// A BusyError means that a call got no slot in time, or that too many calls are waiting. The call
+// was not sent.
 type BusyError struct {
-	User     bool // the user's own share is taken; other users could still call
+	User     bool // the user's own limit is reached; other users can still call
 	InFlight int  // running calls: the user's if User is set, otherwise all
 	Why      string
 }

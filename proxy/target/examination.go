@@ -16,7 +16,7 @@ const (
 	// ExaminationUnknown means that the process has not been asked yet, or has not responded.
 	ExaminationUnknown Examination = ""
 	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
-	// logical volumes, and so loads what hosts write into them.
+	// logical volumes, and so loads data structures that hosts write into them.
 	ExaminesAll Examination = "all"
 	// ExaminesListed means that the process examines only bdevs that were named to it
 	// (bdev_examine).
@@ -61,8 +61,9 @@ func examinationIn(config json.RawMessage) Examination {
 	return ExaminationUnknown
 }
 
-// An askedExamination holds the response of the process behind a connection. The option can be set
-// only in the startup state, so a response at runtime holds as long as the connection.
+// An askedExamination holds the examination reported by the process behind a connection. The option
+// can be set only in the startup state, so a response at runtime stays valid as long as the
+// connection.
 type askedExamination struct {
 	asking chan struct{} // contains one element while a call asks; guards the fields below
 	answer Examination
@@ -70,7 +71,7 @@ type askedExamination struct {
 }
 
 // Examination returns which bdevs the process behind the connection examines. It asks that process
-// once. If the response is unknown, the error, if any, says why.
+// once. If the result is ExaminationUnknown, the error, if any, is the reason.
 func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	select {
 	case c.examined.asking <- struct{}{}:
@@ -93,7 +94,7 @@ func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	return c.examined.answer, nil
 }
 
-// examine asks the current process, in the background, so that State has its response.
+// examine asks the current process, in the background, so that State contains its response.
 func (t *Target) examine() {
 	t.flights.DoChan("examination", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), configTimeout)

@@ -66,7 +66,8 @@ func TestUnknownExaminationIsAskedAgain(t *testing.T) {
 	assert.Equal(t, ExaminesListed, e)
 }
 
-// Each process of the target is asked. The time is kept as long as the response stays the same.
+// Watch asks each process of the target. The recorded time stays the same as long as the response
+// does.
 func TestWatchRecordsExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")

@@ -37,7 +37,7 @@ type listingGate struct {
 }
 
 // Deletions wait for listings for up to deletionPause, once every deletionPauseInterval. They do
-// not wait longer, because a listing might be waiting in vain for a deletion that takes minutes.
+// not wait longer, because the listing may itself be waiting for a deletion that takes minutes.
 const (
 	deletionPause         = 500 * time.Millisecond
 	deletionPauseInterval = 5 * time.Second
@@ -96,8 +96,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	}, nil
 }
 
-// awaitChange waits until a call ends, or again fires. The caller holds a.mu. The error is
-// timeoutErr or ErrAbandoned.
+// awaitChange waits until a call ends or the channel again receives. The caller holds a.mu. The
+// error is timeoutErr or ErrAbandoned.
 func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
 	if a.changed == nil {
 		a.changed = make(chan struct{})
@@ -127,7 +127,7 @@ func (a *listingGate) end(n *int) {
 
 // Deleting waits until volumes may be deleted on a target with release r. Until leave is called, no
 // call begins that must not run concurrently. It is for deletions on a Direct, whose calls do not
-// wait by themselves. The error is ErrListing or ErrAbandoned.
+// wait at the listing gate. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

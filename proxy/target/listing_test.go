@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Releases that would crash get no listing of volumes during a deletion, even if no client waits
-// for the deletion any longer. Newer releases do.
+// The proxy sends no listing of volumes during a deletion to a release that would crash, even if no
+// client waits for the deletion any longer. To newer releases, it does.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
@@ -26,7 +26,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 			return `"result":true`
 		})
 		c := connect(t, newTarget(t, Config{Socket: f.path, QueueWait: 20 * time.Millisecond}))
-		other := connect(t, c.target) // it may use another connection to the same target
+		other := connect(t, c.target) // a second connection to the same target
 		list := func() error {
 			_, err := other.Call(t.Context(), "ann", "bdev_lvol_get_lvols", nil, long)
 			return err
@@ -41,7 +41,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, list(), ErrDeleting, release)
-		_, err = other.Call(t.Context(), "ann", "bdev_get_bdevs", nil, time.Millisecond) // is harmless, if slow behind this fake
+		_, err = other.Call(t.Context(), "ann", "bdev_get_bdevs", nil, time.Millisecond) // harmless, but slow with this fake
 		require.NotErrorIs(t, err, ErrDeleting)
 		close(end)
 		require.Eventually(t, func() bool { return list() == nil }, long, time.Millisecond, release)
@@ -136,7 +136,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
 		require.Eventually(t, waiting(&a), long, time.Millisecond)
 		a.mu.Lock()
-		woken := a.changed // also what a listing waits for
+		woken := a.changed // the channel that a listing also waits for
 		a.mu.Unlock()
 		cancel()
 		require.ErrorIs(t, (<-deletion).err, ErrAbandoned)

@@ -2,15 +2,15 @@ package target
 
 import "time"
 
-// SPDK executes all calls that it finds on its sockets before it does anything else, such as
+// SPDK executes all calls that it finds on its sockets before it does any other work, such as
 // responding to other calls or serving I/O on that core. Most calls take microseconds. Some, such
-// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay
-// everything by seconds. So each user's calls are sent in bursts. A round ends when SPDK responds
-// to a probe sent after the burst; its duration shows how long other calls had to wait. After a
-// slow round, the bursts become smaller; after a quick one, larger. Calls without a response in
-// their round, for example because they wait for a disk, do not count in the next one.
+// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay all other
+// work by seconds. So each user's calls are sent in bursts. A round ends when SPDK responds to a
+// probe sent after the burst; its duration shows how long other calls had to wait. After a slow
+// round, the bursts become smaller; after a quick one, larger. Calls without a response in their
+// round, for example because they wait for a disk, do not count in the next one.
 const (
-	firstBurst = 16 // a user may have this many calls in flight before rounds are measured
+	firstBurst = 16 // calls that a user may have in flight before rounds are measured
 	minBurst   = 2  // one call being executed and one waiting
 
 	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms

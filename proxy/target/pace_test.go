@@ -123,7 +123,7 @@ type poller struct {
 	// granted returns how many expensive calls the scheduler has let through so far.
 	granted func() int
 
-	executed atomic.Int32 // expensive ones
+	executed atomic.Int32 // expensive calls so far
 }
 
 type arrival struct {
@@ -157,7 +157,7 @@ func newPoller(t *testing.T) *poller {
 // run executes until the context ends.
 func (p *poller) run(ctx context.Context) {
 	var probe *arrival
-	before := 0 // number of expensive calls sent before it
+	before := 0 // number of expensive calls sent before this call
 	for {
 		if probe != nil && int(p.executed.Load()) >= before {
 			p.execute(*probe)
@@ -165,7 +165,7 @@ func (p *poller) run(ctx context.Context) {
 		}
 		select {
 		case a := <-p.arrived:
-			if a.Method == phaseMethod { // one at a time
+			if a.Method == phaseMethod { // probes, one at a time
 				probe, before = &a, p.granted()
 			} else {
 				p.execute(a)
@@ -242,7 +242,7 @@ func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	select {
 	case <-measured:
 		t.Fatal("it must wait for the look under way")
-	case <-time.After(20 * time.Millisecond): // it has most probably joined that one
+	case <-time.After(20 * time.Millisecond): // by now, it has probably joined that probe
 	}
 	close(end)
 	<-measured

@@ -17,11 +17,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// The user listening on the socket is checked before anything is sent.
+// The user listening on the socket is checked before any data is sent.
 func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
-	connect(t, target) // ourselves
+	connect(t, target) // this process's own user
 
 	received := make(chan int, 10)
 	path := filepath.Join(t.TempDir(), "stranger.sock")
@@ -84,7 +84,7 @@ func TestListener(t *testing.T) {
 	l, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	_, _ = os.Stdout.WriteString("listening\n")
-	_, _ = io.ReadAll(os.Stdin) // until the parent ends it
+	_, _ = io.ReadAll(os.Stdin) // until the parent closes the pipe
 	_ = l.Close()
 }
 
@@ -103,7 +103,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(2)")
 
-	// In a user namespace, this id stands for every user outside it.
+	// In a user namespace, every user outside it appears as this id.
 	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")
@@ -111,7 +111,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 
 // listener starts a process as the given user, and returns the path of its socket.
 func listener(t *testing.T, uid uint32) (path string) {
-	dir, err := os.MkdirTemp("", "peer-") // unlike those of t.TempDir, its parents are open to everyone
+	dir, err := os.MkdirTemp("", "peer-") // every user can reach it, unlike t.TempDir
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

@@ -36,8 +36,8 @@ type probe struct {
 	socket  *spdkrpc.Socket // nil: none
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a query that got no response in time. SPDK responds later if it still works; until
-	// then, no other query is sent.
+	// pending is a query without a response in time. A working SPDK responds later. Until then, no
+	// other query is sent.
 	pending *spdkrpc.Pending
 }
 
@@ -171,7 +171,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // it responds; perhaps this method is not in its list of allowed methods (-R)
+		return Runtime, nil // the target responds; -R may not allow this method
 	}
 	return Unreachable, err
 }

@@ -11,8 +11,8 @@ import (
 // Limits bounds how many calls run concurrently.
 type Limits struct {
 	Total   int            // of all users together
-	PerUser int            // of one user
-	Of      map[string]int // by name, for users with their own limit instead of PerUser
+	PerUser int            // for each user
+	Of      map[string]int // by name, for users with their own limit
 }
 
 func (l Limits) of(who string) int {
@@ -27,8 +27,8 @@ func (l Limits) of(who string) int {
 const waitersPerSlot = 4
 
 // A queue grants slots, each for one running call. A user may have no more slots than the user's
-// limit, and no more than are free. So if n users take all they can get, one slot in n+1 stays free
-// for the next user, even if SPDK never responds to their calls.
+// limit, and no more than are free. So if n users use all slots that they can get, one slot in n+1
+// stays free for the next user, even if SPDK never responds to their calls.
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
 // one call each, so that a long list does not delay other users. After each change, slots are
@@ -54,7 +54,7 @@ type user struct {
 	slots      int
 	bytes      int
 	waiting    waitList
-	isRunnable bool // it is in queue.runnable; its wait list may have become empty since
+	isRunnable bool // the user is in queue.runnable, possibly with an empty wait list
 
 	paceRound     uint64
 	sentThisRound int // running calls that were sent in that round
@@ -127,7 +127,8 @@ func (q *queue) release(t slot) {
 	q.advance()
 }
 
-// setLimits changes the limits of users, but not the total. Running and waiting calls stay.
+// setLimits changes the limits of users, but not the total. Running and waiting calls are not
+// affected.
 func (q *queue) setLimits(l Limits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,7 +231,7 @@ func (q *queue) noteRunnable(u *user) {
 }
 
 // advance grants slots to waiting calls, one for each wait list in turn, until no call may have
-// one.
+// another slot.
 func (q *queue) advance() {
 	for passed := 0; passed < q.runnable.n && q.slots < q.limits.Total; {
 		u := q.runnable.pop()

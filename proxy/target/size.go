@@ -42,6 +42,6 @@ func (s *size) note(n int) {
 		n = 0
 	}
 	if n = max(n, known*7/8); n != known {
-		s.bytes.Store(int64(n)) // of several concurrent responses, any one may count
+		s.bytes.Store(int64(n)) // among concurrent responses, any one may be the last to store
 	}
 }

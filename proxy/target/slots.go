@@ -13,7 +13,7 @@ type Slots struct {
 	wait  time.Duration
 }
 
-// NewSlots makes Slots with the given limits. A caller waits up to wait for a slot.
+// NewSlots returns Slots with the given limits. A caller waits up to wait for a slot.
 func NewSlots(l Limits, wait time.Duration) *Slots {
 	q := newQueue(l)
 	q.pace.burst = l.Total // this work is not sent in bursts

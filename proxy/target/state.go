@@ -14,8 +14,8 @@ type Phase string
 // The phases.
 const (
 	Unreachable Phase = "unreachable" // no target responds on the socket
-	Startup     Phase = "startup"     // it was started with --wait-for-rpc, and waits for framework_start_init
-	Runtime     Phase = "runtime"     // it serves
+	Startup     Phase = "startup"     // waiting for framework_start_init (--wait-for-rpc)
+	Runtime     Phase = "runtime"     // serving I/O
 )
 
 // A State is the result of the last probe of the target.
@@ -26,8 +26,8 @@ type State struct {
 	// Reconnects counts how often the target responded again after its connection had ended, which
 	// means that it was restarted.
 	Reconnects    int
-	Err           error // why it is unreachable
-	UntrustedPeer bool  // a user who is not permitted listens on the socket
+	Err           error // why the target is unreachable
+	UntrustedPeer bool  // a user that is not permitted listens on the socket
 	// Examination is which bdevs the current process examines, and ExaminationSince is when the
 	// proxy first got this response. Restarts with the same option do not change the time.
 	Examination      Examination
@@ -55,7 +55,7 @@ func (t *Target) noteState(phase Phase, release rpcschema.Release, connected boo
 		t.state.Since = time.Now()
 	}
 	if connected && t.found || phase == Unreachable {
-		t.state.Examination = ExaminationUnknown // it may be another process
+		t.state.Examination = ExaminationUnknown // the process may be a different one
 	}
 	if connected {
 		if t.found {
@@ -69,7 +69,7 @@ func (t *Target) noteState(phase Phase, release rpcschema.Release, connected boo
 	}
 	attrs := []any{slog.String("socket", t.config.Socket), slog.String("release", t.state.Release.String()), slog.Int("reconnects", t.state.Reconnects)}
 	switch {
-	case phase == Unreachable && before.Phase == Unreachable && before.Err != nil && err != nil && before.Err.Error() == err.Error(): // as before, for the same reason
+	case phase == Unreachable && before.Phase == Unreachable && before.Err != nil && err != nil && before.Err.Error() == err.Error(): // unchanged, for the same reason
 	case phase == Unreachable:
 		t.config.Log.Warn("target unreachable", append(attrs, slog.Any("error", err))...)
 	case phase == before.Phase && !connected:

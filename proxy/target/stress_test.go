@@ -62,7 +62,7 @@ func TestQueueUnderStress(t *testing.T) {
 			})
 		}
 	}
-	all.Wait() // no user starves, or this would not end
+	all.Wait() // ends only if no user starves
 	assert.Equal(t, Load{}, q.load())
 	assert.EqualValues(t, users*callers*rounds, served.Load()+refused.Load()+left.Load())
 	t.Logf("%d served, %d refused, %d left", served.Load(), refused.Load(), left.Load())

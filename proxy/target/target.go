@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config says how to reach a target. Socket is required; other zero values mean the default.
+// Config defines how to reach a target. Socket is required. Any other field with a zero value has a
+// default.
 type Config struct {
 	Socket      string // path of the UNIX socket
-	Connections int    // for calls, besides the one for probes; 0 means 4
+	Connections int    // for calls, in addition to the one for probes; 0 means 4
 	MaxInFlight int    // running calls, over all connections; 0 means 1024
 	// UserInFlight is how many running calls one user may have, unless UsersInFlight has another
 	// number for that user. A user never gets more slots than are free. 0 means 256.
@@ -23,15 +24,15 @@ type Config struct {
 	// PeerUIDs lists the users that may listen on the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long response; nil means always. It is
-	// called with locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long response. If nil, every user may. The
+	// Target calls it with locks held, and must not call the Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0 means 10 s
 	// LateAfter bounds how long a call without a response keeps its slot after its deadline; 0
 	// means 15 min.
 	LateAfter time.Duration
 	// Late receives the outcome of a call without a response by its deadline: the late response, or
-	// OutcomeUnknown if none came. If nil, nothing is reported.
+	// OutcomeUnknown if there was none. Late may be nil.
 	Late func(method string, params map[string]any, err error)
 	Log  *slog.Logger // nil: none
 }
@@ -62,7 +63,7 @@ type Target struct {
 	probe       probe
 	state       State
 	found       bool        // a probe has succeeded at least once
-	examination Examination // the last known one, from this process or an earlier one
+	examination Examination // the last known one, of this process or an earlier one
 	conns       []*Conn
 	growing     bool // another connection is being opened
 	closed      bool
@@ -107,8 +108,8 @@ func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
 
-// MemoryReleased must be called when HasMemory may return true for a user for whom it returned
-// false.
+// The caller must call MemoryReleased when HasMemory may have changed from false to true for a
+// user.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
 // Connect returns an open connection for a user's next call. The error is a *DownError or ctx's

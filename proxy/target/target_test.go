@@ -28,10 +28,10 @@ type fake struct {
 	t           *testing.T
 	path        string
 	release     string
-	answer      func(call) string // the rest of the reply, such as `"result":true`; "": none
+	answer      func(call) string // rest of the response, such as `"result":true`; "": no response
 	accepted    atomic.Int32
 	probeResult atomic.Int32
-	phase       atomic.Pointer[string] // the rest of the response that reveals it; nil means runtime
+	phase       atomic.Pointer[string] // rest of a probe's response; nil means runtime
 
 	listener net.Listener
 	mu       sync.Mutex

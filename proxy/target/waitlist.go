@@ -4,7 +4,7 @@ package target
 type waiter struct {
 	user       *user
 	answer     *size
-	done       chan error // receives nil when it has its slot; buffered, so that the sender never waits
+	done       chan error // receives nil when the call has a slot; buffered for the sender
 	slot       slot
 	next, prev *waiter
 }

@@ -111,7 +111,8 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds what was counted since the earlier reading. If now is less, counting has started over.
+// add adds the operations counted since the earlier reading. If now is less, counting has started
+// over.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

@@ -23,7 +23,7 @@ func io1(n uint64) figures.IO {
 	return figures.IO{Read: figures.Operation{Bytes: 4096 * n, Count: n, Latency: float64(n) / 4}}
 }
 
-// full returns figures with everything that a target can have.
+// full returns figures with every kind of object that a target can contain.
 func full() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Restarts: 2, Taken: time.Unix(1800000000, 0), Took: time.Second, Started: time.Unix(1700000000, 0), Calls: 7,
@@ -102,7 +102,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// If the target is down, the only metrics are those that say so.
+// If the target is down, the only metrics are those that report this.
 func TestTargetIsDown(t *testing.T) {
 	f := full()
 	f.Up, f.Phase = false, "startup"
@@ -114,7 +114,7 @@ func TestTargetIsDown(t *testing.T) {
 	}
 }
 
-// many returns a reading of volumes, each of which has done count operations.
+// many returns a reading of volumes, each with count operations.
 func many(from, to int, count uint64) *figures.Figures {
 	f := &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0"}}}
 	for i := from; i < to; i++ {

@@ -6,15 +6,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A histogramSum adds up what an SPDK histogram counted between readings. SPDK's own counts
-// decrease when an I/O channel is closed, which Prometheus would interpret as a counter reset.
+// A histogramSum adds up the operations that an SPDK histogram counted between readings. SPDK's own
+// counts decrease when an I/O channel is closed, which Prometheus would interpret as a counter
+// reset.
 type histogramSum struct {
 	sum    figures.Latencies
 	before figures.Latencies
 	known  bool // before comes from the previous reading
 }
 
-// addUpHistograms adds what was counted since the previous reading. The first reading of a
+// addUpHistograms adds the operations counted since the previous reading. The first reading of a
 // histogram, and one whose counts have decreased, add nothing.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}

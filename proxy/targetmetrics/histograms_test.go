@@ -69,8 +69,8 @@ func TestHistogramIsWritten(t *testing.T) {
 	assert.Contains(t, string(text), "\nspdk_lvol_io_duration_seconds_bucket{lvstore=\"lvs0\",lvol=\"v\",le=\"1e-06\"} 1\n")
 }
 
-// The counts never decrease, and count nothing twice, although SPDK drops a closed channel's
-// counts.
+// The counts never decrease, and include each operation once, although SPDK drops a closed
+// channel's counts.
 func TestHistogramsNeverDecrease(t *testing.T) {
 	e := New(10)
 	count := func(f *figures.Figures) uint64 { return written(t, e.Text(f).Plain).GetSampleCount() }

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// Every metric family has samples: what a target does not have is left out together with its
-// header.
+// Every metric family has samples. If a target has no object of a kind, the family and its header
+// are omitted.
 func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	up := func(change func(f *figures.Figures)) *figures.Figures {
 		f := &figures.Figures{Up: true, Phase: "runtime", Release: "v26.05", Taken: time.Unix(1, 0)}

@@ -2,7 +2,7 @@ package targetmetrics
 
 import "github.com/spdkgate/spdkgate/proxy/figures"
 
-// writeTenants writes what tenants use of their quotas. Bytes and objects have metrics of their
+// writeTenants writes the tenants' usage of their quotas. Bytes and objects have metrics of their
 // own, because they have different units.
 func writeTenants(w *writer, amounts []figures.TenantAmount) {
 	if len(amounts) == 0 {

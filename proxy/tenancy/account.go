@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An amount states what a tenant uses, or what a call would use.
+// An amount is the usage of a tenant, or the additional usage that a call would cause.
 type amount struct{ bytes, volumes, subsystems, hosts, listeners uint64 }
 
 func (a amount) plus(b amount) amount {
@@ -28,28 +28,28 @@ func (a amount) plus(b amount) amount {
 // concurrently, each with a reservation of what it needs. A call that inherits or sets the size of
 // a bdev runs alone, because the size must not change in the meantime.
 type account struct {
-	gate chan struct{} // has one element, which a call takes while it is being admitted or runs alone
+	gate chan struct{} // capacity 1; holds an element while a call is admitted or runs alone
 
 	mu         sync.Mutex // guards the fields below
 	counted    amount
 	at         time.Time // when counting began
 	exact      bool      // no call was running when counting began
 	decreased  bool      // objects of the tenant may have been deleted since
-	during     amount    // what calls created while counting
+	during     amount    // created by calls while counting
 	running    map[*claim]amount
 	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
 	subsystems map[string]bool // subsystems that the tenant has created or changed; one named after a volume may outlive it
 
-	owners *owners.File // remembers subsystems; nil: until the proxy ends
+	owners *owners.File // keeps subsystems across restarts; nil: none are kept
 	tenant string       // in owners
 }
 
-// An unansweredCall is a call without a response. Until it is forgotten, it may have been, or may
-// still be, executed.
+// An unansweredCall is a call without a response. As long as the account records the call, SPDK may
+// have executed it, or may still execute it.
 type unansweredCall struct {
 	amount
-	bdev  string // bdev whose size it sets or inherits
+	bdev  string // bdev whose size the call sets or inherits
 	until time.Time
 }
 
@@ -72,7 +72,7 @@ type claim struct {
 	asked     amount
 	subsystem string // NQN of the subsystem that the call creates or adds something to
 	sizes     []bdevSize
-	gate      bool // it has taken the gate's element
+	gate      bool // the claim has put its element into the gate
 	settled   bool
 }
 
@@ -83,8 +83,8 @@ type bdevSize struct {
 	amount amount // what the call uses because of this size
 }
 
-// settle records the outcome of the call. If the outcome is unknown, the call may be executed
-// later, when its volume is smaller, and so may use more than it requested.
+// settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
+// later, when its volume is smaller. The call may then use more than it requested.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
@@ -173,7 +173,7 @@ func (c *claim) drain(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// noteDecrease records that a call may have deleted or shrunk something.
+// noteDecrease records that a call may have deleted or shrunk objects.
 func (a *account) noteDecrease() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,7 +192,8 @@ func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	return sum, now().Before(a.at.Add(countKeep)), certain
 }
 
-// pending returns what running calls, and those that may still be executed, may use.
+// pending returns an upper bound on the usage of running calls, and of calls that may still be
+// executed.
 func (a *account) pending() amount {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +208,7 @@ func (a *account) pendingLocked(c *claim) (sum amount) {
 		}
 		for _, s := range c.sizes {
 			if l.bdev == s.bdev {
-				l.bytes = max(l.bytes, s.size) // if it is executed after this call, it may inherit this size
+				l.bytes = max(l.bytes, s.size) // an unanswered call may still inherit this size
 			}
 		}
 		kept, sum = append(kept, l), sum.plus(l.amount)
@@ -245,7 +246,7 @@ func (a *account) recount(count func() (amount, error)) (exact bool, err error) 
 	return exact, nil
 }
 
-// largest returns the largest size that unanswered calls may give a bdev, but at least size.
+// largest returns the largest size to which unanswered calls may set a bdev, but at least size.
 func (a *account) largest(bdev string, size uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -264,7 +265,8 @@ func (a *account) changed(nqn string) bool {
 	return a.subsystems[nqn]
 }
 
-// forgetSubsystems forgets subsystems that no longer exist, unless a call may still create them.
+// forgetSubsystems removes subsystems from the account that no longer exist, unless a call may
+// still create them.
 func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,7 +281,7 @@ func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.owners.Retain(a.tenant, existing)
 }
 
-// remember takes over what a file says about subsystems of a tenant, and records them there.
+// remember adds a tenant's subsystems that a file lists. From then on, it records changes there.
 func (a *account) remember(f *owners.File, tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -82,7 +82,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	first.Close()
-	second.Close() // it got no response, so it counts
+	second.Close() // the call got no response, so it counts
 	_, err = third.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	third.Close()

@@ -123,8 +123,8 @@ func (g *Grant) checkNamedObjects() error {
 	return nil
 }
 
-// admit returns the value to use in place of a parameter's value: the same, or one with foreign
-// names replaced. The error is a *Refusal if the value is not permitted.
+// admit returns the value to use in place of a parameter's value: the same value, or one with
+// foreign names replaced. The error is a *Refusal if the value is not permitted.
 func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
 	for _, o := range f.Opens {
 		if o.By(v) {
@@ -234,7 +234,7 @@ func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 // AnySize is the value of allow that lifts the bounds of x-spdk-allocates.
 const AnySize = "any-size"
 
-// opened describes the kinds of x-spdk-opens, and what to do instead.
+// opened describes the kinds of x-spdk-opens, and the alternative to suggest.
 var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
 	"unauthenticated": {"initiators need not authenticate", "require CHAP"},

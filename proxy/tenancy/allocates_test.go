@@ -89,7 +89,7 @@ func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 	}
 }
 
-// Every number that a tenant can send is bounded, or listed here with the reason why not, so that
+// Every number that a tenant can send is bounded, or listed here with the reason why it is not. So
 // numbers in later releases are not overlooked.
 func TestTenantNumbersAreBounded(t *testing.T) {
 	harmless := map[string]string{

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the package's clock until the test ends. The clock advances only by what is given to
-// pass.
+// atTime stops the package's clock until the test ends. The clock advances only when pass is
+// called, by its argument.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -28,7 +28,7 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked returns the number of the tenancy's own queries while f runs.
+// asked returns how many queries of its own the tenancy makes while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
@@ -73,8 +73,8 @@ func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	}
 }
 
-// The owner of a tenant's own volume is looked up once. For other tenants' volumes, missing ones,
-// and other spellings of own ones, it is looked up on every call.
+// The owner of a tenant's own volume is looked up once. The owner is looked up on every call for
+// other tenants' volumes, missing volumes, and other spellings of the tenant's own.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -89,7 +89,7 @@ func TestOwnersAreCached(t *testing.T) {
 	pass(storesKeep)
 	assert.Equal(t, 3, w.asked(limit(red.volume)), "the lvstores")
 
-	_, _ = w.call("bob", "bdev_get_bdevs", p{"name": blue.volume}) // now it is also remembered
+	_, _ = w.call("bob", "bdev_get_bdevs", p{"name": blue.volume}) // now the volume is also cached
 	none := w.asked(limit("11111111-2222-4333-8444-555555555555"))
 	assert.NotZero(t, none)
 	assert.Equal(t, none, w.asked(limit(blue.volume)))
@@ -221,12 +221,12 @@ func TestUndescribedParametersAreRefused(t *testing.T) {
 	require.Error(t, admit(p{"bdev": "red-1", "other": "blue-1"}))
 }
 
-// A subsystem named after a volume still counts after the volume is deleted.
+// A subsystem named after a volume still counts after the volume's deletion.
 func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 4 })
-	w.settle() // takes two, one for NVMe and one for iSCSI
+	w.settle() // uses two, one for NVMe and one for iSCSI
 	makes := func() error {
 		volume := text(t, w.must("alice", "bdev_lvol_create", p{"lvol_name": "new", "size_in_mib": 4, "lvs_name": "lvs-red"}))
 		_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": prefix + volume})

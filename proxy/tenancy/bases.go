@@ -93,7 +93,7 @@ func (v *ownershipCheck) noteBases(answer string) error {
 }
 
 // onVolume reports whether one of the bdevs is a logical volume or is based on one. It queries the
-// target for bdevs that it does not know.
+// target for bdevs that are not cached.
 func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int) (bool, error) {
 	for _, name := range names {
 		if isVolumeName(name) || depth > maxDepth {
@@ -133,7 +133,7 @@ func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []stri
 	return below, nil
 }
 
-// askBases queries the target for the bases of a bdev. It returns nil if there is no such bdev.
+// askBases queries the target for the bases of a bdev. It returns nil if the bdev does not exist.
 func askBases(ctx context.Context, ask Ask, name string) (names []string, err error) {
 	answer, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {

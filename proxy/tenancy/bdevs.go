@@ -16,9 +16,9 @@ type bdev struct {
 	uuid      string
 	blockSize uint64
 	numBlocks uint64
-	lvol      bool     // it is a logical volume
-	store     string   // UUID of its lvstore
-	bases     []string // bdevs on which it is based, unless it is a logical volume
+	lvol      bool     // the bdev is a logical volume
+	store     string   // UUID of the volume's lvstore
+	bases     []string // the bdevs below, unless the bdev is a logical volume
 	ambiguous bool     // the response is malformed or contradictory, so the owner is unknown
 }
 

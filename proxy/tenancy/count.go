@@ -33,7 +33,7 @@ func (v *ownershipCheck) countVolumes(ctx context.Context, list string) (sum amo
 	return sum, err
 }
 
-// exportLists holds what the target exports.
+// exportLists holds the target's exports.
 type exportLists struct {
 	subsystems []struct {
 		NQN       string     `json:"nqn"`
@@ -45,7 +45,8 @@ type exportLists struct {
 	}
 }
 
-// readExports reads what the target exports, with iSCSI targets only if they can be tenants' own.
+// readExports reads the target's exports. It includes iSCSI targets only if iscsi is set, which
+// means that they can belong to tenants.
 func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err error) {
 	if err := query(ctx, ask, "nvmf_get_subsystems", &l.subsystems); err != nil || !iscsi {
 		return l, err
@@ -53,8 +54,8 @@ func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err e
 	return l, query(ctx, ask, "iscsi_get_target_nodes", &l.nodes)
 }
 
-// countExports counts, at the target, the tenant's subsystems, hosts and listeners. It forgets
-// subsystems that no longer exist.
+// countExports counts, at the target, the tenant's subsystems, hosts and listeners. It removes
+// subsystems that no longer exist from the account.
 func (s *Scope) countExports(ctx context.Context, ask Ask) (amount, error) {
 	check := &ownershipCheck{scope: s, ask: ask, began: now()}
 	list, err := readExports(ctx, ask, len(s.IQNPrefixes) > 0)

@@ -144,8 +144,8 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// With only a quota of volumes, sizes do not matter: snapshots run concurrently, and resizing is
-// not counted.
+// With only a quota of volumes, sizes are ignored: snapshots run concurrently, and resizing is not
+// counted.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
@@ -157,7 +157,7 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 	second, err := snapshot("t")
 	require.NoError(t, err)
 	w.must("alice", "bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 400})
-	first.Close() // it got no response, so it counts
+	first.Close() // the call got no response, so it counts
 	_, err = second.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
 	second.Close()
@@ -168,8 +168,8 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 }
 
 // Everything that a tenant's calls can add is bounded. Otherwise, a tenant could make the
-// configuration arbitrarily large, although it is read before the response to a change, and loaded
-// at a restart.
+// configuration arbitrarily large, but the proxy reads it before the response to each change, and a
+// restart loads it.
 func TestTenantAdditionsAreBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"

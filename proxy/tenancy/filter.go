@@ -52,7 +52,7 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 	}
 	var unreadable *unreadableError
 	if errors.As(err, &unreadable) {
-		return nil // it is left out later
+		return nil // the value is omitted later
 	}
 	return err
 }
@@ -71,13 +71,13 @@ type filter struct {
 type verdict uint8
 
 const (
-	hide  verdict = iota // it is left out
-	show                 // it is kept unchanged
-	enter                // it is kept, but its content is filtered
+	hide  verdict = iota // the value is omitted
+	show                 // the value is kept unchanged
+	enter                // the value is kept, but its content is filtered
 )
 
-// root filters the whole result. It returns false if the tenant may see nothing of it. If the call
-// changed the tenant's objects, a name in its result is that of an object it created.
+// root filters the whole result. It returns false if the tenant may not see any part of it. If the
+// call changed the tenant's objects, a name in its result is that of an object it created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.Sensitive {
@@ -109,7 +109,7 @@ func (f *filter) root(w *plan.Form) bool {
 func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
 	if w.Sensitive || !w.Fits[t] {
-		return hide, false // it is secret, or not described by the schema
+		return hide, false // the value is secret, or not described by the schema
 	}
 	if kinds := w.Kinds[t]; len(kinds) > 0 {
 		for _, kind := range kinds {
@@ -209,8 +209,8 @@ func (f *filter) items(w *plan.Form, i int, owned bool) (end int) {
 	return m.End
 }
 
-// pass leaves a value that is shown unchanged, and filters the content of any other. It returns the
-// value's end.
+// pass leaves the value at i unchanged if the verdict is show, and filters its contents otherwise.
+// It returns the value's end.
 func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:

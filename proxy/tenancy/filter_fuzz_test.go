@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// filtered returns the methods whose results are filtered at all.
+// filtered returns the methods whose results are filtered.
 func filtered(t *Tenancy) []*rpcschema.Method {
 	return slices.DeleteFunc(rpcschema.Default().Methods(), func(m *rpcschema.Method) bool {
 		p := t.plans.Of(m.Name)
@@ -83,8 +83,8 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 }
 
 // FuzzFilterAnyJSON passes arbitrary text to the filter of any method. The filter must never panic.
-// From valid JSON, it must leave valid JSON, and exactly what the reference leaves. If members are
-// repeated, the reference must remove nothing from the output, whichever of them a client may read.
+// From valid JSON, it must produce valid JSON, the same as the reference. If members are repeated,
+// the reference must not remove any part of the output, whichever of the members a client reads.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
@@ -144,8 +144,8 @@ func FuzzFilterAnyJSON(f *testing.F) {
 	})
 }
 
-// FuzzFilterKeepsTheirs puts arbitrary JSON next to what belongs to the tenant, which must be kept
-// byte for byte.
+// FuzzFilterKeepsTheirs puts arbitrary JSON next to the tenant's own items, which must be kept byte
+// for byte.
 func FuzzFilterKeepsTheirs(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

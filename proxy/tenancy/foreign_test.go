@@ -71,7 +71,7 @@ func gone(name string) string {
 	return made
 }
 
-// outcome returns everything that a client learns, with the name removed.
+// outcome returns everything that a client can see of a call's outcome, with the name removed.
 func outcome(result json.RawMessage, err error, name string) string {
 	var called *spdkrpc.Error
 	says := fmt.Sprintf("%s %v", result, err)
@@ -143,7 +143,7 @@ func TestOtherTenantsObjectsStayInvisible(t *testing.T) {
 	t.Run("real", func(t *testing.T) { nothingOfAnother(t, realWorld(t, allowAll)) })
 }
 
-// allowAll lifts all restrictions on a tenant except those on names.
+// allowAll removes all restrictions on a tenant except those on names.
 func allowAll(tenant *Tenant) { tenant.Allow = rpcschema.Openings }
 
 func nothingOfAnother(t *testing.T, w *world) {
@@ -167,8 +167,9 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may be busy with the previous call, whatever this one names. A
-				// response that reveals existence does so every time.
+				// A real subsystem may still be busy with the previous call, whatever name this
+				// call contains. So only a difference in every attempt reveals that an object
+				// exists.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break
@@ -219,7 +220,7 @@ func foreign(blue things, kind string) []string {
 	return blue.names(kind)
 }
 
-// stateOf returns what the administrator sees of one tenant's objects.
+// stateOf returns one tenant's objects as the administrator sees them.
 func (w *world) stateOf(x things) string {
 	var b strings.Builder
 	for _, c := range []sent{

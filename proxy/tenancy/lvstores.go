@@ -25,8 +25,8 @@ type lvstores struct {
 	asked  time.Time
 }
 
-// An lvstoreQuery is a query for the lvstores that several calls may share. It began after each of
-// them arrived.
+// An lvstoreQuery is a query for the lvstores that several calls may share. The query began after
+// each of these calls arrived.
 type lvstoreQuery struct {
 	began  time.Time
 	done   chan struct{} // closed when answer and err are set
@@ -55,7 +55,7 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		switch {
 		case k != nil:
 			return k.byUUID, nil
-		case joined > 1 && !mine: // so that a call does not repeatedly wait for a failing target
+		case joined > 1 && !mine: // a call must not wait for a failing target repeatedly
 			q, mine = newQuery(), true
 		}
 		if mine {
@@ -73,7 +73,7 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// It may have failed only because its caller has gone, so share the next one.
+		// The query may have failed only because its caller disconnected, so share the next one.
 	}
 }
 
@@ -139,7 +139,7 @@ func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	return l, l.noteVolumes(ctx, ask)
 }
 
-// forget empties the cache, because a call has changed the lvstores.
+// forget empties the cache after a call has changed the lvstores.
 func (s *stores) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,9 +31,9 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns what the call will use. If there is a quota of bytes, it also makes the call
-// name, by UUID, the bdevs whose size counts and the lvstore whose clusters round it. So the names
-// cannot refer to others.
+// measure returns the amount that the call will use. If there is a quota of bytes, it also makes
+// the call name, by UUID, the bdevs whose size counts and the lvstore whose clusters round it. So
+// the names cannot refer to others.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {
@@ -63,7 +63,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	if !b.lvol {
-		return amount{}, nil // SPDK refuses this, because it is not a volume
+		return amount{}, nil // SPDK refuses this: the bdev is not a volume
 	}
 	list, err := g.scope.tenancy.stores.list(ctx, ask, time.Time{})
 	if err != nil {
@@ -81,12 +81,12 @@ func (g *Grant) createdVolumes(by sizing) uint64 {
 	case by.list != "":
 		return uint64(len(items))
 	case by.volume != "":
-		return 0 // it resizes one
+		return 0 // the call resizes a volume
 	}
 	return 1
 }
 
-// measureEach returns what the items in a list will use.
+// measureEach returns the sum of the amounts that the items in a list will use.
 func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount, err error) {
 	items, _ := g.Params[by.list].([]any)
 	for _, item := range items {
@@ -106,7 +106,7 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 }
 
 // inherit records that the call creates a volume of a bdev's size, and returns that size. Because
-// of an unanswered call, it may be larger than the current one.
+// of an unanswered call, this size may be larger than the current one.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})

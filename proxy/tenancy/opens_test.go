@@ -57,11 +57,11 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 }
 
 // Every parameter whose name suggests that it opens something is annotated or listed here, so that
-// those in later releases are not overlooked.
+// parameters in later releases are not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{
-		"nvmf_create_transport.disable_command_passthru", // takes something away
+		"nvmf_create_transport.disable_command_passthru", // removes access
 		"nvmf_set_config.admin_cmd_passthru",             // before the target starts, so not available to tenants
 		"bdev_zone_block_create.optimal_open_zones",      // zones of a disk
 	}

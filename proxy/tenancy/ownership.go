@@ -21,7 +21,7 @@ type ownershipCheck struct {
 	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
 	listed bool            // bdevs contains all bdevs of the target
 	bases  bases
-	fresh  bool      // the call changes something, so cached volumes do not count
+	fresh  bool      // the call changes objects, so cached volumes do not count
 	asked  int       // number of bdevs queried one by one
 	began  time.Time // when the call, or its result, arrived
 
@@ -67,9 +67,9 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		v.note(name, owner == v.scope)
 		return owner == v.scope, err
 	}
-	// Before the call, nothing must distinguish another tenant's volume from a missing one, not
-	// even the time taken. Cached volumes count only if they belong to the tenant, and all other
-	// names need the same queries.
+	// Before the call, another tenant's volume must be indistinguishable from a missing one, even
+	// by the duration. Cached volumes count only if they belong to the tenant, and all other names
+	// need the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err
@@ -151,7 +151,8 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note records whether a UUID belongs to the tenant. If records contradict each other, it does not.
+// note records whether a UUID belongs to the tenant. If records contradict each other, the UUID
+// does not.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}

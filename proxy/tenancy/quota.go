@@ -16,7 +16,7 @@ const (
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
 
-// reserve checks what the call will use against the quota, and reserves it.
+// reserve checks the call's amount against the quota, and reserves it.
 func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	q := g.scope.Quota
 	by, sized := sizedBy[g.method.Name]
@@ -64,8 +64,8 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks what the call will use against the quota. It uses the last count if that
-// suffices, otherwise a new one, and finally one made while no call is running.
+// checkQuota checks the call's amount against the quota. It uses the last count if that suffices,
+// otherwise a new one, and finally one made while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
@@ -98,7 +98,7 @@ func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Tim
 	return err
 }
 
-// exported returns what the call adds to the tenant's exports.
+// exported returns the amount that the call adds to the tenant's exports.
 func (g *Grant) exported() amount {
 	switch {
 	case g.plan.Subsystem:
@@ -111,7 +111,7 @@ func (g *Grant) exported() amount {
 	return amount{}
 }
 
-// A bound is one of a quota's numbers, with how much of it is used and requested.
+// A bound is one limit in a quota, with the amounts used and requested.
 type bound struct {
 	name              string
 	used, asked, most uint64
@@ -127,7 +127,7 @@ func (q Quota) with(used, asked amount) []bound {
 	}
 }
 
-// bounds reports whether the quota bounds something requested.
+// bounds reports whether the quota limits any of the requested amounts.
 func (q Quota) bounds(asked amount) bool {
 	return slices.ContainsFunc(q.with(amount{}, asked), func(b bound) bool { return b.most > 0 && b.asked > 0 })
 }

@@ -107,7 +107,7 @@ func (g *gambler) step() {
 	}
 }
 
-// uses returns what red uses, as seen by the administrator.
+// uses returns the amount that red uses, as seen by the administrator.
 func (g *gambler) uses() (used amount) {
 	var list []spdkrpc.BdevInfo
 	require.NoError(g.t, json.Unmarshal(g.must("", "bdev_get_bdevs", nil), &list))
@@ -160,7 +160,7 @@ func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 	}
 }
 
-// told returns a description of what happened.
+// told returns a description of the steps so far.
 func (g *gambler) told() string {
 	var b strings.Builder
 	for _, c := range g.sent {
@@ -169,8 +169,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota checks that the quota is never exceeded, whatever a tenant does in whatever order, even
-// if calls are executed long after their callers gave up.
+// FuzzQuota checks that the quota is never exceeded, whatever calls a tenant makes, in any order,
+// even if calls are executed long after their callers gave up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {

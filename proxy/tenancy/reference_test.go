@@ -20,7 +20,7 @@ type reference struct {
 	err   error
 }
 
-// referenceOf returns what the reference leaves of a result, or false for nothing.
+// referenceOf returns a result as filtered by the reference, or false if no part of it remains.
 func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.RawMessage, bool, error) {
 	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
 	if err != nil {

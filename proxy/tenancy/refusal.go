@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// A Refusal states why a tenant's call was refused. It does not reveal what exists on the target.
+// A Refusal states why a tenant's call was refused. It does not reveal which objects exist on the
+// target.
 type Refusal struct {
 	Tenant string
-	Reason string // what is wrong, and what to do
+	Reason string // the problem, and what to do
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("tenant %s: %s", r.Tenant, r.Reason) }

@@ -1,6 +1,6 @@
 package tenancy
 
-// Standing describes what the tenant's users may do with a method, whatever the parameters.
+// Standing describes how a method is treated for the tenant's users, whatever the parameters.
 func (s *Scope) Standing(method string) string {
 	p := s.tenancy.plans.Of(method)
 	switch {

@@ -60,7 +60,7 @@ func TestUsersWithoutTenantSeeEverything(t *testing.T) {
 	assert.Contains(t, all, "BaseB")
 }
 
-// Lists contain all of the tenant's objects, and nothing about others.
+// Lists contain all of the tenant's objects, and do not reveal others.
 func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()

@@ -27,11 +27,11 @@ type Tenant struct {
 	KeyPrefixes []string // name prefixes of keys in the target's keyring
 	Addresses   []string // to listen on: IP:PORT, or IP for all its ports
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
-	Allow       []string // kinds of access that they may give to others besides those hosts (rpcschema.Openings)
+	Allow       []string // kinds of access permitted for other clients (rpcschema.Openings)
 	Quota       Quota
 }
 
-// A Quota bounds what a tenant may use; 0 means no bound.
+// A Quota limits a tenant's usage; 0 means no limit.
 type Quota struct {
 	Bytes      uint64 // provisioned: the full sizes of all volumes and snapshots, even if they are thin
 	Volumes    int    // volumes and snapshots
@@ -118,8 +118,8 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	return t, nil
 }
 
-// Remember has the file remember which tenants own which subsystems, and takes over what it says.
-// It must be called before the first call.
+// Remember makes the Tenancy record the owners of subsystems in the file, and adds the owners that
+// the file already lists. It must be called before the first call.
 func (t *Tenancy) Remember(f *owners.File) {
 	t.owners = f
 	for name, s := range t.scopes {

@@ -2,12 +2,13 @@ package tenancy
 
 import "context"
 
-// A Usage states how much of its quota a tenant uses. It is counted by the functions that count for
-// decisions on calls (count.go), and calls without a response count as they do there.
+// A Usage is how much of its quota a tenant uses. The functions that count for decisions on calls
+// (count.go) also count this, and treat calls without a response in the same way.
 type Usage struct{ Bytes, Volumes, Subsystems, Hosts, Listeners uint64 }
 
-// Usage returns what tenants use, in their order. It reads the target's lists once for all of them,
-// and changes nothing that decisions depend on. A call that ends in the meantime may count twice.
+// Usage returns the usage of each tenant, in the order of the scopes. It reads the target's lists
+// once for all tenants, and does not change any state on which decisions depend. A call that ends
+// in the meantime may count twice.
 func (t *Tenancy) Usage(ctx context.Context, ask Ask, scopes ...*Scope) ([]Usage, error) {
 	if len(scopes) == 0 {
 		return nil, nil

@@ -52,15 +52,15 @@ func TestUsageIsWhatRefusalsName(t *testing.T) {
 			assert.Equal(t, Usage{Bytes: 20 * mib, Volumes: 3, Subsystems: 2, Hosts: 2, Listeners: 1}, used[0])
 			assert.Equal(t, used[0].Volumes, refused("bdev_lvol_create", p{"lvol_name": "d", "size_in_mib": 4, "lvs_name": "lvs-red"}).Used)
 
-			// What an administrator creates or deletes for the tenant is seen at once.
+			// Usage reflects an administrator's changes for the tenant at once.
 			w.must("", "bdev_lvol_delete", p{"name": "lvs-red/b"})
 			assert.EqualValues(t, 2, w.usage(red)[0].Volumes)
 		})
 	}
 }
 
-// Calls with an unknown outcome count, as for decisions, and Usage does not change what decisions
-// depend on.
+// Calls with an unknown outcome count, as for decisions. Usage does not change any state on which
+// decisions depend.
 func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")

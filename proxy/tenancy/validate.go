@@ -12,8 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// validate lists what is wrong with tenants, in particular where two of them would own the same
-// object.
+// validate lists the mistakes in tenants, in particular objects that two tenants would both own.
 func validate(tenants []Tenant, ofUser map[string]string) error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }

@@ -63,14 +63,14 @@ func (v *volumes) learn(list [][2]string, since time.Time) {
 	}
 }
 
-// forget empties the cache, because a call may have given a UUID to another volume.
+// forget empties the cache, because a call may have moved a UUID to another volume.
 func (v *volumes) forget() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.recent, v.older, v.forgotten = map[string]string{}, nil, now()
 }
 
-// stable lists the methods that change bdevs but do not give a UUID to another volume.
+// stable lists the methods that change bdevs but never move a UUID to another volume.
 var stable = []string{
 	"bdev_lvol_create", "bdev_lvol_resize", "bdev_lvol_set_read_only", "bdev_set_qos_limit", "bdev_enable_histogram", "bdev_reset_iostat", "bdev_set_qd_sampling_period",
 }

@@ -21,7 +21,7 @@ func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 			continue
 		}
 		if err := rpcschema.Default().ValidateParams(m.Name, nil, w.release); err != nil {
-			continue // it must name one
+			continue // the call must name an object
 		}
 		tried++
 		_, err := w.call("alice", m.Name, nil)

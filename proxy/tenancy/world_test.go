@@ -31,7 +31,7 @@ type world struct {
 	sent []sent // calls received by the target, except the tenancy's own queries
 	asks []sent
 	fail int  // the query that is to fail; 1 is the next one, 0 none
-	lost bool // it did
+	lost bool // the query has failed
 }
 
 type sent struct {
@@ -230,7 +230,7 @@ func (w *world) populate(color string) things {
 	return x
 }
 
-// settle makes both tenants' objects and what they share.
+// settle creates both tenants' objects and the objects that they share.
 func (w *world) settle() (red, blue things) {
 	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
 	red, blue = w.populate("red"), w.populate("blue")

@@ -116,7 +116,7 @@ func TestColorsFollowTheState(t *testing.T) {
 	}
 }
 
-// On a narrow terminal, first names are shortened, then bars, then figures.
+// On a narrow terminal, names are shortened first, then bars, then figures.
 func TestStoresFitTheWidth(t *testing.T) {
 	store := Store{Name: "abcdefghijklmnopqrstuvwxyz", Size: 100, Free: 50, Committed: 75, Volumes: 1}
 	for width, want := range map[int]string{

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Fleet holds what one screen shows about several storage servers. Its JSON is for scripts.
+// A Fleet holds the data of one screen about several storage servers. Its JSON is for scripts.
 type Fleet struct {
 	Time    time.Time `json:"time"`
 	Servers []Server  `json:"servers"`
@@ -23,7 +23,7 @@ type Server struct {
 	Name      string  `json:"name"`
 	URL       string  `json:"url"`
 	Attention bool    `json:"attention"` // an administrator must look at the server
-	State     string  `json:"state"`     // up, or why there is no status, or what the target is doing instead
+	State     string  `json:"state"`     // up, the target's phase, or why there is no status
 	Error     string  `json:"error,omitempty"`
 	Status    *Status `json:"status,omitempty"`
 }
@@ -56,7 +56,7 @@ func (s Server) urgency() int {
 	return 3
 }
 
-// problems counts what is wrong with a server whose status is known.
+// problems counts the problems of a server whose status is known.
 func (s Server) problems() int {
 	if s.Status == nil {
 		return 0
@@ -136,7 +136,8 @@ func (f *Fleet) Summary() string {
 	return fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention())
 }
 
-// Incomplete returns what the user must not read, on how many servers, or "".
+// Incomplete describes which methods the user must not call, and on how many servers. It returns ""
+// if there are none.
 func (f *Fleet) Incomplete() string {
 	servers, methods := f.denied()
 	if servers == 0 {
@@ -148,7 +149,7 @@ func (f *Fleet) Incomplete() string {
 // Down reports whether the server has no status, or its target does not respond.
 func (s Server) Down() bool { return s.urgency() < 2 }
 
-// Warnings returns why there is no status, or what is wrong with the server.
+// Warnings returns the reason why there is no status, or the server's problems.
 func (s Server) Warnings() []string {
 	switch {
 	case s.Error != "":
@@ -159,7 +160,8 @@ func (s Server) Warnings() []string {
 	return nil
 }
 
-// Unread returns what could not be read of the server, other than what the user must not read.
+// Unread returns the data that could not be read from the server, except data that the user must
+// not read.
 func (s Server) Unread() []string {
 	if s.Status == nil {
 		return nil

@@ -65,7 +65,7 @@ limited     up                  v26.05  -      -                   -         -  
 ? incomplete for 1 storage server, because the user's roles or tenant do not permit it: spdkgate_get_metrics
 `
 
-// Servers that need attention come first, and the screen says what it does not know.
+// Servers that need attention come first, and the screen names the data that is missing.
 func TestFleetTable(t *testing.T) {
 	f := fleetOf(t)
 	screen := Page{}.Fleet(f)

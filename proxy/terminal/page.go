@@ -14,7 +14,7 @@ import (
 // A Page defines how text is shown.
 type Page struct {
 	Width   int  // columns; 0 means as many as needed
-	Colours bool // of a terminal
+	Colours bool // use a terminal's colours
 }
 
 // Colours of ANSI terminals.

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Status holds what one screen shows. Its JSON is for scripts.
+// A Status holds the data of one screen. Its JSON is for scripts.
 type Status struct {
 	Time     time.Time  `json:"time"`
 	Up       bool       `json:"up"`
@@ -42,7 +42,7 @@ type Status struct {
 	Users       []User      `json:"users,omitempty"`
 	Tenants     []Tenant    `json:"tenants,omitempty"` // those that the user may see
 	Warnings    []string    `json:"warnings"`
-	Missing     []string    `json:"missing,omitempty"` // what could not be read, and why
+	Missing     []string    `json:"missing,omitempty"` // data that could not be read, and why
 
 	denied []figures.Failure // those of Missing that the user may not call
 	broken []string          // the rest of Missing
@@ -58,7 +58,7 @@ type Store struct {
 	Snapshots int    `json:"snapshots"`
 }
 
-// Exports counts what is exported.
+// Exports counts the target's exports.
 type Exports struct {
 	Subsystems  int `json:"nvmf_subsystems"`
 	Namespaces  int `json:"nvmf_namespaces"`
@@ -66,14 +66,14 @@ type Exports struct {
 	TargetNodes int `json:"iscsi_target_nodes"`
 }
 
-// Connections counts who is connected.
+// Connections counts the connected hosts.
 type Connections struct {
 	Controllers uint64 `json:"nvmf_controllers"`
 	QueuePairs  uint64 `json:"nvmf_queue_pairs"`
 	ISCSI       int    `json:"iscsi"`
 }
 
-// A Tenant is what spdkgate_get_tenants reports about one.
+// A Tenant is one tenant in the result of spdkgate_get_tenants.
 type Tenant = spdkrpc.ProxyTenant
 
 // A User is a user who has made calls since the proxy started.
@@ -144,7 +144,7 @@ func NewStatus(f *figures.Figures, metrics string) (*Status, error) {
 	return s, s.addMetrics(metrics)
 }
 
-// AddFailure adds that a method's result could not be read.
+// AddFailure records that a method's result could not be read.
 func (s *Status) AddFailure(method string, err error) {
 	s.Missing = append(s.Missing, err.Error())
 	if spdkrpc.KindOf(err) == spdkrpc.Denied {
@@ -158,7 +158,7 @@ func (s *Status) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
 }
 
-// addMetrics adds what the proxy's own metrics report.
+// addMetrics adds values from the proxy's own metrics.
 func (s *Status) addMetrics(text string) error {
 	if text == "" {
 		return nil
@@ -257,8 +257,8 @@ func (s *Status) addMetrics(text string) error {
 	return nil
 }
 
-// withoutHistograms removes what addMetrics does not read. This is most of the text, and parsing it
-// would take most of the time when reading many servers.
+// withoutHistograms removes the histograms, which addMetrics does not read. They are most of the
+// text. For many servers, parsing them would take most of the time.
 func withoutHistograms(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

@@ -15,7 +15,7 @@ import (
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
 // AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the status
-// no longer lists as missing what no tenant may read.
+// no longer lists data as missing that no tenant may read.
 func (s *Status) AddTenants(list []Tenant) {
 	s.Tenants = list
 	for _, t := range list {
@@ -45,13 +45,13 @@ func (s *Status) own() *Tenant {
 	return nil
 }
 
-// A quotaAmount is what a tenant uses of one bound of its quota.
+// A quotaAmount is a tenant's use of one limit in its quota.
 type quotaAmount struct {
 	name       string
-	used, most *uint64 // most is nil if there is no bound
+	used, most *uint64 // most is nil if there is no limit
 }
 
-// amounts returns what the proxy counts of a tenant.
+// amounts returns the amounts that the proxy counts for a tenant.
 func amounts(t Tenant) (list []quotaAmount) {
 	for _, a := range []quotaAmount{
 		{"space", t.Used.Bytes, t.Quota.Bytes}, {"volumes", t.Used.Volumes, t.Quota.Volumes}, {"subsystems", t.Used.Subsystems, t.Quota.Subsystems},
@@ -115,7 +115,7 @@ func (p Page) tenant(b *strings.Builder, line func(colour, text string), t *Tena
 // maxTenants bounds the tenants on a page.
 const maxTenants = 8
 
-// tenants writes, for each tenant, the bound of its quota that is closest to being used up.
+// tenants writes, for each tenant, the limit in its quota that is closest to being reached.
 func (p Page) tenants(b *strings.Builder, line func(colour, text string), list []Tenant) {
 	line("", "")
 	line(bold, "Tenants")
@@ -143,8 +143,8 @@ func (p Page) tenants(b *strings.Builder, line func(colour, text string), list [
 	}
 }
 
-// bar writes an amount as a bar, or without one if it is not bounded. name is the text before it,
-// cut or filled to a width.
+// bar writes an amount as a bar, or as a number if the amount has no limit. name is the text before
+// it, truncated or padded to a width.
 func (p Page) bar(b *strings.Builder, name string, width int, a quotaAmount) {
 	barWidth := 24
 	if p.Width > 0 { // the figures also need some room

@@ -49,8 +49,8 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
-// A tenant's page shows what the tenant uses and may use. It does not list as missing what no
-// tenant may read, but lists what only the user's roles prevent.
+// A tenant's page shows the tenant's usage and quota. Of the data that the user may not read, it
+// lists as missing only the data that the user's roles deny.
 func TestTenantScreen(t *testing.T) {
 	f := reading()
 	denied := func(method string) figures.Failure {
@@ -74,7 +74,8 @@ func TestTenantScreen(t *testing.T) {
 	assert.Contains(t, Page{Colours: true}.Status(s), "[\x1b[31m######################\x1b[0m..]", "nearly used up is red")
 }
 
-// A user without a tenant sees each tenant's fullest bound, the fullest tenant first.
+// A user without a tenant sees the limit that each tenant is closest to reaching. The tenant
+// closest to a limit comes first.
 func TestTenantsOnTheScreen(t *testing.T) {
 	s, err := NewStatus(reading(), "")
 	require.NoError(t, err)

@@ -36,8 +36,8 @@ func (r Rate) Latency() float64 {
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
 // Rates returns the rates between two readings of a target, sorted by one of Orders, largest first.
-// With all, it includes bdevs that are not volumes. It returns nothing if the target's counts were
-// not read again between them.
+// If all is set, the result includes bdevs that are not volumes. It is empty if the target's counts
+// were not read again between the two.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -80,7 +80,7 @@ func rate(name string, before, now figures.IO, took float64) Rate {
 }
 
 func perSecond(before, now figures.Operation, took float64) (count, bytes, latency float64) {
-	if now.Count <= before.Count { // nothing, or counting has started over
+	if now.Count <= before.Count { // no I/O, or counting has started over
 		return 0, 0, 0
 	}
 	n := float64(now.Count - before.Count)

@@ -15,14 +15,14 @@ import (
 // Balancers holds the load balancers that connect on behalf of clients.
 type Balancers struct {
 	networks []netip.Prefix
-	headers  bool // they send the client's address in X-Forwarded-For
+	headers  bool // the load balancers send the client's address in X-Forwarded-For
 }
 
 // ProxyProtocol reports whether the load balancers send the client's address before the first
 // request.
 func (b Balancers) ProxyProtocol() bool { return !b.headers }
 
-// NewBalancers makes Balancers from a configuration.
+// NewBalancers returns the Balancers in a configuration.
 func NewBalancers(c *config.Config) (Balancers, error) {
 	networks, err := c.LoadBalancers.Networks()
 	return Balancers{networks, c.LoadBalancers.ClientAddress == config.XForwardedFor}, err
@@ -37,7 +37,7 @@ func (b Balancers) Trusted(a netip.Addr) bool {
 // peer, and the client may have sent the beginning. So the client is the last address that is not a
 // load balancer's.
 func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http made it, so it is valid
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // valid, because net/http set it
 	source := auditlog.Source{Address: peer}
 	if len(b.networks) == 0 {
 		return source, nil

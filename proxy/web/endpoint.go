@@ -25,23 +25,23 @@ type Visit struct {
 // Settings returns the settings in force when the request arrived.
 func (v *Visit) Settings() *gate.Settings { return v.current }
 
-// An endpoint defines what differs between kinds of HTTP requests.
+// An endpoint defines the differences between kinds of HTTP requests.
 type endpoint struct {
-	// identify authenticates the sender. nil means by the session, or else by the request's
-	// credentials.
+	// identify authenticates the sender. If nil, the sender is authenticated by the session, or
+	// else by the request's credentials.
 	identify func(v *Visit) error
 	// read records the calls in a request that has entered.
 	read func(v *Visit) error
 	// refused records the calls in a request refused with err.
 	refused func(v *Visit, err error)
 	answer  func(v *Visit)
-	// endless means that the response to a successful call has no end.
+	// endless means that the response to a successful call is a stream that never ends by itself.
 	endless bool
 	// fromOtherSites is as in Page.FromOtherSites.
 	fromOtherSites bool
 }
 
-// serve takes a request from its arrival to its response.
+// serve handles a request from its arrival to its response.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	v := s.arrive(w, r)
 	defer s.Gate.Leave(v.X)
@@ -54,10 +54,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	}
 	s.Gate.Perform(r.Context(), v.current, v.X)
 	if !d.endless || v.X.Calls[0].Err() != nil {
-		s.limitUnreadBody(v) // its deadline would end an endless response
+		s.limitUnreadBody(v) // not for a stream, which its deadline would end
 	}
 	if s.Gate.Draining() {
-		w.Header().Set("Connection", "close") // the next call is for the next process
+		w.Header().Set("Connection", "close") // the next process must serve the next call
 	}
 	d.answer(v)
 }
@@ -71,7 +71,7 @@ func (s *Server) arrive(w http.ResponseWriter, r *http.Request) *Visit {
 	return v
 }
 
-// enter takes a request through the stages that its calls share.
+// enter passes a request through the stages that its calls share.
 func (s *Server) enter(v *Visit, d endpoint) error {
 	identify := d.identify
 	if identify == nil {

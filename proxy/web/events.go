@@ -16,13 +16,13 @@ import (
 const NotificationsMethod = "notify_get_notifications"
 
 // events returns the page with the target's and the proxy's events, a stream of server-sent events.
-// It ends when the client leaves or reads too slowly, when the user loses the right to it, or when
+// It ends when the client leaves or reads too slowly, when the user may no longer listen, or when
 // the proxy stops.
 func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
 		if err != nil {
-			after = 0 // a client that knows no event
+			after = 0 // a client that has not seen any event
 		}
 		listener := s.Events.Subscribe(after)
 		defer listener.Close()
@@ -57,18 +57,18 @@ func (e *Stream) sendEvents(l *events.Listener) {
 }
 
 func (e *Stream) sendEvent(one events.Event) bool {
-	if !eventType.MatchString(one.Type) { // of the target
+	if !eventType.MatchString(one.Type) { // the type comes from the target
 		one.Type = "notification"
 	}
 	data, err := json.Marshal(one)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // cannot fail for strings and numbers
 	}
 	return e.Send(one.Type, strconv.FormatUint(one.ID, 10), data)
 }
 
-// SeenBy reports whether users with a scope get an event. A tenant's users get it only if it
-// certainly concerns one of their objects.
+// SeenBy reports whether users with a scope get an event. A tenant's users receive the event only
+// if it certainly concerns one of their objects.
 func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	switch {
 	case scope == nil, e.Type == events.Gap:
@@ -81,5 +81,5 @@ func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	return scope.Owns(e.Scope.Kind, e.Scope.Name)
 }
 
-// eventType matches what a client can use as an event's type.
+// eventType matches the event types that a client can process.
 var eventType = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)

@@ -13,8 +13,8 @@ import (
 // readyWait bounds how long the proxy waits for the target's response to a probe.
 const readyWait = 2 * time.Second
 
-// serveHealth reports that this process is alive, by taking the locks that every call takes. It
-// says nothing about the target.
+// serveHealth reports that this process is alive, by acquiring the locks that every call acquires.
+// It does not check the target.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.SkipAnyBody(w, r)
 	s.Gate.Draining()
@@ -28,9 +28,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 // authentication, the response contains no reason; the log does.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
-// serveStrictlyReady reports whether, in addition, the target has everything in its saved
-// configuration: disks, exports, hosts. It is not ready while that is unknown, and never without
-// target.save.
+// serveStrictlyReady is like serveReady, but also requires that the target contains everything in
+// its saved configuration: disks, exports, hosts. While that is unknown, and without target.save,
+// it reports not ready.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.Complete())
 }

@@ -26,7 +26,7 @@ const (
 	// use of the session.
 	backgroundHeader = "X-Background"
 
-	authSession = "session" // auth in the log
+	authSession = "session" // value of auth in the log
 )
 
 // authenticate identifies the sender of a request: by its session, or else by its credentials.
@@ -75,7 +75,7 @@ func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
 
 // SessionID returns the id of the session to which the request belongs, if the console is enabled
 // and there is no Authorization header, which takes precedence. If there are several cookies with
-// that name, the id is "", which no session has.
+// that name, the id is "", which never identifies a session.
 func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
 
 // SessionID is like Visit.SessionID, for a request that has not arrived at the gate.
@@ -96,7 +96,7 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 // itself does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
-	if began := found.Value.Binding.Identity().Credential; began != "" { // such as the person, if the user is a group
+	if began := found.Value.Binding.Identity().Credential; began != "" { // identifies the person if the user is a group
 		v.X.Sender.Credential += ", " + began
 	}
 	if err == nil {
@@ -121,7 +121,7 @@ func (v *Visit) sentInBackground() bool {
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		r = r.WithContext(r.Context())
-		r.Method = http.MethodPost // crossOrigin lets through methods that change nothing
+		r.Method = http.MethodPost // crossOrigin accepts methods that change nothing
 	}
 	if crossOrigin.Check(r) != nil {
 		return gate.ErrCrossOrigin

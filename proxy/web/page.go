@@ -8,18 +8,19 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A Page serves requests like calls to one of the proxy's own methods. The method gets the Visit as
-// the exchange's Endpoint.
+// A Page serves requests like calls to one of the proxy's own methods. The method receives the
+// Visit as the exchange's Endpoint.
 type Page struct {
 	Method string
-	// Identify authenticates the sender. nil means by the session, or else by the request's
-	// credentials.
+	// Identify authenticates the sender. If nil, the sender is authenticated by the session, or
+	// else by the request's credentials.
 	Identify func(v *Visit) error
 	// Write writes the value of a successful call.
 	Write func(v *Visit, value any)
-	// Fail writes an error; nil means as in JSON-RPC.
+	// Fail writes an error. If nil, errors are written as in JSON-RPC.
 	Fail func(v *Visit, c *gate.Call)
-	// Stream means that the response has no end. A stopping server does not wait for it.
+	// Stream means that the response never ends by itself. A stopping server does not wait for the
+	// response.
 	Stream bool
 	// FromOtherSites means that a page on another site may cause the request. Identify itself must
 	// determine whether the user began it.
@@ -73,7 +74,7 @@ func (s *Server) answerPage(v *Visit, p Page) {
 func WriteJSON(w http.ResponseWriter, status int, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // the proxy's own values
+		panic(err) // cannot fail for the proxy's own values
 	}
 	send(w, status, [][]byte{text})
 }

@@ -16,17 +16,17 @@ type Server struct {
 	streams streams
 }
 
-// Options of a Server.
+// Options configures a Server.
 type Options struct {
 	Gate      *gate.Gate
 	Balancers Balancers
 	Sessions  *session.Store[SignedIn]
 	Events    *events.Hub
 
-	Complete func() bool     // reports whether the target has all of its saved configuration
+	Complete func() bool     // reports whether the target contains all of its saved configuration
 	Stopping <-chan struct{} // closed when the server begins to stop
 	Console  http.Handler    // nil if the console's paths do not exist
-	Messages http.Handler    // opens message streams; nil if there are none
+	Messages http.Handler    // opens message streams; nil: not served
 
 	UnreadBodyWait time.Duration // see skipBody; 0 means the default
 	StreamCheck    time.Duration // see streamCheckInterval; 0 means the default
@@ -43,7 +43,7 @@ func New(o Options) *Server {
 	return &Server{Options: o}
 }
 
-// A SignedIn holds what a console session remembers about the sign-in.
+// A SignedIn is the part of a console session that describes the sign-in.
 type SignedIn struct {
 	Binding authn.Binding
 	Way     string // how the user signed in, for the console

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// streamCheckInterval is how often a stream checks that its user may still have it, and that
-	// its client is still connected.
+	// streamCheckInterval is the interval at which a stream checks that its user is still
+	// authorized, and that its client is still connected.
 	streamCheckInterval = 5 * time.Second
 	// streamPause is the time between two parts of a stream, so that many events are sent together.
 	streamPause = 200 * time.Millisecond
@@ -26,7 +26,7 @@ const eventStreamType = "text/event-stream"
 type Stream struct {
 	server *Server
 	visit  *Visit
-	// may reports whether a user may have this stream.
+	// may reports whether a user is authorized for this stream.
 	may func(current *gate.Settings, user string) bool
 	out strings.Builder // events that have not been written yet
 }
@@ -35,8 +35,8 @@ type Stream struct {
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
 // Stream returns a page that is an endless stream of events, which run sends until Wait returns
-// false. may reports whether a user may still have the stream. The method must return what
-// OpenStream does.
+// false. may reports whether a user is still authorized for the stream. The method must return the
+// result of OpenStream.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
 	p.Stream = true
 	p.Write = func(v *Visit, leave any) {
@@ -46,7 +46,7 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no") // for a reverse proxy
 		e := &Stream{server: s, visit: v, may: may}
-		if e.write(": stream\n\n") && v.R.Method != http.MethodHead { // so that the client knows at once that it is connected
+		if e.write(": stream\n\n") && v.R.Method != http.MethodHead { // shows the client at once that it is connected
 			run(e)
 		}
 	}
@@ -88,7 +88,7 @@ func (e *Stream) write(text string) bool {
 }
 
 // Wait blocks until more signals new events. It returns false if the stream must end because the
-// client has disconnected, the server is stopping, or the user may no longer have it.
+// client has disconnected, the server is stopping, or the user is no longer authorized.
 func (e *Stream) Wait(more <-chan struct{}) bool {
 	if !e.flush() {
 		return false
@@ -115,7 +115,7 @@ func (e *Stream) Wait(more <-chan struct{}) bool {
 // Pause waits until the next part may be sent.
 func (e *Stream) Pause() {
 	if !e.flush() {
-		return // Wait also notices that
+		return // Wait also detects this
 	}
 	select {
 	case <-time.After(streamPause):
@@ -124,8 +124,9 @@ func (e *Stream) Pause() {
 	}
 }
 
-// mayContinue reports whether the request's credentials still authenticate the same user, and that
-// user may still have the stream. This does not count as a use of the session.
+// mayContinue reports whether the request's credentials still authenticate the same user, and
+// whether that user is still authorized for the stream. This does not count as a use of the
+// session.
 func (e *Stream) mayContinue() bool {
 	user := e.visit.X.Sender.User
 	v := &Visit{W: e.visit.W, R: e.visit.R, X: gate.NewExchange(e.visit.X.Source), current: e.server.Gate.Settings()}

@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// streams counts the open event streams. Each keeps a connection and a goroutine for as long as the
-// client likes, so their number is bounded.
+// streams counts the open event streams. Each stream occupies a connection and a goroutine until
+// the client closes it, so their number is limited.
 type streams struct {
 	mu     sync.Mutex
 	ofUser map[string]int

@@ -161,7 +161,7 @@ func unpack(archive []byte, folder string) error {
 }
 
 // lockLine asks the registry for the line of NAME@VERSION. The reviewer of a change compares it
-// with what npm shows.
+// with npm's page.
 func lockLine(spec string) (string, error) {
 	i := strings.LastIndex(spec, "@")
 	if i < 1 {

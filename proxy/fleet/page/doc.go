@@ -1,5 +1,5 @@
-// Package page serves what spdk-proxy fleet shows as a web page on this host, to the person who
-// runs the command and nobody else.
+// Package page serves the output of spdk-proxy fleet as a web page on this host, only to the person
+// who runs the command.
 //
 // The package must not depend on how storage servers are read.
 package page

@@ -34,8 +34,8 @@ type Page struct {
 
 	mu      sync.Mutex
 	latest  *terminal.Fleet
-	ended   time.Time     // when the latest reading ended
-	reading chan struct{} // closed when the reading in progress ends; nil if there is none
+	ended   time.Time     // when the latest read ended
+	reading chan struct{} // closed when the current read ends; nil if none is running
 }
 
 type file struct {
@@ -47,7 +47,7 @@ type file struct {
 // before interval has passed since its last call ended.
 func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fleet) *Page {
 	p := &Page{interval: interval, read: read, root: "/" + rand.Text() + "/", files: map[string]file{}}
-	// A name that resolves to this host, such as one under another site's control, is not accepted.
+	// Other names that resolve to this host are refused: they may be under another site's control.
 	for _, host := range []string{address.IP.String(), "localhost"} {
 		p.hosts = append(p.hosts, net.JoinHostPort(host, fmt.Sprint(address.Port)))
 	}
@@ -67,8 +67,8 @@ func (p *Page) URL() string { return "http://" + p.hosts[0] + p.root }
 // policy permits only the page's own files and requests.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// ServeHTTP serves the page and its files. It changes nothing, and accepts only the host and the
-// path that URL contains: other sites' pages can neither address it nor read it.
+// ServeHTTP serves the page and its files. It accepts only the host and the path that URL returns,
+// so that pages of other sites cannot reach or read it. It changes nothing.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -116,8 +116,8 @@ func (p *Page) name(r *http.Request) (name string, permitted bool) {
 	return path[len(p.root):], true
 }
 
-// fresh returns a reading that is not older than the interval. It waits for the reading in
-// progress, or starts one. It returns nil if ctx ends first.
+// fresh returns the fleet's state, which is not older than the interval. If necessary, it waits for
+// the current read, or starts one. It returns nil if ctx ends first.
 func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,10 +148,10 @@ func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 	return p.latest
 }
 
-// A view holds what the templates show.
+// A view is the data for the templates.
 type view struct {
 	Columns []string
-	Fleet   *terminal.Fleet // nil before the first reading
+	Fleet   *terminal.Fleet // nil before the first read ends
 	Seconds float64         // between two refreshes
 }
 

@@ -86,8 +86,8 @@ func TestTableEscapesWhatServersReport(t *testing.T) {
 	assert.Contains(t, text, `data-attention="1"`)
 }
 
-// The page appears before the first reading ends. Concurrent requests share a reading, and a new
-// reading begins only after the interval.
+// The page appears before the first read ends. Concurrent requests share a read, and a new read
+// begins only after the interval.
 func TestReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var readings atomic.Int32

@@ -1,9 +1,9 @@
-// Package owners remembers, across restarts of the proxy, which tenant created or changed which
+// Package owners records, across restarts of the proxy, which tenant created or changed each
 // NVMe-oF subsystem.
 //
 // A subsystem named after a volume belongs to the volume's tenant. If the volume is deleted first,
-// nothing on the target says any longer whose the subsystem is, but it still counts in the tenant's
+// the target no longer shows the subsystem's owner, but the subsystem still counts in the tenant's
 // quota.
 //
-// The package must not know tenants' rules, calls or a target.
+// The package must not depend on tenants' rules, on calls, or on a target.
 package owners

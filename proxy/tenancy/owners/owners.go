@@ -13,7 +13,7 @@ import (
 )
 
 // A File records the owners of subsystems. If it cannot be written, it logs an error, and the
-// owners are lost when the proxy restarts. A nil File remembers nothing. It is safe for concurrent
+// owners are lost when the proxy restarts. A nil File records nothing. It is safe for concurrent
 // use.
 type File struct {
 	path string
@@ -24,7 +24,7 @@ type File struct {
 	changes int                        // counts changes of the map
 
 	writing sync.Mutex
-	written int // change that the file contains, guarded by writing
+	written int // value of changes when the file was last written; guarded by writing
 }
 
 // content is the content of the file.
@@ -32,7 +32,7 @@ type content struct {
 	Subsystems map[string][]string `json:"subsystems"` // NQNs by tenant
 }
 
-// Open reads a file; it need not exist. The directory must.
+// Open reads a file. The file need not exist, but its directory must.
 func Open(path string, log *slog.Logger) (*File, error) {
 	f := &File{path: path, log: log, of: map[string]map[string]bool{}}
 	text, err := os.ReadFile(path)
@@ -70,7 +70,7 @@ func (f *File) Of(tenant string) (nqns []string) {
 	return nqns
 }
 
-// Add records a subsystem of a tenant, and returns when that is durable.
+// Add records a subsystem of a tenant, and returns when the record is durable.
 func (f *File) Add(tenant, nqn string) {
 	if f == nil {
 		return
@@ -87,7 +87,7 @@ func (f *File) Add(tenant, nqn string) {
 	f.changed()
 }
 
-// Retain forgets a tenant's subsystems that are not in existing.
+// Retain removes the records of a tenant's subsystems that are not in existing.
 func (f *File) Retain(tenant string, existing map[string]bool) {
 	if f == nil {
 		return
@@ -106,8 +106,8 @@ func (f *File) Retain(tenant string, existing map[string]bool) {
 	f.changed()
 }
 
-// changed unlocks mu, and returns when the file contains the change. Concurrent changes are written
-// together.
+// changed unlocks mu, and returns after the file contains the change. Concurrent changes are
+// written together.
 func (f *File) changed() {
 	f.changes++
 	mine := f.changes

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form holds what the schema says about a value in one place, prepared for use during calls. It
-// combines all nodes that the value may have there.
+// A Form describes the values that the schema permits in one place, prepared for use during calls.
+// It combines all nodes that may apply to a value there.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
@@ -29,11 +29,11 @@ type Form struct {
 	Items        *Form
 }
 
-// An Opening is access that some values of a parameter give to others besides the named hosts
-// (x-spdk-opens).
+// An Opening describes access that some values of a parameter give to clients other than the named
+// hosts (x-spdk-opens).
 type Opening struct {
 	*rpcschema.Opens
-	ByDefault bool // also if the parameter is absent
+	ByDefault bool // applies even if the parameter is absent
 }
 
 // A Member is an object member named in the schema.
@@ -42,7 +42,7 @@ type Member struct {
 	*Form
 }
 
-// forms makes each form once, because schemas may be recursive.
+// forms creates each form once, because schemas may be recursive.
 type forms struct {
 	shapes *Shapes
 	made   map[string]*Form

@@ -51,8 +51,8 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // Facts that the schema cannot express.
 var (
-	// harmless methods return strings that do not name tenants' objects, act only on something at
-	// which the same user's call is waiting, or leave out themselves what is not the tenant's own.
+	// harmless methods return strings that do not name tenants' objects, act only on a barrier at
+	// which the same user's call is waiting, or filter their own results by tenant.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
@@ -61,22 +61,22 @@ var (
 	// resizing methods change the size of bdevs that may be the origin of a volume.
 	resizing = []string{"bdev_null_resize", "bdev_rbd_resize", "bdev_daos_resize"}
 
-	// deferredTargets are methods that accept names of bdevs that do not exist yet, and act on them
-	// when they appear: they may then belong to another tenant.
+	// deferredTargets are methods that accept names of bdevs that do not exist yet, and act on the
+	// bdevs when they appear. These bdevs may belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted methods add, on each call, something that SPDK does not list, so that no quota can
+	// uncounted methods add, on each call, state that SPDK does not list, so that no quota can
 	// bound it: hosts that see a namespace, and states of copies. SPDK keeps a copy's state until a
 	// client asks for it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
 	// claiming methods make SPDK load a bdev at each start of the target although a host may still
-	// write to it: a RAID claims its disks without a look at who writes to them, such as an iSCSI
+	// write to it: a RAID claims its disks without checking for other writers, such as an iSCSI
 	// target.
 	claiming = []string{"bdev_raid_add_base_bdev"}
 
-	// harmlessTexts are parameters without a fixed set of values that do not name objects: what
-	// SPDK reports about itself to hosts, and secrets.
+	// harmlessTexts are parameters without a fixed set of values that do not name objects: values
+	// that SPDK reports to hosts, and secrets.
 	harmlessTexts = []string{
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",

@@ -9,7 +9,7 @@ import (
 // A Plan states how a method is treated for tenants. It is derived from the schema alone.
 type Plan struct {
 	Refusal string // why tenants may not call it; "": they may
-	Open    bool   // it names nothing and changes nothing
+	Open    bool   // the method names no objects and changes nothing
 	Lists   bool   // its result can be filtered, whatever its parameters
 	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
 	Creates bool   // it creates a bdev named by a parameter
@@ -108,7 +108,7 @@ type survey struct {
 	open    bool // members that the schema does not describe
 }
 
-// survey adds to found what values with these nodes may contain.
+// survey adds to found the possible contents of values with these nodes.
 func (t *Shapes) survey(list []Node, path string, required bool, found *survey, depth int) {
 	if depth > 16 {
 		found.open = true

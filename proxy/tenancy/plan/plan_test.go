@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// This records the plan of every method for people to read. A schema change that opens a method to
-// tenants appears here.
+// The golden file records the plan of every method for people to read. A schema change that opens a
+// method to tenants appears here.
 func TestPlansMatchGoldenFile(t *testing.T) {
 	plans := New(rpcschema.Default())
 	var b strings.Builder
