@@ -114,7 +114,7 @@ func placesOf(c *Configuration, subsystem string) []place {
 	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
 }
 
-// keepIn does keep's work for one subsystem. before lists all of its calls in current.
+// keepIn implements keep for one subsystem. before lists all of the subsystem's calls in current.
 func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen changes, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live

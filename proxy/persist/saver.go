@@ -35,7 +35,7 @@ type Options struct {
 	Wait     time.Duration // maximum wait of AwaitSaved; 0 means 10 s
 	// Settle applies if parts of the target's configuration disappear without a call through this
 	// proxy. They count as removed only after the target has run for this time, because a stopping
-	// target may still respond. 0 means 100 s, longer than systemd lets a unit take to stop.
+	// target may still respond. 0 means 100 s, longer than systemd's default stop timeout.
 	Settle time.Duration
 }
 
@@ -74,7 +74,7 @@ type Saver struct {
 	attempts  uint64            // number of attempts begun
 	first     time.Time         // time of the first unsaved change
 	last      time.Time         // time of the last change
-	cost      time.Duration     // duration of the last reading
+	cost      time.Duration     // duration of the last read
 	readAt    time.Time         // end of the last read
 }
 

@@ -62,7 +62,7 @@ func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
 	}
 }
 
-// awaitReading waits while changes are held, for at most maxChangesWait.
+// awaitReading waits while hold delays changes, for at most maxChangesWait.
 func awaitReading(ctx context.Context, wait *atomic.Pointer[chan struct{}]) {
 	done := wait.Load()
 	if done == nil {
