@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -12,12 +13,15 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// fill sends calls but does not read their results, which are longer than the kernel's buffers.
+// fill sends calls but does not read their results, which are longer than the kernel's buffers. The
+// server's send buffer has at most 4 MiB by default (net.ipv4.tcp_wmem), and the client's receive
+// buffer is made small.
 func (c *streamClient) fill(b *bench) {
+	require.NoError(c.t, c.ws.NetConn().(*net.TCPConn).SetReadBuffer(4096))
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))
 	}
-	const calls = 150 // each of over 100 KB
+	const calls = 60 // each of over 100 KB
 	for i := range calls {
 		c.send(fmt.Sprintf(`{"id":%d,"method":"bdev_get_bdevs"}`, i))
 	}
