@@ -69,7 +69,11 @@ const farNQN = "nqn.2026-11.io.spdkgate.test:1"
 
 // newFarTarget starts a target that exports a file, and returns its address.
 func newFarTarget(t *testing.T, image string) (address string) {
-	newTarget(t, func(far *target) {
+	program := strings.Fields(os.Getenv("SPDK_TGT_FAR"))
+	if len(program) == 0 {
+		program = []string{os.Getenv("SPDK_TGT")}
+	}
+	newTargetOf(t, program, func(far *target) {
 		far.must("bdev_set_options", p{"bdev_auto_examine": false}, nil) // the file may contain an lvstore, which would claim it
 		far.must("framework_start_init", nil, nil)
 		far.must("bdev_aio_create", p{"name": "far", "filename": image, "block_size": 4096}, nil)

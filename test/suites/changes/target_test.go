@@ -36,13 +36,18 @@ type target struct {
 	ended   chan struct{}
 	socket  *spdkrpc.Socket
 	exports int
-	tcp     bool // the TCP transport was created
+	tcp     bool     // the TCP transport was created
+	program []string // the program and its first arguments
 	args    []string
 	onStart func()
 }
 
 func newTarget(t *testing.T, onStart func(g *target), args ...string) *target {
-	g := &target{t: t, dir: t.TempDir(), args: args}
+	return newTargetOf(t, []string{os.Getenv("SPDK_TGT")}, onStart, args...)
+}
+
+func newTargetOf(t *testing.T, program []string, onStart func(g *target), args ...string) *target {
+	g := &target{t: t, dir: t.TempDir(), program: program, args: args}
 	g.onStart = func() { onStart(g) }
 	t.Cleanup(func() {
 		g.kill()
@@ -59,8 +64,8 @@ func (g *target) start() {
 	out, err := os.OpenFile(g.dir+"/tgt.log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(g.t, err)
 	defer func() { _ = out.Close() }()
-	args := slices.Concat([]string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, g.args, strings.Fields(os.Getenv("SPDK_TGT_ARGS")))
-	g.process = exec.Command(os.Getenv("SPDK_TGT"), args...)
+	args := slices.Concat(g.program[1:], []string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, g.args, strings.Fields(os.Getenv("SPDK_TGT_ARGS")))
+	g.process = exec.Command(g.program[0], args...)
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(g.t, g.process.Start())
