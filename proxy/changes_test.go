@@ -80,12 +80,18 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 		g := b.post(rpcCall(changesMethod, params))
 		assert.Equal(t, code, g.code(t), "%s: %s", params, g.body)
 	}
+	assert.Len(t, changedClusters(t, b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/v","allow_volume":true}`)).body), 32)
+	assert.Len(t, changedClusters(t, b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/s2","allow_volume":true}`)).body), 32)
+	g := b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/v","base":"lvs0/s1","allow_volume":true}`))
+	assert.Equal(t, -22, g.code(t), g.body)
+	assert.Contains(t, g.body, "allow_volume cannot be combined with base")
+
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	damaged := append([]byte{}, content...)
 	clear(blobstoretest.Page(damaged, 4)) // the extent page of s1
 	require.NoError(t, os.WriteFile(file, damaged, 0o600))
-	g := b.post(all)
+	g = b.post(all)
 	assert.Equal(t, -74, g.code(t), g.body)
 	assert.Contains(t, g.body, "check-lvstore")
 	require.NoError(t, os.Remove(file))
@@ -141,7 +147,7 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	b := newSafeBench(t, "v26.05", oneTeam, withJournal(t))
 	b.chained(t)
-	for _, params := range []string{`{"snapshot":"lvs0/%s"}`, `{"snapshot":"lvs0/%s","base":"lvs0/s1"}`, `{"snapshot":"lvs0/s1","base":"lvs0/%s"}`} {
+	for _, params := range []string{`{"snapshot":"lvs0/%s"}`, `{"snapshot":"lvs0/%s","allow_volume":true}`, `{"snapshot":"lvs0/%s","base":"lvs0/s1"}`, `{"snapshot":"lvs0/s1","base":"lvs0/%s"}`} {
 		theirs := b.as(t, "team", changesMethod, fmt.Sprintf(params, "s2"), http.StatusOK)
 		nobodys := b.as(t, "team", changesMethod, fmt.Sprintf(params, "s3"), http.StatusOK)
 		assert.Equal(t, -19, theirs.code(t), theirs.body)

@@ -28,6 +28,7 @@ type moveFlags struct {
 	keep           bool
 	deleteOriginal bool
 	copied         string
+	verifyAll      bool
 	secretDir      string
 	authentication string
 	driverName     string
@@ -50,6 +51,11 @@ as target=storage-2. move may be interrupted at any point, and repeated with the
 it writes only what differs. The copy is not usable before it is complete. The original is only
 read.
 
+move reads only the clusters that are allocated in the volume or in the snapshots below it. If
+spdk-proxy cannot list them, move reads the whole volume, and prints why. Before v24.05, SPDK does
+not count clusters, so move verifies the copy by reading both volumes completely; --verify-all does
+so on every release.
+
 After move, no node can attach the original, so that nothing is written to it that the copy does
 not have. When the copy is in use, delete the original:
   --delete-original --copy ID
@@ -70,6 +76,7 @@ Exit codes: 0 done; 1 error.`,
 	fs.StringVar(&f.pv, "pv", "", "file with the volume's PersistentVolume as JSON, - for standard input")
 	fs.StringVar(&f.volume, "volume", "", "id of the volume, TARGET:UUID, instead of --pv")
 	fs.StringToStringVar(&f.parameters, "parameter", nil, "StorageClass parameter of the copy; may be repeated")
+	fs.BoolVar(&f.verifyAll, "verify-all", false, "verify the copy by reading both volumes completely, even clusters that are not allocated")
 	fs.BoolVar(&f.deleteOriginal, "delete-original", false, "delete the original of a complete copy (--copy)")
 	fs.StringVar(&f.copied, "copy", "", "with --delete-original: id of the copy")
 	fs.BoolVar(&f.keep, "keep-original", false, "let nodes attach the original again")
@@ -81,6 +88,7 @@ Exit codes: 0 done; 1 error.`,
 	cmd.MarkFlagsOneRequired("pv", "volume")
 	cmd.MarkFlagsMutuallyExclusive("pv", "volume")
 	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "parameter")
+	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "verify-all")
 	cmd.MarkFlagsRequiredTogether("delete-original", "copy")
 	return cmd
 }
@@ -126,7 +134,7 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(notes, "copied and verified in %s: %s, sha256 %s\n", time.Since(began).Round(time.Second/10), size(r.SizeBytes), r.SHA256)
+	fmt.Fprintf(notes, "copied and verified in %s: %s, %s read, %s written, sha256 %s\n", time.Since(began).Round(time.Second/10), size(r.SizeBytes), size(r.ReadBytes), size(r.WrittenBytes), r.SHA256)
 	if f.pv == "" {
 		fmt.Fprintln(out, r.Volume.GetVolumeId())
 		return nil
@@ -186,7 +194,7 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 	if err != nil {
 		return move.Mover{}, nil, err
 	}
-	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, Progress: progress(notes)}, c.Close, nil
+	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, VerifyAll: f.verifyAll, Log: log, Progress: progress(notes)}, c.Close, nil
 }
 
 // secrets reads the keys with which nodes authenticate.

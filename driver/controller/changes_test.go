@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -18,7 +20,11 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver"
+	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
+	"github.com/spdkgate/spdkgate/driver/inventory"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -251,6 +257,42 @@ func TestUnusableResponsesAreRefused(t *testing.T) {
 		assert.Empty(t, got.ranges)
 		assert.ErrorContains(t, err, "full backup", name)
 	}
+}
+
+// The allocated clusters of a volume are those in the proxy's response, even if it is encrypted.
+func TestAllocatedClustersOfAVolume(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newBackup(t, target)
+	b.credentialsFile = filepath.Join(t.TempDir(), "secret.json")
+	require.NoError(t, os.WriteFile(b.credentialsFile, []byte(b.secrets[config.SecretKey]), 0o600))
+	id, err := request.ParseVolumeID(b.volume)
+	require.NoError(t, err)
+	answer := changedClusters(1, 3)
+	answer.LUKS, answer.Counted = true, true
+	var asked []spdkrpc.SpdkgateLvolChangesParams
+	target.changes = func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {
+		asked = append(asked, p)
+		return answer, nil
+	}
+	got, err := b.Allocated(t.Context(), id)
+	require.NoError(t, err)
+	assert.Equal(t, inventory.Allocation{SizeBytes: 16 * mib, ClusterSize: mib, Bitmap: []byte{1<<1 | 1<<3, 0}, Counted: true}, got)
+	assert.Equal(t, []spdkrpc.SpdkgateLvolChangesParams{{Snapshot: id.UUID, AllowVolume: new(true)}}, asked)
+	for i, want := range map[int64]bool{0: false, mib - 1: false, mib: true, 2*mib - 1: true, 2 * mib: false} {
+		assert.Equal(t, want, got.Has(i, 1), i)
+	}
+	assert.True(t, got.Has(0, mib+1))
+	assert.True(t, got.Has(2*mib, 4*mib))
+	assert.False(t, got.Has(4*mib, 100*mib), "beyond the end")
+
+	answer.Size = 15 * mib
+	_, err = b.Allocated(t.Context(), id)
+	require.ErrorIs(t, err, volume.ErrNoChanges)
+	target.changes = nil
+	_, err = b.Allocated(t.Context(), id)
+	require.ErrorIs(t, err, volume.ErrNoChanges, "an earlier proxy does not have the method")
+	_, err = b.Allocated(t.Context(), request.VolumeID{Target: "t0", UUID: uuid.NewString()})
+	require.ErrorIs(t, err, volume.ErrNotFound)
 }
 
 // While changes are being read, the controller deletes neither snapshot, but other calls may read

@@ -7,6 +7,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
+// Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
+// meanwhile.
+func (c *Controller) Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error) {
+	service, err := c.findTarget(ctx, id, nil, "")
+	if err != nil {
+		return inventory.Allocation{}, err
+	}
+	return service.Allocated(ctx, id.UUID)
+}
+
 // Inspect describes a volume, including whether it was created under a name, and whether it is
 // published to a node.
 func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {

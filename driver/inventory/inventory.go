@@ -96,3 +96,21 @@ type Inspected struct {
 	// published to another one.
 	Published, Others bool
 }
+
+// Allocation describes which clusters of a volume are allocated. The other ones read as zeros.
+type Allocation struct {
+	SizeBytes, ClusterSize int64  // of the volume, in bytes
+	Bitmap                 []byte // cluster i is bit i%8 of byte i/8
+	// Counted reports whether SPDK counted the same number of clusters.
+	Counted bool
+}
+
+// Has reports whether any of the clusters that contain these bytes is allocated.
+func (a Allocation) Has(offset, length int64) bool {
+	for i := offset / a.ClusterSize; i*a.ClusterSize < min(offset+length, a.SizeBytes); i++ {
+		if a.Bitmap[i/8]>>(i%8)&1 == 1 {
+			return true
+		}
+	}
+	return false
+}

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
 const (
@@ -27,6 +29,10 @@ const (
 type device struct {
 	*os.File
 	size int64
+	// allocated lists the clusters that are read. All others read as zeros. If nil, everything is
+	// read.
+	allocated *inventory.Allocation
+	read      atomic.Int64 // bytes
 }
 
 func openDevice(path string, flag int) (*device, error) {
@@ -45,7 +51,7 @@ func openDevice(path string, flag int) (*device, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &device{f, size}, nil
+	return &device{File: f, size: size}, nil
 }
 
 // buffer returns page-aligned memory, which direct I/O requires. free unmaps it.
@@ -60,6 +66,11 @@ func buffer() (b []byte, free func(), err error) {
 // readChunk reads the part of a chunk that begins at offset, up to size.
 func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	b = b[:min(int64(len(b)), size-offset)]
+	if d.allocated != nil && !d.allocated.Has(offset, int64(len(b))) {
+		clear(b)
+		return b, nil
+	}
+	d.read.Add(int64(len(b)))
 	if _, err := d.ReadAt(b, offset); err != nil {
 		return nil, fmt.Errorf("read %s at %d: %w", d.Name(), offset, err)
 	}
@@ -70,6 +81,42 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 // therefore continues, and clusters of thin volumes that were never written stay unallocated. The
 // first markBytes of the copy stay unchanged.
 func (m *moving) differing(ctx context.Context) error {
+	m.unread = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
+	if err := m.each(ctx, m.copyChunk); err != nil {
+		return err
+	}
+	if err := m.to.Sync(); err != nil {
+		return fmt.Errorf("flush %s: %w", m.to.Name(), err)
+	}
+	return nil
+}
+
+// clearUnread writes zeros to those chunks that are zero in the original, that differing did not
+// read from the copy because they were not allocated, and that are not zero. A cluster allocated by
+// a write elsewhere in it may contain what a deleted volume left there.
+func (m *moving) clearUnread(ctx context.Context) error {
+	written := m.written.Load()
+	err := m.each(ctx, func(zeros, to []byte, offset int64) error {
+		if !m.unread[offset/chunkBytes] {
+			return nil
+		}
+		has, err := m.to.readChunk(to, offset, m.from.size)
+		if err != nil || isZero(has) {
+			return err
+		}
+		clear(zeros[:len(has)])
+		return m.write(zeros[:len(has)], offset)
+	})
+	if err == nil && m.written.Load() > written {
+		if err = m.to.Sync(); err != nil {
+			err = fmt.Errorf("flush %s: %w", m.to.Name(), err)
+		}
+	}
+	return err
+}
+
+// each calls do for each chunk, several at once, with two buffers.
+func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range copiers {
@@ -89,19 +136,13 @@ func (m *moving) differing(ctx context.Context) error {
 				if offset >= m.from.size || ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
-				if err := m.copyChunk(from, to, offset); err != nil {
+				if err := do(from, to, offset); err != nil {
 					return err
 				}
 			}
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	if err := m.to.Sync(); err != nil {
-		return fmt.Errorf("flush %s: %w", m.to.Name(), err)
-	}
-	return nil
+	return g.Wait()
 }
 
 func (m *moving) copyChunk(from, to []byte, offset int64) error {
@@ -113,21 +154,31 @@ func (m *moving) copyChunk(from, to []byte, offset int64) error {
 	if err != nil {
 		return err
 	}
+	if a := m.to.allocated; a != nil {
+		m.unread[offset/chunkBytes] = !a.Has(offset, int64(len(want))) && isZero(want)
+	}
 	if offset == 0 {
 		want, has, offset = want[markBytes:], has[markBytes:], markBytes
 	}
 	if !bytes.Equal(want, has) {
-		if _, err := m.to.WriteAt(want, offset); err != nil {
-			return fmt.Errorf("write %s at %d: %w", m.to.Name(), offset, err)
+		if err := m.write(want, offset); err != nil {
+			return err
 		}
-		m.written.Add(int64(len(want)))
 	}
 	m.done.Add(int64(len(want)))
 	return nil
 }
 
-// verify reads both devices again and compares them, except for the mark. It returns the SHA-256 of
-// the original.
+func (m *moving) write(b []byte, offset int64) error {
+	if _, err := m.to.WriteAt(b, offset); err != nil {
+		return fmt.Errorf("write %s at %d: %w", m.to.Name(), offset, err)
+	}
+	m.written.Add(int64(len(b)))
+	return nil
+}
+
+// verify reads the devices again, without clusters that are not allocated, and compares them,
+// except for the mark. It returns the SHA-256 of the original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {

@@ -23,7 +23,10 @@ var (
 	copied   = request.VolumeID{Target: "new", UUID: "5d1fa6ea-6cd5-4a51-8a0b-3f1b47a5d9f0"}
 )
 
-var errInjected = errors.New("injected failure")
+var (
+	errInjected = errors.New("injected failure")
+	errUnknown  = errors.New("the proxy refuses")
+)
 
 // A farm simulates a controller and a connector, with files as volumes. Its step-th call, counted
 // over both, fails before or after it is executed.
@@ -47,6 +50,8 @@ type farm struct {
 	authenticated []string
 	// connecting is called when a volume is attached.
 	connecting func(id string)
+	// allocated returns the allocated clusters of a volume. If it is nil, they are unknown.
+	allocated func(id string) (inventory.Allocation, error)
 }
 
 func newFarm(t *testing.T, contents []byte) *farm {
@@ -154,6 +159,14 @@ func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID stri
 	}
 	at := f.node[id.String()]
 	return inventory.Inspected{SizeBytes: st.Size(), Named: f.named[id.String()] == name, Published: at == nodeID, Others: at != "" && at != nodeID}, nil
+}
+
+func (f *farm) Allocated(_ context.Context, id request.VolumeID) (inventory.Allocation, error) {
+	if f.allocated == nil {
+		return inventory.Allocation{}, errUnknown
+	}
+	require.Equal(f.t, NodeOf(original), f.node[id.String()], "other nodes could write to it meanwhile")
+	return f.allocated(id.String())
 }
 
 func (f *farm) id(e connect.Export) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ var (
 	// ErrDiffers means that the copy's contents differ from the original's. The original is
 	// unchanged.
 	ErrDiffers = errors.New("the copy differs from the original")
+	// ErrChanged means that clusters of the original were allocated or freed while it was copied.
+	ErrChanged = errors.New("the original was written to while it was copied")
 	// ErrCopied means that the volume was copied before, and that the original or the copy has
 	// changed since.
 	ErrCopied = errors.New("already copied")
@@ -44,6 +47,8 @@ type Controller interface {
 	// Inspect describes a volume, including whether CreateVolume created it under this name, and
 	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
+	// Allocated returns which clusters of a volume are allocated.
+	Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error)
 }
 
 // A Mover moves volumes. It connects to targets as the node NodeOf(volume).
@@ -60,6 +65,11 @@ type Mover struct {
 	// may be raw block devices. They are not copied to a target that may examine their contents for
 	// bdevs of its own.
 	Filesystem bool
+	// VerifyAll makes Copy verify the copy by reading both volumes completely, even the clusters
+	// that are not allocated.
+	VerifyAll bool
+	// Log receives the reason if more has to be read than the allocated clusters.
+	Log *slog.Logger
 	// Progress, if not nil, is called periodically while data is copied and verified.
 	Progress func(Progress)
 }
@@ -82,6 +92,8 @@ type Result struct {
 	// WrittenBytes is less than SizeBytes if parts of the copy already matched, or were zero in the
 	// original.
 	WrittenBytes int64
+	// ReadBytes counts what was read from the original, by copying and verifying it.
+	ReadBytes int64
 	// Empty means that all bytes of the volume are zero.
 	Empty bool
 }
@@ -91,8 +103,9 @@ func (r Result) id() string { return r.Volume.GetVolumeId() }
 // moving is the state of one move.
 type moving struct {
 	from, to      *device
-	marked        bool // the copy begins with the mark
-	data          bool // verify has found a nonzero byte
+	marked        bool   // the copy begins with the mark
+	data          bool   // verify has found a nonzero byte
+	unread        []bool // by chunk: zero in the original, and not read from the copy
 	done, written atomic.Int64
 }
 
@@ -165,19 +178,25 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("volume %s: %w", result.id(), err)
 	}
 	state := &moving{from: original, to: copied, marked: before != finished}
+	if before == fresh {
+		if err = copied.setFirst(markOf(id.String())); err != nil {
+			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
+		}
+	}
+	clusters := &allocations{m: m, original: id, copied: result.id()}
+	original.allocated = clusters.ofOriginal(ctx, original.size)
 	switch before {
 	case finished:
-		result.SHA256, err = m.verify(ctx, state)
+		copied.allocated = clusters.ofCopy(ctx, copied.size)
+		result.SHA256, err = m.verify(ctx, state, clusters)
 		if errors.Is(err, ErrDiffers) {
 			err = fmt.Errorf("%w: the copy may contain newer data. To copy the original again, delete the copy first: %w", ErrCopied, err)
 		}
-	case fresh:
-		if err = copied.setFirst(markOf(id.String())); err != nil {
-			break
-		}
-		fallthrough
-	case unfinished:
-		result.SHA256, err = m.copyAndVerify(ctx, state)
+	default:
+		result.SHA256, err = m.copyAndVerify(ctx, state, clusters)
+	}
+	if err == nil {
+		err = clusters.unchanged(ctx)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
@@ -188,6 +207,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 		}
 	}
+	result.ReadBytes = original.read.Load()
 	result.WrittenBytes, result.Empty = state.written.Load(), !state.data
 	if err = closeCopy(); err == nil {
 		err = m.unpublish(result.id(), NodeOf(id))
@@ -258,15 +278,25 @@ func end(copied, original *device) error {
 	return err
 }
 
-func (m Mover) copyAndVerify(ctx context.Context, state *moving) (sum string, err error) {
+func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *allocations) (sum string, err error) {
+	state.to.allocated = clusters.ofCopy(ctx, state.to.size)
 	if err := m.report(state, "copy", func() error { return state.differing(ctx) }); err != nil {
 		return "", err
 	}
-	return m.verify(ctx, state)
+	if state.to.allocated != nil { // now more clusters are allocated
+		state.to.allocated = clusters.ofCopy(ctx, state.to.size)
+		if err := state.clearUnread(ctx); err != nil {
+			return "", err
+		}
+	}
+	return m.verify(ctx, state, clusters)
 }
 
-func (m Mover) verify(ctx context.Context, state *moving) (sum string, err error) {
+func (m Mover) verify(ctx context.Context, state *moving, clusters *allocations) (sum string, err error) {
 	state.done.Store(0)
+	if m.VerifyAll || !clusters.proven() {
+		state.from.allocated, state.to.allocated = nil, nil
+	}
 	err = m.report(state, "verify", func() error { sum, err = state.verify(ctx); return err })
 	return sum, err
 }

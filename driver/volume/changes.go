@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -55,17 +56,42 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	if err != nil {
 		return Changes{}, fmt.Errorf("target %s: read the changes of snapshot %s: %w", s.Name, snapshot, noChanges(err))
 	}
-	c := Changes{SizeBytes: int64(r.Size), ClusterSize: int64(r.ClusterSize)}
-	c.bitmap, err = base64.StdEncoding.DecodeString(r.Bitmap)
+	bitmap, err := bitmapOf(r, size)
 	switch {
-	case err != nil || c.ClusterSize <= 0 || c.SizeBytes%c.ClusterSize != 0 || int64(len(c.bitmap)) != (c.SizeBytes/c.ClusterSize+7)/8 || c.SizeBytes != size:
-		return Changes{}, fmt.Errorf("target %s: %w: the proxy's answer about snapshot %s (%d bytes) contradicts itself: %d bytes, clusters of %d, a bitmap of %d bytes. Make a full backup",
-			s.Name, ErrNoChanges, snapshot, size, r.Size, r.ClusterSize, len(c.bitmap))
+	case err != nil:
+		return Changes{}, fmt.Errorf("target %s: snapshot %s: %w. Make a full backup", s.Name, snapshot, err)
 	case r.LUKS:
 		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s is of a volume that nodes encrypt (LUKS), or that a pod encrypts. Pods see other offsets than the storage server does. Make a full backup from within a pod",
 			s.Name, ErrEncrypted, snapshot)
 	}
-	return c, nil
+	return Changes{SizeBytes: size, ClusterSize: int64(r.ClusterSize), bitmap: bitmap}, nil
+}
+
+// Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
+// meanwhile. If the clusters are unknown, Allocated fails with ErrNoChanges.
+func (s *Service) Allocated(ctx context.Context, uuid string) (inventory.Allocation, error) {
+	v, err := s.GetVolume(ctx, uuid)
+	if err != nil {
+		return inventory.Allocation{}, err
+	}
+	r, err := s.rpc.SpdkgateLvolChanges(ctx, spdkrpc.SpdkgateLvolChangesParams{Snapshot: uuid, AllowVolume: new(true)})
+	if err != nil {
+		return inventory.Allocation{}, fmt.Errorf("target %s: read the allocated clusters of volume %s: %w", s.Name, uuid, noChanges(err))
+	}
+	bitmap, err := bitmapOf(r, v.SizeBytes)
+	if err != nil {
+		return inventory.Allocation{}, fmt.Errorf("target %s: volume %s: %w", s.Name, uuid, err)
+	}
+	return inventory.Allocation{SizeBytes: v.SizeBytes, ClusterSize: int64(r.ClusterSize), Bitmap: bitmap, Counted: r.Counted}, nil
+}
+
+// bitmapOf returns the bitmap in a response about an lvol of size bytes.
+func bitmapOf(r spdkrpc.ProxyLvolChanges, size int64) ([]byte, error) {
+	b, err := base64.StdEncoding.DecodeString(r.Bitmap)
+	if cluster := int64(r.ClusterSize); err != nil || cluster <= 0 || size%cluster != 0 || int64(len(b)) != (size/cluster+7)/8 || int64(r.Size) != size {
+		return nil, fmt.Errorf("%w: the response of spdk-proxy about %d bytes contradicts itself: %d bytes, clusters of %d, a bitmap of %d bytes", ErrNoChanges, size, r.Size, r.ClusterSize, len(b))
+	}
+	return b, nil
 }
 
 // noChanges adds a kind to an error of spdkgate_lvol_changes, whose text tells users what to do.

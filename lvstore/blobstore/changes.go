@@ -89,23 +89,9 @@ func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uin
 // snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It lists the
 // clusters of all blobs on both sides down to the common ancestor, below which both are identical.
 func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
-	v, p, err := readChains(ctx, r, size, target, base)
+	v, p, err := readDiffering(ctx, r, size, target, base, false)
 	if err != nil {
 		return nil, err
-	}
-	if err := v.Suitable(); err != nil {
-		return nil, err
-	}
-	v.Changed = make([]byte, (v.Target[0].Clusters+7)/8)
-	mark := func(index uint64) {
-		if index < v.Target[0].Clusters {
-			v.Changed[index/8] |= 1 << (index % 8)
-		}
-	}
-	for _, l := range v.Differing() {
-		if err := p.clusters(ctx, l, mark); err != nil {
-			return nil, err
-		}
 	}
 	if v.TargetStart, err = p.start(ctx, v.Target); err == nil && base != 0 {
 		v.BaseStart, err = p.start(ctx, v.Base)
@@ -115,6 +101,44 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 	}
 	p.sum.Sum(v.Digest[:0])
 	return v, nil
+}
+
+// ReadAllocated reads which clusters are allocated in the lvol in blob target, or in the snapshots
+// below it. The lvol may be a volume, even one that hosts write to: SPDK completes a write only
+// after the device has the metadata of the cluster allocated for it. Its content may change between
+// two readings, so the digest does not cover TargetStart.
+func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64) (*Reading, error) {
+	v, p, err := readDiffering(ctx, r, size, target, 0, true)
+	if err != nil {
+		return nil, err
+	}
+	p.sum.Sum(v.Digest[:0])
+	v.TargetStart, err = p.start(ctx, v.Target)
+	return v, err
+}
+
+// readDiffering reads the clusters of the lvols that are in only one of the two chains. If volume
+// is true, the target may be a volume.
+func readDiffering(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, volume bool) (*Reading, *pageReader, error) {
+	v, p, err := readChains(ctx, r, size, target, base)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := v.Suitable(volume); err != nil {
+		return nil, nil, err
+	}
+	v.Changed = make([]byte, (v.Target[0].Clusters+7)/8)
+	mark := func(index uint64) {
+		if index < v.Target[0].Clusters {
+			v.Changed[index/8] |= 1 << (index % 8)
+		}
+	}
+	for _, l := range v.Differing() {
+		if err := p.clusters(ctx, l, mark); err != nil {
+			return nil, nil, err
+		}
+	}
+	return v, p, nil
 }
 
 // Differing returns the lvols that are in only one of the two chains.
@@ -191,12 +215,13 @@ func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err er
 }
 
 // Suitable returns an error if the changes cannot be determined from these chains, or only with an
-// unreasonable effort. It reads nothing.
-func (v *Reading) Suitable() error {
-	for _, chain := range [][]*Lvol{v.Target, v.Base} {
-		if err := suitable(chain); err != nil {
-			return err
-		}
+// unreasonable effort. If volume is true, the target may be a volume. It reads nothing.
+func (v *Reading) Suitable(volume bool) error {
+	if err := suitable(v.Target, volume); err != nil {
+		return err
+	}
+	if err := suitable(v.Base, false); err != nil {
+		return err
 	}
 	pages, clusters := int64(0), int64(0) // a page or a cluster belongs to one blob
 	for _, l := range v.Differing() {
@@ -220,8 +245,8 @@ func (v *Reading) Suitable() error {
 	return nil
 }
 
-// Memory returns how many bytes of memory ReadChanges takes at most for these chains, with the
-// reading that it returns.
+// Memory returns how many bytes of memory ReadChanges or ReadAllocated takes at most for these
+// chains, with the reading that it returns.
 func (v *Reading) Memory() int {
 	entries := 0
 	for _, chain := range [][]*Lvol{v.Target, v.Base} {
@@ -233,13 +258,14 @@ func (v *Reading) Memory() int {
 	return 8*entries + extents + int((v.Target[0].Clusters+7)/8)
 }
 
-// suitable returns an error if a chain's content cannot be determined from its clusters.
-func suitable(chain []*Lvol) error {
+// suitable returns an error if a chain's content cannot be determined from its clusters. If volume
+// is true, the chain may begin with a volume.
+func suitable(chain []*Lvol, volume bool) error {
 	for i, l := range chain {
 		switch b := l.blob; {
 		case b.unsettled:
 			return fmt.Errorf("%w: SPDK has not finished taking or deleting %s", ErrMetadata, b.name())
-		case !b.readOnly:
+		case !b.readOnly && (i > 0 || !volume):
 			return fmt.Errorf("%w: %s is a volume: take a snapshot of it, and ask for the changes of that", ErrUnsuitable, b.name())
 		case b.unknown:
 			return fmt.Errorf("%w: %s uses a part of the format that this version does not know: make a full backup by reading the snapshot", ErrUnsuitable, b.name())

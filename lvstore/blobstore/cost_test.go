@@ -109,13 +109,13 @@ func TestCostIsBounded(t *testing.T) {
 	blobstoretest.Seal(runs)
 	v, err = ReadChains(t.Context(), m, int64(len(m)), idR, 0)
 	require.NoError(t, err)
-	require.ErrorIs(t, v.Suitable(), ErrMetadata)
-	require.ErrorContains(t, v.Suitable(), "more than the lvstore")
+	require.ErrorIs(t, v.Suitable(false), ErrMetadata)
+	require.ErrorContains(t, v.Suitable(false), "more than the lvstore")
 
 	v = &Reading{Super: Super{MetadataPages: maxExtentPages + 1, ClusterSize: 1}, Target: []*Lvol{{Clusters: MaxClusters, blob: &blob{readOnly: true, table: slices.Repeat([]uint32{7}, maxExtentPages)}}}}
-	require.NoError(t, v.Suitable())
+	require.NoError(t, v.Suitable(false))
 	v.Target[0].blob.table = append(v.Target[0].blob.table, 0, 7)
-	require.ErrorIs(t, v.Suitable(), ErrUnsuitable)
+	require.ErrorIs(t, v.Suitable(false), ErrUnsuitable)
 	v.Super.MetadataPages = maxExtentPages
-	require.ErrorIs(t, v.Suitable(), ErrMetadata)
+	require.ErrorIs(t, v.Suitable(false), ErrMetadata)
 }

@@ -65,6 +65,8 @@ type Changes struct {
 	Size        int64  // of the snapshot, in bytes
 	// LUKS reports whether one of the snapshots begins with a LUKS header.
 	LUKS bool
+	// Counted reports whether the target counted the same number of clusters in each lvol listed.
+	Counted bool
 }
 
 // A Reader reads changes. It remembers the page on which each snapshot begins. It is safe for
@@ -86,9 +88,25 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 	if err != nil {
 		return nil, err
 	}
+	return r.answer(ctx, q, snapshot, base)
+}
+
+// Allocated returns the clusters allocated in an lvol or below it, as Read does without a base. The
+// lvol may be a volume. Clusters that were written to before the call are listed, even while hosts
+// write. Later ones may be missing.
+func (r *Reader) Allocated(ctx context.Context, t Target, lvol string) (*Changes, error) {
+	q, err := newQuery(ctx, t, lvol, "")
+	if err != nil {
+		return nil, err
+	}
+	q.volume = true
+	return r.answer(ctx, q, lvol, "")
+}
+
+func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*Changes, error) {
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
-		if _, missing := newQuery(ctx, t, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
+		if _, missing := newQuery(ctx, q.Target, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
 			return nil, missing // it was deleted meanwhile
 		}
 	}

@@ -21,6 +21,7 @@ type query struct {
 	rpc    *spdkrpc.Client
 	target *snapshot
 	base   *snapshot // nil: none
+	volume bool      // the target may be a volume; there is no base
 	store  string    // UUID of the lvstore
 	device *device.Device
 	size   int64 // of the bdev, in bytes
@@ -119,7 +120,7 @@ func (q *query) checkSize(v *blobstore.Reading, l *blobstore.Lvol, b *spdkrpc.Bd
 // checkCost returns an error if the chains cannot be read within the limits, and reserves the
 // memory for reading them. It must be called before anything is locked.
 func (q *query) checkCost(v *blobstore.Reading) error {
-	if err := v.Suitable(); err != nil {
+	if err := v.Suitable(q.volume); err != nil {
 		return q.mismatch(err)
 	}
 	if q.Reserve == nil {
@@ -202,15 +203,14 @@ func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 
 // readTwice reads the changes twice while the chains are locked, and checks them.
 func (q *query) readTwice(ctx context.Context) (*Changes, error) {
-	target, base := q.ids()
-	first, err := blobstore.ReadChanges(ctx, q.device, q.size, target, base)
+	first, err := q.readOnce(ctx)
 	if err != nil {
 		return nil, q.mismatch(err)
 	}
 	if err := q.check(first); err != nil {
 		return nil, err
 	}
-	second, err := blobstore.ReadChanges(ctx, q.device, q.size, target, base)
+	second, err := q.readOnce(ctx)
 	if err != nil {
 		return nil, q.mismatch(err)
 	}
@@ -218,7 +218,18 @@ func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 		return nil, q.contradiction("two readings differ")
 	}
 	cluster := first.Super.ClusterSize
-	return &Changes{Bitmap: first.Changed, ClusterSize: cluster, Size: int64(first.Target[0].Clusters) * cluster, LUKS: hasLUKS(first.TargetStart) || hasLUKS(first.BaseStart)}, nil
+	return &Changes{
+		Bitmap: first.Changed, ClusterSize: cluster, Size: int64(first.Target[0].Clusters) * cluster,
+		LUKS: hasLUKS(first.TargetStart) || hasLUKS(first.BaseStart), Counted: q.Release.Has(rpcschema.CountsClusters),
+	}, nil
+}
+
+func (q *query) readOnce(ctx context.Context) (*blobstore.Reading, error) {
+	target, base := q.ids()
+	if q.volume {
+		return blobstore.ReadAllocated(ctx, q.device, q.size, target)
+	}
+	return blobstore.ReadChanges(ctx, q.device, q.size, target, base)
 }
 
 // hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header after 16

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"syscall"
 	"time"
 
 	"github.com/spdkgate/spdkgate/lvstore/changes"
@@ -39,6 +40,9 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
+	if value(p.AllowVolume) && p.Base != nil {
+		return nil, errVolumeHasBase
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout(c.Method.Name))
 	defer cancel()
 	leave, err := e.changes.slots.Acquire(ctx, c.User)
@@ -67,9 +71,14 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 			}
 		}
 		var found *changes.Changes
-		if found, o.err = e.changes.reader.Read(ctx, t, p.Snapshot, value(p.Base)); o.err == nil {
+		if value(p.AllowVolume) {
+			found, o.err = e.changes.reader.Allocated(ctx, t, p.Snapshot)
+		} else {
+			found, o.err = e.changes.reader.Read(ctx, t, p.Snapshot, value(p.Base))
+		}
+		if o.err == nil {
 			o.result, o.err = json.Marshal(spdkrpc.ProxyLvolChanges{
-				Bitmap: base64.StdEncoding.EncodeToString(found.Bitmap), ClusterSize: uint64(found.ClusterSize), Size: uint64(found.Size), LUKS: found.LUKS,
+				Bitmap: base64.StdEncoding.EncodeToString(found.Bitmap), ClusterSize: uint64(found.ClusterSize), Size: uint64(found.Size), LUKS: found.LUKS, Counted: found.Counted,
 			})
 		}
 	})
@@ -99,8 +108,9 @@ func (e *Executor) errorFor(c Command, err error) error {
 }
 
 var (
-	errNoOutcome  = errors.New("reading the changes failed")
-	errDeviceSlow = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time"}
+	errVolumeHasBase = &changes.Refusal{Errno: syscall.EINVAL, Text: "allow_volume cannot be combined with base: take a snapshot of the volume, and compare that with the base"}
+	errNoOutcome     = errors.New("reading the changes failed")
+	errDeviceSlow    = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time"}
 )
 
 func (e *Executor) changesTarget(c Command) changes.Target {
@@ -143,9 +153,10 @@ func (o ownCaller) Call(ctx context.Context, method string, params, result any) 
 	return nil
 }
 
-func value(s *string) string {
-	if s == nil {
-		return ""
+// value returns what p points to, or the zero value.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *s
+	return v
 }

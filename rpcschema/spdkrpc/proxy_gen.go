@@ -216,8 +216,8 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 //
 // Errors of the proxy:
 //   - -19: No such bdev, or it is not a logical volume
-//   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot, different lvstores, external snapshots, a volume that was shrunk
-//   - -95: The proxy cannot read the lvstore's device, or the release does not report how many clusters a snapshot has
+//   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot (without `allow_volume`), `allow_volume` with `base`, different lvstores, external snapshots, a volume that was shrunk
+//   - -95: The proxy cannot read the lvstore's device, or the release does not report how many clusters an lvol has
 //   - -74: The metadata does not match what the target reports, or is damaged; retry, then check the lvstore
 //   - -32029: A snapshot is being deleted, or the device does not respond in time; retry
 //
@@ -364,6 +364,8 @@ type ProxyLvolChanges struct {
 	Size uint64 `json:"size"`
 	// Whether one of the snapshots begins with a LUKS header. Hosts that open it see other offsets than those in the bitmap.
 	LUKS bool `json:"luks"`
+	// Whether the target counts the same number of clusters (v24.05 and later). If false, nothing proves that the bitmap is complete.
+	Counted bool `json:"counted"`
 }
 
 // ProxyMissingExport describes a call that is in the saved configuration but not in effect on the target.
@@ -560,6 +562,8 @@ type SpdkgateLvolChangesParams struct {
 	Snapshot string `json:"snapshot"`
 	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If left out, the clusters allocated in the snapshot or in those below it are reported.
 	Base *string `json:"base,omitzero"`
+	// Accept a volume as `snapshot`, without `base`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate meanwhile may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
+	AllowVolume *bool `json:"allow_volume,omitzero"`
 }
 
 // SpdkgateLvolDeleteParams are the parameters of spdkgate_lvol_delete.

@@ -79,7 +79,8 @@ func (w *world) history() {
 	reading.Wait()
 	delete(w.refused, -32029) // the volume was locked at that moment
 	delete(w.refused, -19)    // the volume was deleted meanwhile
-	delete(w.refused, -32050) // the target was killed meanwhile
+	delete(w.refused, -32052) // the target was killed before it received the call
+	delete(w.refused, -32054) // the target was killed during the call
 	during := w.refused
 	w.refused = map[int]map[string]int{}
 	w.verify(40)
@@ -99,8 +100,13 @@ func (w *world) prepare() {
 	}
 }
 
-// verify compares all snapshots, and some pairs.
+// verify compares all volumes and snapshots, and some pairs of snapshots.
 func (w *world) verify(pairs int) {
+	for _, v := range w.vols {
+		w.shut(v)
+		w.compareVolume(v)
+		w.open(v)
+	}
 	list := w.list()
 	for _, s := range list {
 		w.compare(s, nil)

@@ -148,13 +148,24 @@ type proxy struct {
 	stop   func()
 }
 
-var program = ""
+// programs is the directory that contains the spdk-proxy under test.
+var programs string
+
+// TestMain removes the program, which all tests share.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programs != "" {
+		_ = os.RemoveAll(programs)
+	}
+	os.Exit(code)
+}
 
 func startProxy(g *target) *proxy {
-	if program == "" {
+	program := programs + "/spdk-proxy"
+	if programs == "" {
 		dir, err := os.MkdirTemp("", "changes")
 		require.NoError(g.t, err)
-		program = dir + "/spdk-proxy"
+		programs, program = dir, dir+"/spdk-proxy"
 		out, err := exec.CommandContext(g.t.Context(), "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput()
 		require.NoError(g.t, err, "%s", out)
 	}

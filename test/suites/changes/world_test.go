@@ -166,6 +166,10 @@ func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	if base != nil {
 		q["base"] = base.uuid
 	}
+	return w.query(q, s)
+}
+
+func (w *world) query(q p, s *snapshot) ([]bool, error) {
 	var r spdkrpc.ProxyLvolChanges
 	if err := w.proxy.call("spdkgate_lvol_changes", q, &r); err != nil {
 		return nil, err
@@ -208,6 +212,22 @@ func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 // compare checks the changes between two snapshots, and counts them.
 func (w *world) compare(s, base *snapshot) (refused bool) {
 	list, err := w.changes(s, base)
+	kind := "pairs"
+	if base == nil {
+		kind = "all"
+	}
+	return w.judge(kind, s, base, list, err)
+}
+
+// compareVolume checks the allocated clusters of a volume that no host uses.
+func (w *world) compareVolume(v *volume) {
+	s := &snapshot{v.uuid, w.content(v.uuid)}
+	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)
+	w.judge("volumes", s, nil, list, err)
+}
+
+// judge checks and counts the result of a query of a kind.
+func (w *world) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var rpc *spdkrpc.Error
@@ -223,10 +243,6 @@ func (w *world) compare(s, base *snapshot) (refused bool) {
 	if wrong >= 0 {
 		w.stat["WRONG"]++
 		w.t.Errorf("cluster %d of %s is not restored from %v", wrong, s.uuid, base)
-	}
-	kind := "pairs"
-	if base == nil {
-		kind = "all"
 	}
 	w.stat[kind]++
 	w.stat[kind+": clusters that differ"] += differ

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -19,8 +21,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// In the machine, spdk-csi move copies a volume of a real target to another lvstore. The copy is
-// then used.
+// In the machine, spdk-csi move copies volumes of a real target to another lvstore: thin and thick
+// ones, with a snapshot below them. All bytes are compared, and the copy is then used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
@@ -33,7 +35,7 @@ func TestMovedCopyCanBeUsed(t *testing.T) {
 	m.Target = func(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 		switch call.Do {
 		case control.Make:
-			call.Parameters = map[string]string{"lvstore": csiStore}
+			call.Parameters = map[string]string{"lvstore": csiStore, "thin": strconv.FormatBool(!strings.HasSuffix(call.Volume, control.Thick))}
 		case control.Withdraw:
 			return map[string]string{control.VolumeID: c.volumes[call.Volume].GetVolumeId()}, c.detach(ctx, call.Volume)
 		case control.Configuration:
@@ -83,7 +85,7 @@ func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 
 const plainProxyConfigFmt = `listen: 127.0.0.1:%s
 tls: {insecure_plaintext: true}
-target: {socket: %q, accept_loading_what_hosts_write: true, freeze: {dir: %q}}
+target: {socket: %q, accept_loading_what_hosts_write: true, accept_changes_without_counts: true, freeze: {dir: %q}}
 users:
   - {name: csi, password_hash: %q, roles: [csi-controller]}
 log: {level: error}

@@ -107,6 +107,9 @@ const (
 // OriginPrefix begins the names of volumes to be copied.
 const OriginPrefix = "origin-"
 
+// Thick ends the name of a volume that is not thin.
+const Thick = "thick"
+
 // VolumeID is the key of a volume's id.
 const VolumeID = "volume-id"
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -18,10 +19,10 @@ import (
 func (s *scenario) copiedElsewhere() error {
 	return s.withPlugin(func(p *plugin) {
 		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })
-		for _, fsType := range []string{"ext4", ""} {
-			name := fsType
-			if name == "" {
-				name = "raw"
+		for _, name := range []string{"ext4", "raw", control.Thick} {
+			fsType := ""
+			if name == "ext4" {
+				fsType = name
 			}
 			s.inCase("copied by spdk-csi move, "+name, func() { s.copyElsewhere(p, "copied-"+name, fsType) })
 		}
@@ -35,6 +36,11 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	v.step("stage", v.stage)
 	v.step("publish", v.publish)
 	v.step("write", v.write)
+	v.step("snapshot", func(ctx context.Context) (string, error) { return "", h.snapshot(ctx, "snap-"+name, name) })
+	v.step("overwrite", v.write)
+	if fsType == "" {
+		v.step("write and zero", v.writeAndZero)
+	}
 	use := func(v *csiVolume) {
 		v.step("unpublish", v.unpublish)
 		v.step("unstage", v.unstage)
@@ -57,12 +63,17 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	})
 	var copied string
 	s.step("spdk-csi move", func(ctx context.Context) (string, error) {
-		out, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
+		out, notes, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
+		s.figures = regexp.MustCompile(`[0-9.]+ MiB, .*written`).FindString(notes)
 		copied = regexp.MustCompile(`t0:[0-9a-f-]{36}`).FindString(out)
 		if err == nil && (copied == "" || copied == v.id) {
 			err = fmt.Errorf("the output names no copy: %s", out)
 		}
-		return copied, err
+		return copied + ": " + notes, err
+	})
+	s.step("all bytes are equal", func(ctx context.Context) (string, error) {
+		_, notes, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store, "--verify-all")
+		return notes, err
 	})
 	s.step("no node gets the original", func(ctx context.Context) (string, error) {
 		_, err := h.call(ctx, control.TargetCall{Do: control.Publish, Volume: name, Node: nodeID})
@@ -83,24 +94,48 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	c.step("read", c.read)
 	use(c)
 	s.step("delete the original", func(ctx context.Context) (string, error) {
-		out, err := move(ctx, "--volume="+v.id, "--delete-original", "--copy="+copied)
+		out, _, err := move(ctx, "--volume="+v.id, "--delete-original", "--copy="+copied)
 		if err == nil {
 			_, err = h.call(ctx, control.TargetCall{Do: control.Forget, Volume: name})
 		}
 		return out, err
 	})
 	c.delete()
+	s.step("delete the snapshot", func(ctx context.Context) (string, error) { return "", h.removeSnapshot(ctx, "snap-"+name) })
 }
 
-// move runs spdk-csi move, and returns its output.
-func move(ctx context.Context, args ...string) (string, error) {
+// writeAndZero writes to one part of a raw block volume, and to another part, which it then
+// overwrites with zeros.
+func (v *csiVolume) writeAndZero(context.Context) (string, error) {
+	f, err := os.OpenFile(v.file(), os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	data := make([]byte, mib)
+	rand.Read(data)
+	for _, at := range []int64{20*mib + 4096, 24 * mib} {
+		if _, err = f.WriteAt(data, at); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	clear(data)
+	_, zeroed := f.WriteAt(data, 24*mib)
+	return "", errors.Join(err, zeroed, f.Sync(), f.Close())
+}
+
+// move runs spdk-csi move, and returns its output and its log.
+func move(ctx context.Context, args ...string) (out, log string, err error) {
 	cmd := exec.CommandContext(ctx, control.Plugin, append([]string{"move"}, args...)...)
 	cmd.Env = append(os.Environ(), "SPDKCSI_CONFIG=/tmp/config.json", "SPDKCSI_SECRET=/tmp/secret.json")
 	var notes bytes.Buffer
 	cmd.Stderr = &notes
-	out, err := cmd.Output()
+	text, err := cmd.Output()
+	log = string(bytes.TrimSpace(notes.Bytes()))
 	if err != nil {
-		return string(out), fmt.Errorf("spdk-csi move: %w: %s", err, bytes.TrimSpace(notes.Bytes()))
+		err = fmt.Errorf("spdk-csi move: %w: %s", err, log)
 	}
-	return string(bytes.TrimSpace(out)), nil
+	return string(bytes.TrimSpace(text)), log, err
 }

@@ -1,0 +1,75 @@
+package move
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// allocations asks which clusters of the two volumes are allocated. Where that is unknown, volumes
+// are read completely.
+type allocations struct {
+	m        Mover
+	original request.VolumeID
+	copied   string
+
+	before    *inventory.Allocation // the original's, before it was copied
+	uncounted bool                  // SPDK does not count the clusters of one of the volumes
+}
+
+func (a *allocations) ofOriginal(ctx context.Context, size int64) *inventory.Allocation {
+	a.before = a.ask(ctx, a.original.String(), size)
+	return a.before
+}
+
+func (a *allocations) ofCopy(ctx context.Context, size int64) *inventory.Allocation {
+	return a.ask(ctx, a.copied, size)
+}
+
+// ask returns nil if the clusters are unknown. size is that of the attached device.
+func (a *allocations) ask(ctx context.Context, volume string, size int64) *inventory.Allocation {
+	id, err := request.ParseVolumeID(volume)
+	var found inventory.Allocation
+	if err == nil {
+		found, err = a.m.Controller.Allocated(ctx, id)
+	}
+	if err == nil && found.SizeBytes != size {
+		err = fmt.Errorf("the volume has %d bytes on its target, but %d on this machine", found.SizeBytes, size)
+	}
+	if err != nil {
+		a.warn("the whole volume is read, because its allocated clusters are unknown", "volume", volume, "error", err)
+		return nil
+	}
+	if !found.Counted && !a.uncounted {
+		a.uncounted = true
+		a.warn("both volumes are verified completely, because the target does not count the clusters of one of them", "volume", volume)
+	}
+	return &found
+}
+
+// proven reports whether clusters that are not listed need not be read, even to verify the copy.
+func (a *allocations) proven() bool { return !a.uncounted }
+
+// unchanged returns an error if clusters of the original were allocated or freed since ofOriginal.
+func (a *allocations) unchanged(ctx context.Context) error {
+	if a.before == nil {
+		return nil
+	}
+	after, err := a.m.Controller.Allocated(ctx, a.original)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the allocated clusters again: %w", err)
+	case after.SizeBytes != a.before.SizeBytes, after.ClusterSize != a.before.ClusterSize, !bytes.Equal(after.Bitmap, a.before.Bitmap):
+		return ErrChanged
+	}
+	return nil
+}
+
+func (a *allocations) warn(text string, args ...any) {
+	if a.m.Log != nil {
+		a.m.Log.Warn(text, args...)
+	}
+}
