@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,31 +39,41 @@ func addSnapshotMetadata(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// The sidecar's certificate, port, audience and permissions are consistent.
+// The Deployment's certificate, port, audience and permissions are consistent. The controller is
+// the same with and without it.
 func TestSnapshotMetadata(t *testing.T) {
+	without := find[*appsv1.Deployment](t, plain(t), "spdkcsi-controller")
 	for name, objects := range map[string][]object{
 		"manifests": func() []object { o, _ := kustomize(t, "snapshot-metadata"); return o }(),
 		"chart":     rendered(t, map[string]any{"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "an authority"}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			deployment := find[*appsv1.Deployment](t, objects, "spdkcsi-controller")
+			assert.Equal(t, len(without.Spec.Template.Spec.Containers), len(find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec.Containers))
+			deployment := find[*appsv1.Deployment](t, objects, metadataName)
 			pod := deployment.Spec.Template.Spec
-			checkReferences(t, "spdkcsi-controller", pod)
-			var c corev1.Container
+			checkReferences(t, metadataName, pod)
+			require.Len(t, pod.Containers, 2)
+			d, c := pod.Containers[0], pod.Containers[1]
+			assert.Equal(t, without.Spec.Template.Spec.Containers[0].Image, d.Image)
+			assert.Equal(t, []string{"--snapshot-metadata", "--endpoint=unix:///csi/csi.sock"}, d.Args)
+			assert.Equal(t, "/csi/csi.sock", arg(c, "--csi-address"))
+			assert.True(t, *pod.SecurityContext.RunAsNonRoot)
 			for _, each := range pod.Containers {
-				if each.Name == metadataName {
-					c = each
-				}
+				assert.True(t, *each.SecurityContext.ReadOnlyRootFilesystem, each.Name)
+				assert.False(t, *each.SecurityContext.AllowPrivilegeEscalation, each.Name)
 			}
-			require.NotEmpty(t, c.Name)
+			for _, path := range []string{"/etc/spdkcsi-config", "/etc/spdkcsi-secret", "/etc/spdkcsi-ca"} {
+				assert.Equal(t, mountAt(without.Spec.Template.Spec, path).source, mountAt(pod, path).source, "as in the controller")
+			}
 			tls := mountAt(corev1.PodSpec{Containers: []corev1.Container{c}, Volumes: pod.Volumes}, "/etc/spdkcsi-snapshot-metadata")
 			assert.Equal(t, metadataName+"-tls", tls.source.Secret.SecretName)
-			assert.True(t, *tls.source.Secret.Optional, "without the Secret, the driver still starts")
+			assert.Nil(t, tls.source.Secret.Optional, "without the Secret, the pod waits")
 			assert.Equal(t, "/etc/spdkcsi-snapshot-metadata/tls.crt", arg(c, "--tls-cert"))
 			assert.Equal(t, "/etc/spdkcsi-snapshot-metadata/tls.key", arg(c, "--tls-key"))
 
 			service := find[*corev1.Service](t, objects, metadataName)
 			assert.Equal(t, deployment.Spec.Template.Labels, service.Spec.Selector)
+			assert.Equal(t, deployment.Spec.Template.Labels, deployment.Spec.Selector.MatchLabels)
 			assert.Equal(t, "snap-metadata", service.Spec.Ports[0].TargetPort.String())
 			assert.Contains(t, c.Ports, corev1.ContainerPort{Name: "snap-metadata", ContainerPort: 50051})
 			assert.Equal(t, "50051", arg(c, "--port"))
@@ -73,13 +84,36 @@ func TestSnapshotMetadata(t *testing.T) {
 			assert.Equal(t, object.Spec.Audience, arg(c, "--audience"), "a token for another audience is refused")
 			assert.NotEmpty(t, object.Spec.CACert)
 
+			assert.Equal(t, metadataName+"-sa", pod.ServiceAccountName)
+			find[*corev1.ServiceAccount](t, objects, pod.ServiceAccountName)
 			assert.Equal(t, map[string]string{
 				"authentication.k8s.io/tokenreviews": "create", "authorization.k8s.io/subjectaccessreviews": "create",
 				"snapshot.storage.k8s.io/volumesnapshots": "get", "snapshot.storage.k8s.io/volumesnapshotcontents": "get",
+				"snapshot.storage.k8s.io/volumesnapshotclasses":                   "get list",
 				"cbt.storage.k8s.io/snapshotmetadataservices named " + driverName: "get",
 			}, flatten(t, find[*rbacv1.ClusterRole](t, objects, metadataName+"-role").Rules))
-			assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: namespace}}, find[*rbacv1.ClusterRoleBinding](t, objects, metadataName+"-binding").Subjects)
+			assert.Equal(t, map[string]string{"secrets named spdkcsi-secret": "get"}, flatten(t, find[*rbacv1.Role](t, objects, metadataName+"-role").Rules))
+			subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Name: pod.ServiceAccountName, Namespace: namespace}}
+			assert.Equal(t, subjects, find[*rbacv1.ClusterRoleBinding](t, objects, metadataName+"-binding").Subjects)
+			assert.Equal(t, subjects, find[*rbacv1.RoleBinding](t, objects, metadataName+"-binding").Subjects)
 		})
+	}
+}
+
+// With tokens instead of passwords, the Deployment also uses a token, in whatever order the
+// components are listed.
+func TestSnapshotMetadataUsesTheControllersCredentials(t *testing.T) {
+	first, _ := kustomize(t, "service-account-token", "snapshot-metadata")
+	last, _ := kustomize(t, "snapshot-metadata", "service-account-token")
+	for name, objects := range map[string][]object{
+		"token first": first, "token last": last,
+		"chart": rendered(t, map[string]any{"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "x"}, "credentials": map[string]any{"serviceAccountToken": true}}),
+	} {
+		pod := find[*appsv1.Deployment](t, objects, metadataName).Spec.Template.Spec
+		source := mountAt(pod, "/etc/spdkcsi-secret").source
+		require.NotNil(t, source.Projected, name)
+		assert.Equal(t, mountAt(find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec, "/etc/spdkcsi-secret").source, source, name)
+		assert.Equal(t, "spdk-proxy", source.Projected.Sources[1].ServiceAccountToken.Audience, name)
 	}
 }
 
@@ -88,9 +122,29 @@ func TestSnapshotMetadataIsOptional(t *testing.T) {
 	for _, o := range rendered(t, nil) {
 		assert.NotContains(t, o.meta.GetName(), metadataName)
 	}
-	policy := find[*networkingv1.NetworkPolicy](t, rendered(t, map[string]any{
+	objects := rendered(t, map[string]any{
 		"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "an authority"}, "networkPolicy": map[string]any{"create": true},
-	}), "spdkcsi-controller")
-	require.Len(t, policy.Spec.Ingress, 2)
-	assert.Equal(t, "snap-metadata", rules(policy.Spec.Ingress[1].From, policy.Spec.Ingress[1].Ports))
+	})
+	controller := find[*networkingv1.NetworkPolicy](t, objects, "spdkcsi-controller")
+	require.Len(t, controller.Spec.Ingress, 1, "metrics")
+	policy := find[*networkingv1.NetworkPolicy](t, objects, metadataName)
+	assert.Equal(t, find[*appsv1.Deployment](t, objects, metadataName).Spec.Template.Labels, policy.Spec.PodSelector.MatchLabels)
+	require.Len(t, policy.Spec.Ingress, 1)
+	assert.Equal(t, "snap-metadata", rules(policy.Spec.Ingress[0].From, policy.Spec.Ingress[0].Ports))
+	assert.Equal(t, controller.Spec.Egress, policy.Spec.Egress)
+	assert.Equal(t, controller.Spec.PolicyTypes, policy.Spec.PolicyTypes)
+}
+
+// The Deployment may read the Secrets that classes name.
+func TestSnapshotMetadataReadsClassSecrets(t *testing.T) {
+	for _, enabled := range []bool{false, true} {
+		objects := rendered(t, map[string]any{
+			"snapshotMetadata": map[string]any{"enabled": enabled, "caCertificate": "an authority"}, "classSecrets": []any{map[string]any{"name": "keys"}},
+		})
+		names := []string{}
+		for _, s := range find[*rbacv1.RoleBinding](t, objects, "spdkcsi-secret-keys").Subjects {
+			names = append(names, s.Name)
+		}
+		assert.Equal(t, enabled, slices.Contains(names, metadataName+"-sa"))
+	}
 }

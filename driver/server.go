@@ -22,7 +22,7 @@ type Server struct {
 	Identity   *Identity
 	Controller csi.ControllerServer       // nil if this process is not a controller
 	Groups     csi.GroupControllerServer  // nil if this process is not a controller
-	Metadata   csi.SnapshotMetadataServer // nil if this process is not a controller
+	Metadata   csi.SnapshotMetadataServer // nil if this process does not read targets
 	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil for no metrics

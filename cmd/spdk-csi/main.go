@@ -53,6 +53,7 @@ func main() {
 
 type flags struct {
 	controller, node     bool
+	metadata             bool
 	endpoint             string
 	nodeID, driverName   string
 	topology             string
@@ -84,7 +85,7 @@ func escapeOutput(cmd *cobra.Command, _ []string) {
 func command(logs io.Writer) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use:   "spdk-csi --controller | --node [flags]",
+		Use:   "spdk-csi --controller | --node | --snapshot-metadata [flags]",
 		Short: "CSI driver for SPDK",
 		Long: `spdk-csi is the CSI driver for SPDK targets behind spdk-proxy.
 
@@ -101,7 +102,11 @@ The node plugin (--node) runs on every node, as root, and attaches volumes over 
 NVMe/RDMA or iSCSI, formats and mounts them. It needs no configuration and no secrets, because the
 controller decides for each volume which node may connect to it.
 
-Both may run in one process, and may be stopped at any time. The controller keeps no state. It
+With --snapshot-metadata, the process serves only CSI's SnapshotMetadata, for the sidecar
+csi-snapshot-metadata in a pod of its own. It reads the same files as the controller, which serves
+SnapshotMetadata as well. It creates, changes and deletes nothing.
+
+The controller and the node plugin may run in one process, and may be stopped at any time. The controller keeps no state. It
 applies changes of config.json and of the CA within seconds, or at once on SIGHUP. The node only
 records which volumes were used on it and must not be formatted again.`,
 		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
@@ -118,6 +123,7 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.SortFlags = false
 	fs.BoolVar(&f.controller, "controller", false, "serve the controller service")
 	fs.BoolVar(&f.node, "node", false, "serve the node service")
+	fs.BoolVar(&f.metadata, "snapshot-metadata", false, "serve only SnapshotMetadata, without the controller service")
 	fs.StringVar(&f.endpoint, "endpoint", "unix://tmp/spdkcsi.sock", "UNIX socket to serve CSI on")
 	fs.StringVar(&f.nodeID, "nodeid", "", "id of this node, its name in the cluster (required with --node)")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver, as in its CSIDriver object")
@@ -140,6 +146,8 @@ records which volumes were used on it and must not be formatted again.`,
 	fs.DurationVar(&f.drainTime, "drain-timeout", 20*time.Second, "how long to wait for calls in flight when stopping")
 	fs.IntVar(&f.verbosity, "v", 0, "spdk-csi's log level: 5 and more is debug")
 	_ = fs.MarkHidden("v")
+	cmd.MarkFlagsMutuallyExclusive("snapshot-metadata", "controller")
+	cmd.MarkFlagsMutuallyExclusive("snapshot-metadata", "node")
 	cmd.AddCommand(doctorCommand(doctor.LongestCall), fenceCommand(), unfenceCommand(), moveCommand(), inventoryCommand(), nodeStatusCommand(), drainHookCommand(), uninstallCheckCommand())
 	return cmd
 }
@@ -161,8 +169,8 @@ const lingerForSidecars = 2 * time.Second
 var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
-	if !f.controller && !f.node {
-		return errors.New("nothing to serve: give --controller, --node or both (see --help)")
+	if !f.controller && !f.node && !f.metadata {
+		return errors.New("nothing to serve: give --controller, --node or both, or --snapshot-metadata (see --help)")
 	}
 	if err := f.kubernetes.check(f.node); err != nil {
 		return err
@@ -182,15 +190,17 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	if f.metricsAddress != "" {
 		server.Metrics = metrics.New(versionText())
 	}
-	if f.controller {
+	if f.controller || f.metadata {
 		c, err := newController(server.Metrics, log)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
 		go c.Follow(ctx, hangups(ctx))
-		server.Controller, server.Groups, server.Metadata, server.Identity.Topology = c, c, c, c.HasTopology()
-		server.Linger, server.Outages = lingerForSidecars, c.Outages()
+		server.Metadata, server.Identity.Topology, server.Outages = c, c.HasTopology(), c.Outages()
+		if f.controller {
+			server.Controller, server.Groups, server.Linger = c, c, lingerForSidecars
+		}
 	}
 	if f.node {
 		n, health, err := newNode(ctx, f, server.Metrics, log)
@@ -213,7 +223,7 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 		defer func() { _ = scrapes.Close() }()
 	}
-	log.Info("serving CSI", "endpoint", l.Addr().String(), "driver", f.driverName, "version", versionText(), "controller", f.controller, "node", f.node)
+	log.Info("serving CSI", "endpoint", l.Addr().String(), "driver", f.driverName, "version", versionText(), "controller", f.controller, "node", f.node, "snapshot_metadata", f.controller || f.metadata)
 	err = serve(ctx, f, server, l, log)
 	log.Info("stopped")
 	return err

@@ -26,7 +26,9 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"neither":      {nil, "--controller, --node or both"},
+		"neither":      {nil, "--controller, --node or both, or --snapshot-metadata"},
+		"metadata":     {[]string{"--snapshot-metadata", "--controller"}, "none of the others can be"},
+		"node":         {[]string{"--snapshot-metadata", "--node"}, "none of the others can be"},
 		"no config":    {[]string{"--controller"}, "$SPDKCSI_CONFIG"},
 		"no node id":   {[]string{"--node"}, "--nodeid"},
 		"bad node id":  {[]string{"--node", "--nodeid", "a b"}, "not a node's id"},

@@ -183,3 +183,46 @@ parameters:
 {{- end }}
 deletionPolicy: {{ .class.deletionPolicy | default "Delete" }}
 {{- end }}
+
+{{/* Where pods that call the API server and the storage servers can connect. */}}
+{{- define "spdk-csi.egress" -}}
+# DNS, including caches on the node.
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+# The API server.
+- ports:
+    {{- range .Values.networkPolicy.apiServer.ports }}
+    - port: {{ int . }}
+    {{- end }}
+  {{- with .Values.networkPolicy.apiServer.cidrs }}
+  to:
+    {{- range . }}
+    - ipBlock:
+        cidr: {{ . | quote }}
+    {{- end }}
+  {{- end }}
+{{- range .Values.storageServers }}
+{{- $url := urlParse .rpcURL }}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) }}
+# {{ .name }}
+- ports:
+    - port: {{ int $port }}
+  {{- $bits := ternary "128" (ternary "32" "" (regexMatch "^[0-9.]+$" $url.hostname)) (contains ":" $url.hostname) }}
+  {{- with $bits }}
+  to:
+    - ipBlock:
+        cidr: {{ printf "%s/%s" $url.hostname . | quote }}
+    # The chart spdk-proxy: on the proxy's own node, the node's address is replaced by the pod's before policies apply.
+    - namespaceSelector: {}
+      podSelector:
+        matchLabels:
+          app: spdk-proxy
+  {{- end }}
+{{- end }}
+{{- with .Values.networkPolicy.egress }}
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
