@@ -9,8 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 func execute(ctx context.Context, args ...string) error {
@@ -41,6 +46,30 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { assert.ErrorContains(t, execute(t.Context(), c.args...), c.want) })
 	}
+}
+
+// A process for csi-snapshot-metadata creates, changes and deletes nothing.
+func TestServesOnlySnapshotMetadata(t *testing.T) {
+	newTarget(t)
+	socket := filepath.Join(t.TempDir(), "csi.sock")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- execute(ctx, "--snapshot-metadata", "--endpoint=unix://"+socket) }()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = csi.NewIdentityClient(conn).Probe(t.Context(), &csi.ProbeRequest{}, grpc.WaitForReady(true))
+	require.NoError(t, err)
+	stream, err := csi.NewSnapshotMetadataClient(conn).GetMetadataAllocated(t.Context(), &csi.GetMetadataAllocatedRequest{SnapshotId: "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.NotFound, status.Code(err), "%v", err)
+	_, err = csi.NewControllerClient(conn).ListVolumes(t.Context(), &csi.ListVolumesRequest{})
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
+	_, err = csi.NewGroupControllerClient(conn).GroupControllerGetCapabilities(t.Context(), &csi.GroupControllerGetCapabilitiesRequest{})
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 func TestServesAndStops(t *testing.T) {
