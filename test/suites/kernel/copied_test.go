@@ -50,8 +50,7 @@ func TestMovedCopyCanBeUsed(t *testing.T) {
 		}
 		return c.do(ctx, call)
 	}
-	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
-	m.Run(control.Copied, control.SPDK)
+	runNode(t, m, control.Copied, control.SPDK)
 }
 
 // addStore creates a second lvstore on the target.

@@ -21,7 +21,7 @@ import (
 
 var (
 	all    = flag.Bool("all", false, "also run the cases that take long")
-	chosen = flag.String("case", "", "run the cases of TestNodePlugin whose names, with _ for spaces, match this regular expression")
+	chosen = flag.String("case", "", "run the cases of TestNodePlugin and TestMovedCopyCanBeUsed whose names, with _ for spaces, match this regular expression")
 )
 
 // TestNodePlugin runs spdk-csi --node in the machine and makes kubelet's calls over its socket. At
