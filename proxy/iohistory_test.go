@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -63,4 +64,43 @@ func TestIOHistoryOfTenants(t *testing.T) {
 func TestIOHistoryCanBeSwitchedOff(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) { c.Metrics.IOHistory = false })
 	assert.Contains(t, b.as(t, "admin", "spdkgate_get_io_history", "", http.StatusBadRequest).body, "has no metrics.io_history: true")
+}
+
+// The percentiles of a volume's latencies are reported while its histogram is on. Otherwise, its
+// state is.
+func TestIOHistoryWithHistograms(t *testing.T) {
+	b := newTenantBench(t, withReader(t))
+	b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK)
+	b.as(t, "admin", "nvmf_create_subsystem", `{"nqn":"nqn.2026-11.example:io"}`, http.StatusOK)
+	b.as(t, "admin", "nvmf_subsystem_add_ns", `{"nqn":"nqn.2026-11.example:io","namespace":{"bdev_name":"lvs-a/vol"}}`, http.StatusOK)
+	sampled := func() (bdev spdkrpc.ProxyBdevIO, last spdkrpc.ProxyIOSample) {
+		require.True(t, b.target.DoIO("lvs-a/vol", spdkrpc.BdevIOStatBdev{NumReadOps: 10, BytesRead: 40960, ReadLatencyTicks: 10_000_000}))
+		took := append(slices.Repeat([]time.Duration{time.Millisecond}, 98), 250*time.Millisecond, 250*time.Millisecond)
+		require.True(t, b.target.DoLatencies("lvs-a/vol", spdkrpc.BdevIOTypeRead, took...))
+		b.proxy.observe.SampleIO(t.Context())
+		if list := b.ioHistory(t, teamA, `{"name":"lvs-a/vol"}`); len(list) == 1 && len(list[0].Samples) > 0 {
+			return list[0], list[0].Samples[len(list[0].Samples)-1]
+		}
+		return bdev, last
+	}
+	state := func(want spdkrpc.ProxyHistogramState) func() bool {
+		return func() bool { bdev, _ := sampled(); return bdev.Histogram == want }
+	}
+	require.Eventually(t, state(spdkrpc.ProxyHistogramStateOff), long, 10*time.Millisecond)
+	_, last := sampled()
+	assert.Nil(t, last.LatencyP99US)
+	b.as(t, "admin", "bdev_enable_histogram", `{"name":"lvs-a/vol","enable":true}`, http.StatusOK)
+	require.Eventually(t, state(spdkrpc.ProxyHistogramStatePartial), long, 10*time.Millisecond)
+	b.as(t, "admin", "bdev_enable_histogram", `{"name":"lvs-a/vol","enable":false}`, http.StatusOK)
+	b.as(t, "admin", "bdev_enable_histogram", `{"name":"lvs-a/vol","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}`, http.StatusOK)
+	require.Eventually(t, func() bool {
+		var bdev spdkrpc.ProxyBdevIO
+		bdev, last = sampled()
+		return bdev.Histogram == spdkrpc.ProxyHistogramStateOn && last.LatencyP99US != nil
+	}, long, 10*time.Millisecond)
+	assert.InDelta(t, 1000, *last.LatencyP50US, 1000./32)
+	assert.InDelta(t, 250_000, *last.LatencyP99US, 250_000./32)
+	for _, made := range b.ioHistory(t, teamB, "") {
+		assert.Failf(t, "another tenant's I/O", "%+v", made)
+	}
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-
-	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // A Histogram holds the last latencies of a bdev's I/O that a target reported.
@@ -58,11 +55,9 @@ func (r *Reader) readHistogram(ctx context.Context) {
 		if !made {
 			continue
 		}
-		var answered *spdkrpc.Error
-		if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) { // NoSpace: since v25.05, if it was never enabled
-			err = fmt.Errorf("%w: %w", ErrNoHistogram, err)
+		if err != nil {
+			h.Err = histogramError(err)
 		}
-		h.Err = err
 		r.keep(h)
 		return
 	}

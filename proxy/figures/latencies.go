@@ -38,6 +38,16 @@ const (
 
 // readLatencies reads the result of bdev_get_histogram.
 func readLatencies(raw json.RawMessage) (l Latencies, err error) {
+	counts, rate, err := readCounts(raw)
+	if err == nil {
+		l.add(counts, rate)
+	}
+	return l, err
+}
+
+// readCounts reads the result of bdev_get_histogram: SPDK's buckets, as 64-bit numbers in the byte
+// order of this host, on which the target also runs, and the number of ticks per second.
+func readCounts(raw json.RawMessage) (counts []byte, ticks float64, err error) {
 	var encoded string
 	var rate, shift uint64
 	first, last := uint64(0), uint64(ranges-1) // until v25.01, always
@@ -59,23 +69,22 @@ func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 		})
 	})
 	if err != nil {
-		return l, err
+		return nil, 0, err
 	}
 	if encoded == "" || rate == 0 {
-		return l, errNotHistogram
+		return nil, 0, errNotHistogram
 	}
 	if shift != granularity || first != 0 || last != ranges-1 {
-		return l, ErrPartialHistogram
+		return nil, 0, ErrPartialHistogram
 	}
-	counts, err := base64.StdEncoding.DecodeString(encoded)
+	counts, err = base64.StdEncoding.DecodeString(encoded)
 	if err != nil || len(counts) != 8*buckets {
-		return l, errNotHistogram
+		return nil, 0, errNotHistogram
 	}
-	l.add(counts, float64(rate))
-	return l, nil
+	return counts, float64(rate), nil
 }
 
-// add adds counts: 64-bit numbers in the byte order of this host, on which the target also runs.
+// add adds the counts of SPDK's buckets.
 func (l *Latencies) add(counts []byte, rate float64) {
 	at, bound := 0, LatencyBounds[0]*rate
 	for i := range buckets {

@@ -1,11 +1,14 @@
 // Package iohistory keeps the I/O rates of a target's bdevs over the last hour, without a database.
-// Its memory is bounded: a bdev takes some bytes while it has no I/O and 1.5 KiB otherwise, and at
-// most 4,096 bdevs have a history at the same time.
+// Its memory is bounded: a bdev takes some bytes while it has no I/O and 2.2 KiB otherwise, and at
+// most 4,096 bdevs have a history at the same time. The last latency histograms of at most 64 bdevs
+// take 1 MiB more.
 //
 // The package must not depend on how figures are read, who requests a history, or how it is shown.
 package iohistory
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -23,12 +26,35 @@ const (
 	maxGap = 3 * Interval
 	// maxBdevs bounds the number of bdevs with samples.
 	maxBdevs = 4096
+	// MaxHistograms bounds the number of bdevs whose latency histograms are read for a sample. Each
+	// takes 0.4 ms of the target's time.
+	MaxHistograms = 64
 )
 
 // A Sample holds the rates between two reads of the counters.
 type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
+	// Median and P99 are percentiles of the latencies of all operations together, in microseconds.
+	// They are 0 if no histogram reports them.
+	Median, P99 float32
+}
+
+// HistogramState describes the latency histogram of a bdev.
+type HistogramState uint8
+
+// The states of a histogram.
+const (
+	HistogramUnknown HistogramState = iota // not read, or read without a result
+	HistogramOff
+	HistogramPartial // its options make it leave out I/O, so it is not used
+	HistogramOn
+)
+
+// A Latency is the result of reading a bdev's latency histogram.
+type Latency struct {
+	Distribution *figures.Distribution
+	Err          error
 }
 
 // Rates holds the rates of one kind of operation.
@@ -42,6 +68,8 @@ type Bdev struct {
 	Name    string // as SPDK lists it: a UUID for a volume
 	Alias   string // LVSTORE/LVOL, for a volume
 	Samples []Sample
+	// Histogram is the state of its latency histogram when the bdev last had I/O.
+	Histogram HistogramState
 }
 
 // A History is safe for concurrent use.
@@ -60,25 +88,78 @@ type series struct {
 	last    figures.IO
 	seen    bool // in the current read
 	samples []measured
+
+	histogram HistogramState
+	latencies *figures.Distribution // the last ones read, if there was no I/O since without a reading
 }
 
 // A measured is a Sample without its time.
 type measured struct {
 	read, write Rates
+	median, p99 float32
 	unknown     bool // the bdev was created, or its counters were reset, in the interval
 }
 
 // New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
-// Note adds the counters that were read from a target. It ignores figures of a target that did not
-// respond.
-func (h *History) Note(f *figures.Figures) {
+// Busiest returns the names of the bdevs with I/O between the last Note and the figures, at most
+// MaxHistograms: those whose histograms are known to be on first, then those with most operations.
+// The caller reads their histograms and passes them to Note with these figures.
+func (h *History) Busiest(f *figures.Figures) (names []string) {
+	if f == nil || !f.Up {
+		return nil
+	}
+	type active struct {
+		name       string
+		on         bool
+		operations uint64
+	}
+	var list []active
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	add := func(name string, io figures.IO) {
+		if s := h.bdevs[name]; s != nil {
+			// After a reset of the counters, the number is huge, and the bdev is read.
+			if n := io.Read.Count - s.last.Read.Count + io.Write.Count - s.last.Write.Count; n > 0 {
+				list = append(list, active{name, s.histogram == HistogramOn, n})
+			}
+		}
+	}
+	for _, v := range f.Volumes {
+		if v.HasIO {
+			add(v.UUID, v.IO)
+		}
+	}
+	for _, b := range f.Bdevs {
+		add(b.Name, b.IO)
+	}
+	slices.SortFunc(list, func(a, b active) int {
+		if a.on != b.on {
+			if a.on {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.operations, a.operations), cmp.Compare(a.name, b.name))
+	})
+	for _, a := range list[:min(len(list), MaxHistograms)] {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+// Note adds the counters and, by bdev, the latencies that were read from a target. It ignores
+// figures of a target that did not respond, or whose counters are those of the last Note.
+func (h *History) Note(f *figures.Figures, latencies map[string]Latency) {
 	if f == nil || !f.Up || f.Clock == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if f.Clock == h.clock && f.Restarts == h.restarts {
+		return // the counters were not read again
+	}
 	seconds := f.Clock - h.clock
 	known := h.clock > 0 && f.Restarts == h.restarts && seconds > 0 && seconds <= maxGap.Seconds()
 	h.clock, h.restarts = f.Clock, f.Restarts
@@ -93,11 +174,11 @@ func (h *History) Note(f *figures.Figures) {
 	}
 	for _, v := range f.Volumes {
 		if v.HasIO {
-			h.note(v.UUID, v.Store+"/"+v.Name, v.IO, known, seconds)
+			h.note(v.UUID, v.Store+"/"+v.Name, v.IO, latencies, known, seconds)
 		}
 	}
 	for _, b := range f.Bdevs {
-		h.note(b.Name, "", b.IO, known, seconds)
+		h.note(b.Name, "", b.IO, latencies, known, seconds)
 	}
 	for name, s := range h.bdevs {
 		if !s.seen {
@@ -107,8 +188,8 @@ func (h *History) Note(f *figures.Figures) {
 	}
 }
 
-// note adds the counters of one bdev.
-func (h *History) note(name, alias string, io figures.IO, known bool, seconds float64) {
+// note adds the counters and latencies of one bdev.
+func (h *History) note(name, alias string, io figures.IO, latencies map[string]Latency, known bool, seconds float64) {
 	s, exists := h.bdevs[name]
 	if !exists {
 		s = &series{}
@@ -117,9 +198,18 @@ func (h *History) note(name, alias string, io figures.IO, known bool, seconds fl
 	before := s.last
 	s.alias, s.last, s.seen = alias, io, true
 	if !known {
+		s.latencies = nil
+	}
+	var median, p99 float32
+	if latency, read := latencies[name]; read {
+		median, p99 = s.percentiles(latency)
+	} else if io != before {
+		s.latencies = nil // the next difference would cover several intervals
+	}
+	if !known {
 		return
 	}
-	m := measured{unknown: !exists}
+	m := measured{unknown: !exists, median: median, p99: p99}
 	if exists {
 		var readOK, writeOK bool
 		m.read, readOK = rates(before.Read, io.Read, seconds)
@@ -142,6 +232,30 @@ func (h *History) note(name, alias string, io figures.IO, known bool, seconds fl
 	if idle && !slices.ContainsFunc(s.samples, func(m measured) bool { return m.read.PerSecond > 0 || m.write.PerSecond > 0 }) {
 		h.drop(s)
 	}
+}
+
+// percentiles notes a reading of the series' histogram, and returns the median and the 99th
+// percentile of the latencies since the previous one, in microseconds, or 0 if they are unknown.
+func (s *series) percentiles(read Latency) (median, p99 float32) {
+	before := s.latencies
+	s.latencies = nil
+	switch {
+	case errors.Is(read.Err, figures.ErrNoHistogram):
+		s.histogram = HistogramOff
+	case errors.Is(read.Err, figures.ErrPartialHistogram):
+		s.histogram = HistogramPartial
+	case read.Err != nil || read.Distribution.Empty(): // without I/O channels, it is empty even if it is off
+		s.histogram = HistogramUnknown
+	default:
+		s.histogram, s.latencies = HistogramOn, read.Distribution
+		if before == nil {
+			return 0, 0
+		}
+		if since, ok := read.Distribution.Since(before); ok {
+			return float32(since.Percentile(0.5) * 1e6), float32(since.Percentile(0.99) * 1e6)
+		}
+	}
+	return 0, 0
 }
 
 // drop discards the samples of a bdev.
@@ -181,7 +295,7 @@ func (h *History) Of(name string) []Bdev {
 	if s == nil {
 		return nil
 	}
-	return []Bdev{{Name: name, Alias: s.alias, Samples: h.since(s, 0)}}
+	return []Bdev{{Name: name, Alias: s.alias, Histogram: s.histogram, Samples: h.since(s, 0)}}
 }
 
 // Latest returns each bdev that had I/O in the last interval, with the sample of that interval.
@@ -190,7 +304,7 @@ func (h *History) Latest() (list []Bdev) {
 	defer h.mu.Unlock()
 	for name, s := range h.bdevs {
 		if n := len(s.samples); n > 0 && (s.samples[n-1].read.PerSecond > 0 || s.samples[n-1].write.PerSecond > 0) {
-			list = append(list, Bdev{Name: name, Alias: s.alias, Samples: h.since(s, n-1)})
+			list = append(list, Bdev{Name: name, Alias: s.alias, Histogram: s.histogram, Samples: h.since(s, n-1)})
 		}
 	}
 	return list
@@ -201,7 +315,7 @@ func (h *History) since(s *series, from int) (list []Sample) {
 	offset := len(h.times) - len(s.samples)
 	for i := from; i < len(s.samples); i++ {
 		if m := s.samples[i]; !m.unknown {
-			list = append(list, Sample{At: h.times[offset+i], Read: m.read, Write: m.write})
+			list = append(list, Sample{At: h.times[offset+i], Read: m.read, Write: m.write, Median: m.median, P99: m.p99})
 		}
 	}
 	return list

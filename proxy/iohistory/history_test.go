@@ -17,24 +17,37 @@ type feed struct {
 	minute   int
 	restarts int
 	counts   map[string]uint64
+
+	latencies map[string]Latency // for the next figures
 }
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// next adds figures after some minutes. In that time, each named volume made the given number of
-// reads, each of 4 KiB and 200 µs.
-func (f *feed) next(minutes int, reads map[string]uint64) {
+// add adds to the counts after some minutes. In that time, each named volume made the given number
+// of reads, each of 4 KiB and 200 µs.
+func (f *feed) add(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {
 		f.counts[name] += n
 	}
+}
+
+// next adds to the counts, and gives the figures to the history.
+func (f *feed) next(minutes int, reads map[string]uint64) {
+	f.add(minutes, reads)
+	f.history.Note(f.figures(), f.latencies)
+	f.latencies = nil
+}
+
+// figures returns the present counts.
+func (f *feed) figures() *figures.Figures {
 	made := &figures.Figures{Up: true, Restarts: f.restarts, Taken: time.Unix(int64(f.minute)*60, 0), Clock: float64(f.minute) * 60}
 	for name, n := range f.counts {
 		io := figures.IO{Read: figures.Operation{Count: n, Bytes: n * 4096, Latency: float64(n) * 200e-6}}
 		made.Volumes = append(made.Volumes, figures.Volume{Store: "lvs0", Name: name, UUID: "uuid-" + name, IO: io, HasIO: true})
 	}
 	made.Bdevs = append(made.Bdevs, figures.Bdev{Name: "disk"})
-	f.history.Note(made)
+	return made
 }
 
 func (f *feed) of(name string) []Sample {
@@ -95,7 +108,7 @@ func TestHistoryOfAnHour(t *testing.T) {
 func TestUnknownRatesAreLeftOut(t *testing.T) {
 	for name, change := range map[string]func(*feed){
 		"the target restarted":       func(f *feed) { f.restarts++; f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5000}) },
-		"the target was unreachable": func(f *feed) { f.history.Note(&figures.Figures{}); f.next(9, map[string]uint64{"a": 60}) },
+		"the target was unreachable": func(f *feed) { f.history.Note(&figures.Figures{}, nil); f.next(9, map[string]uint64{"a": 60}) },
 		"its counters were reset":    func(f *feed) { f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5}) },
 	} {
 		t.Run(name, func(t *testing.T) {

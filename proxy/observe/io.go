@@ -43,8 +43,23 @@ func (o *Observer) SampleIO(ctx context.Context) {
 	o.Gate.Contain("I/O history", func() {
 		ctx, cancel := context.WithTimeout(ctx, figuresWait)
 		defer cancel()
-		o.io.history.Note(o.io.reader.Read(ctx, o.targetToRead(ctx)))
+		t := o.targetToRead(ctx)
+		made := o.io.reader.Read(ctx, t)
+		latencies := map[string]iohistory.Latency{}
+		for _, bdev := range o.io.history.Busiest(made) {
+			d, err := figures.ReadDistribution(ctx, t.Ask, bdev)
+			if ctx.Err() != nil || spdkrpc.KindOf(err) == spdkrpc.Unreachable {
+				break
+			}
+			latencies[bdev] = iohistory.Latency{Distribution: d, Err: err}
+		}
+		o.io.history.Note(made, latencies)
 	})
+}
+
+var histogramStates = map[iohistory.HistogramState]spdkrpc.ProxyHistogramState{
+	iohistory.HistogramUnknown: spdkrpc.ProxyHistogramStateUnknown, iohistory.HistogramOff: spdkrpc.ProxyHistogramStateOff,
+	iohistory.HistogramPartial: spdkrpc.ProxyHistogramStatePartial, iohistory.HistogramOn: spdkrpc.ProxyHistogramStateOn,
 }
 
 // IOHistory serves spdkgate_get_io_history.
@@ -60,7 +75,7 @@ func (o *Observer) IOHistory(_ context.Context, r *gate.Request) (any, error) {
 	})
 	list := make([]spdkrpc.ProxyBdevIO, len(found))
 	for i, b := range found {
-		list[i] = spdkrpc.ProxyBdevIO{Name: b.Name, Samples: make([]spdkrpc.ProxyIOSample, len(b.Samples))}
+		list[i] = spdkrpc.ProxyBdevIO{Name: b.Name, Histogram: histogramStates[b.Histogram], Samples: make([]spdkrpc.ProxyIOSample, len(b.Samples))}
 		if b.Alias != "" {
 			list[i].Alias = &b.Alias
 		}
@@ -69,6 +84,9 @@ func (o *Observer) IOHistory(_ context.Context, r *gate.Request) (any, error) {
 				Time:          s.At.Unix(),
 				ReadIOsPerSec: float64(s.Read.PerSecond), ReadBytesPerSec: float64(s.Read.BytesPerSecond), ReadLatencyUS: float64(s.Read.Latency),
 				WriteIOsPerSec: float64(s.Write.PerSecond), WriteBytesPerSec: float64(s.Write.BytesPerSecond), WriteLatencyUS: float64(s.Write.Latency),
+			}
+			if s.P99 > 0 {
+				list[i].Samples[k].LatencyP50US, list[i].Samples[k].LatencyP99US = new(float64(s.Median)), new(float64(s.P99))
 			}
 		}
 	}

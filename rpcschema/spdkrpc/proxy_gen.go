@@ -97,7 +97,9 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 // The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
 // false`. It keeps the rates in memory, so they begin with its start. Samples over more than three minutes, over
 // a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the last hour has
-// no samples. At most 4,096 bdevs have samples at the same time.
+// no samples. At most 4,096 bdevs have samples at the same time. Percentiles of latencies come from the
+// histograms of bdevs that had I/O in the last minute, if they are on (`bdev_enable_histogram`): at most 64 are
+// read for a sample, and those known to be on come first.
 //
 // The result: bdevs with samples.
 //
@@ -325,6 +327,8 @@ type ProxyBdevIO struct {
 	Name string `json:"name"`
 	// LVSTORE/LVOL, for a volume.
 	Alias *string `json:"alias,omitzero"`
+	// The bdev's latency histogram when it was last read.
+	Histogram ProxyHistogramState `json:"histogram"`
 	// Samples, oldest first.
 	Samples []ProxyIOSample `json:"samples"`
 }
@@ -334,6 +338,18 @@ type ProxyDeletion struct {
 	// Whether hosts had to hold back I/O to the clone; otherwise the clone was not in use.
 	Frozen bool `json:"frozen"`
 }
+
+// ProxyHistogramState is the latency histogram of a bdev. `partial` means that its options make it leave out I/O
+// channels that open later, so the proxy does not use it. `unknown` means that it was not read.
+type ProxyHistogramState string
+
+// The values of ProxyHistogramState.
+const (
+	ProxyHistogramStateOn      ProxyHistogramState = "on"
+	ProxyHistogramStateOff     ProxyHistogramState = "off"
+	ProxyHistogramStatePartial ProxyHistogramState = "partial"
+	ProxyHistogramStateUnknown ProxyHistogramState = "unknown"
+)
 
 // ProxyIOSample describes the mean rates between two readings, about a minute apart. Latencies are 0 without
 // operations.
@@ -352,6 +368,10 @@ type ProxyIOSample struct {
 	ReadLatencyUS float64 `json:"read_latency_us"`
 	// Mean latency of writes in microseconds.
 	WriteLatencyUS float64 `json:"write_latency_us"`
+	// Median latency of all operations in microseconds, 0 to 3 % too high. Left out if no histogram reports it.
+	LatencyP50US *float64 `json:"latency_p50_us,omitzero"`
+	// Latency in microseconds that 99 % of all operations did not exceed, 0 to 3 % too high. Left out if no histogram reports it.
+	LatencyP99US *float64 `json:"latency_p99_us,omitzero"`
 }
 
 // ProxyLvolChanges holds clusters of a snapshot.
