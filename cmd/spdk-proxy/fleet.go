@@ -187,7 +187,12 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 		}
 		return err
 	}, func(i int, err error) {
-		servers[i] = terminal.NewServer(all[i].Name, all[i].URL, nil, stateOf(err), err)
+		state := stateOf(err)
+		var file *spdkrpc.CredentialsFileError
+		if errors.As(err, &file) {
+			err = file // the call that could not be made does not matter
+		}
+		servers[i] = terminal.NewServer(all[i].Name, all[i].URL, nil, state, err)
 	})
 	return terminal.NewFleet(time.Now(), servers)
 }
@@ -196,9 +201,10 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 func stateOf(err error) string {
 	var misused usageError
 	var file *fs.PathError
+	var credentials *spdkrpc.CredentialsFileError
 	kind := spdkrpc.KindOf(err)
 	switch {
-	case errors.As(err, &misused), errors.As(err, &file):
+	case errors.As(err, &misused), errors.As(err, &file), errors.As(err, &credentials):
 		return stateNoCredentials
 	case errors.Is(err, fleet.ErrNoAnswer):
 		return stateNoResponse

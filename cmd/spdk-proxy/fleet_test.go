@@ -59,6 +59,7 @@ func TestFleet(t *testing.T) {
 	assert.Regexp(t, `(?m)^up +up +v26\.05 +\S+ +\d+\.\d MiB of \d+\.\d MiB +\d+ % +not-kept +\d{4}-\d\d-\d\d$`, o.stdout)
 	assert.Contains(t, o.stdout, "\n1 storage server, 0 need attention\n")
 
+	write("blank", "\n")
 	all := write("all.yaml", fmt.Sprintf(`
 defaults: {user: admin, password_file: password, ca_file: %s}
 servers:
@@ -68,10 +69,11 @@ servers:
   - {name: gone, url: "https://127.0.0.1:1"}
   - {name: mistyped, url: "https://127.0.0.1:2", token_file: none}
   - {name: locked, url: "https://127.0.0.1:3", user: admin, password_file: none}
+  - {name: blank, url: "https://127.0.0.1:4", token_file: blank}
 `, up[5], up[1], dead[1], dead[5], dead[1]+"/", up[5]))
 	o = run(t, "", "fleet", all, "--timeout", "1m", "-o", "json")
 	assert.Equal(t, exitAttention, o.code)
-	assert.Equal(t, "spdk-proxy: 5 of 6 storage servers need attention\n", o.stderr)
+	assert.Equal(t, "spdk-proxy: 6 of 7 storage servers need attention\n", o.stderr)
 	var f terminal.Fleet
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &f))
 	states := map[string]string{}
@@ -80,8 +82,14 @@ servers:
 		assert.Equal(t, s.Name != "up", s.Attention, s.Name)
 	}
 	assert.Equal(t, map[string]string{
-		"up": "up", "dead": "target-unreachable", "strange": "untrusted", "gone": "unreachable", "mistyped": "no-credentials", "locked": "no-credentials",
+		"up": "up", "dead": "target-unreachable", "strange": "untrusted", "gone": "unreachable", "mistyped": "no-credentials", "locked": "no-credentials", "blank": "no-credentials",
 	}, states)
+	for _, s := range f.Servers {
+		if s.State == stateNoCredentials {
+			assert.Regexp(t, "none: no such file or directory|the token is empty or malformed", s.Error)
+			assert.NotContains(t, s.Error, "unreachable", "the server was not called")
+		}
+	}
 	assert.Equal(t, "up", f.Servers[len(f.Servers)-1].Name)
 	assert.Equal(t, "dead", f.Servers[len(f.Servers)-2].Name)
 	assert.Equal(t, 1, f.Servers[len(f.Servers)-1].Status.Volumes)

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// perElement is the number of SPDK's buckets that one element of a Distribution counts. Such an element
-// is at most 1/32 wider than its shortest latency.
+// perElement is the number of SPDK's buckets that one element of a Distribution counts. An element's
+// longest latency exceeds its shortest by at most 1/32.
 const perElement = 4
 
 // A Distribution counts I/O operations by how long they took, finely enough for percentiles. It

@@ -47,6 +47,14 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	return who, nil
 }
 
+// A CredentialsFileError means that the caller's token file or client certificate cannot be used, so
+// the call was not sent. It is the Err of an *Error whose kind is Unreachable.
+type CredentialsFileError struct{ Err error }
+
+func (e *CredentialsFileError) Error() string { return e.Err.Error() }
+
+func (e *CredentialsFileError) Unwrap() error { return e.Err }
+
 // header returns a request's header, which the caller must not modify. It reads the token file for
 // each request: this takes microseconds, and a renewed token takes effect immediately.
 func (c *credentials) header() (http.Header, error) {
@@ -55,11 +63,11 @@ func (c *credentials) header() (http.Header, error) {
 	}
 	text, err := os.ReadFile(c.tokenFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the token: %w", err)
+		return nil, &CredentialsFileError{fmt.Errorf("read the token: %w", err)}
 	}
 	value, err := bearer(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("read the token from %s: %w", c.tokenFile, err)
+		return nil, &CredentialsFileError{fmt.Errorf("read the token from %s: %w", c.tokenFile, err)}
 	}
 	h := c.fixed.Clone()
 	h["Authorization"] = []string{value}
@@ -87,7 +95,7 @@ func clientTLS(c HTTPSConfig) *tls.Config {
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("client certificate: %w", err)
+			return nil, &CredentialsFileError{fmt.Errorf("client certificate: %w", err)}
 		}
 		return &pair, nil
 	}

@@ -90,6 +90,7 @@ func TestTokenFilesAreReread(t *testing.T) {
 	require.NoError(t, err, "the file may be created later")
 	_, err = whoCalls(t, h)
 	require.ErrorIs(t, err, Unreachable)
+	assert.Contains(t, err.Error(), ": no credentials: read the token: ")
 	for _, token := range []string{"first", "second"} {
 		require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 		who, err := whoCalls(t, h)

@@ -64,6 +64,10 @@ func (e *Error) Error() string {
 	if e.Code == jsonrpc.CodeTooMany || e.Code == jsonrpc.CodeTooManyLogins { // the proxy responded
 		kind = "limit reached"
 	}
+	var file *CredentialsFileError
+	if errors.As(e.Err, &file) { // the proxy may well be reachable
+		kind = "no credentials"
+	}
 	s := fmt.Sprintf("%s: %s", e.Method, kind)
 	if e.Message != "" {
 		s += ": " + e.Message

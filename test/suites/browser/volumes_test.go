@@ -167,6 +167,44 @@ func TestIOOfVolumes(t *testing.T) {
 	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
 }
 
+// Percentiles of latencies are shown, and the list is sorted by them, once the volume's histogram is
+// switched on. Until then, list and panel say that it is off. The proxy needs two readings, one
+// minute apart.
+func TestLatencyPercentilesOfVolumes(t *testing.T) {
+	p := newPage(t)
+	p.signIn("admin")
+	p.show("volumes?sort=-io")
+	const column = `[...document.querySelectorAll(".body .row .c-p99")].map((c) => c.innerText)`
+	p.until(sized)
+	p.until(column + `[0] === "off"`)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.until(`document.querySelector(".panel .measuring")?.innerText.includes("latency histogram is off")`)
+	name := eval[string](p, `document.querySelector(".panel h2").innerText`)
+	p.press("Measure latencies…")
+	p.has("58 KiB")
+	assert.Contains(t, eval[string](p, `document.querySelector("dialog pre").textContent`), `"max_nsec":18446744073709551615`)
+	p.press("Switch on")
+	p.has("Switched the latency histogram of")
+	p.press("p99")
+	p.press("p99")
+	p.until(column + `[0].endsWith("ms")`)
+	assert.Contains(t, eval[string](p, `document.querySelector(".body .row").innerText`), name)
+	assert.Regexp(t, `^4\.\d+ ms$`, eval[string](p, column+`[0]`))
+	assert.Regexp(t, `^2\d\d µs$`, eval[string](p, `document.querySelector(".body .row .c-p50").innerText`))
+	p.until(`[...document.querySelectorAll(".panel .plot h3")].some((h) => h.innerText === "Latency percentiles")`)
+	p.press("Stop measuring…")
+	p.press("Switch off")
+	p.until(column + `.every((c) => !c.endsWith("ms"))`)
+
+	p = newPage(t)
+	p.signIn("viewer")
+	p.show("volumes?sort=-io")
+	p.until(sized)
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.until(`document.querySelector(".panel .measuring")?.innerText.includes("A user whose role permits bdev_enable_histogram")`)
+	assert.False(t, eval[bool](p, `[...document.querySelectorAll(".panel button")].some((b) => b.innerText.includes("Measure"))`))
+}
+
 // A tenant's user sees the tenant's own objects, and nothing of others.
 func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)

@@ -1,6 +1,8 @@
 // Actions on volumes: each dialog explains what will happen, and then makes one call.
 import { useState } from "preact/hooks";
 import * as format from "../format";
+import { document_ } from "../model/document";
+import { measureParams, measuring } from "../model/io";
 import { can } from "../model/session";
 import { reportsANA } from "../model/exports";
 import { Store, Volume, capacity, free, inventory, promised } from "../model/storage";
@@ -91,6 +93,18 @@ export function LimitVolume({ volume: v, onClose }: { volume: Volume; onClose: (
       <Field label="Reads and writes per second" hint="Empty for no limit; SPDK rounds up to thousands.">{(f) => <input {...f} inputMode="numeric" value={iops} onInput={(e) => setIOPS(e.currentTarget.value)} />}</Field>
       <Field label="Throughput in MiB/s" hint="Empty for no limit.">{(f) => <input {...f} inputMode="numeric" value={rate} onInput={(e) => setRate(e.currentTarget.value)} />}</Field>
     </ActionForm>
+  );
+}
+
+// MeasureVolume switches the volume's latency histogram on or off.
+export function MeasureVolume({ volume: v, on, partial, onClose }: { volume: Volume; on: boolean; partial: boolean; onClose: () => void }) {
+  const bounded = !!document_.value?.methods.find((m) => m.name === measuring)?.params.some((p) => p.name === "max_nsec"); // since v25.05
+  return (
+    <ActionForm title={`${on ? "Measure" : "Stop measuring"} latencies of ${v.name}`} action={on ? "Switch on" : "Switch off"} ready method={measuring} params={measureParams(v.id, on, bounded)} onClose={onClose}
+      done={`Switched the latency histogram of ${v.alias} ${on ? "on" : "off"}`}
+      effect={!on ? `The counts are dropped, and the percentiles end.${partial ? " Then switch it on again, for all latencies." : ""}` : <>
+        SPDK counts the latency of every operation in a histogram, which takes 58 KiB of the target's memory for each of its I/O channels: one for each core that serves the volume's hosts.
+        Once a minute, the proxy reads it, which takes 0.4 ms of the target's time. The first percentiles appear after two readings. The setting is part of the target's configuration, and saved with it.</>} />
   );
 }
 

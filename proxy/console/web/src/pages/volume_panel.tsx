@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
-import { type IOSample, mayReadHistory, useHistory } from "../model/io";
+import { type IOSample, mayReadHistory, measuring, useHistory, withoutPercentiles } from "../model/io";
 import { allowed, can } from "../model/session";
 import { reportsANA } from "../model/exports";
 import { Inventory, Volume, address } from "../model/storage";
@@ -11,7 +11,7 @@ import { Alert, Button, Copy, ErrorNote, ShareBar } from "../ui/parts";
 import { GrafanaLink } from "../ui/grafana";
 import { Line, Plot } from "../ui/plot";
 import { ExportVolume } from "./export_dialog";
-import { DeleteVolume, GrowVolume, LimitVolume, SnapshotVolume } from "./volume_actions";
+import { DeleteVolume, GrowVolume, LimitVolume, MeasureVolume, SnapshotVolume } from "./volume_actions";
 import { limits } from "./volumes";
 
 type Action = "" | "export" | "grow" | "snapshot" | "limit" | "delete";
@@ -54,7 +54,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
           return <li key={c}>{clone ? <a href={link("volumes", { id: clone.id })} onClick={(e) => { e.preventDefault(); change({ id: clone.id }); }}>{clone.name}</a> : c}</li>;
         })}{v.clones.length > 20 && <li>and {v.clones.length - 20} more</li>}</ul></dd></>}
       </dl>
-      {mayReadHistory() && <VolumeIO id={v.id} />}
+      {mayReadHistory() && <VolumeIO volume={v} />}
       <GrafanaLink subject={{ volume: v.alias, uuid: v.id, store: v.store }} />
       <h3>Exports</h3>
       {v.exports.length === 0 ? <p class="faint">{all.subsystems === null && all.nodes === null ? "Your roles do not permit listing exports." : "Not exported: no host can reach this volume."}</p> :
@@ -69,22 +69,43 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
 }
 
 // VolumeIO shows the last hour.
-function VolumeIO({ id }: { id: string }) {
-  const { data, error, refresh } = useHistory(id);
+function VolumeIO({ volume: v }: { volume: Volume }) {
+  const { data: found, error, refresh } = useHistory(v.id);
+  const data = found?.samples;
   const times = useMemo(() => (data ?? []).map((s) => s.time), [data]);
-  if (error && !data) return <ErrorNote error={error} retry={refresh} />;
-  const lines = (read: (s: IOSample) => number | null, write: (s: IOSample) => number | null): Line[] => [
-    { name: "Read", color: "--line-a", values: data!.map(read) }, { name: "Write", color: "--line-b", values: data!.map(write) },
+  if (error && found === undefined) return <ErrorNote error={error} retry={refresh} />;
+  const lines = (read: (s: IOSample) => number | null, write: (s: IOSample) => number | null, names = ["Read", "Write"]): Line[] => [
+    { name: names[0], color: "--line-a", values: data!.map(read) }, { name: names[1], color: "--line-b", values: data!.map(write) },
   ];
   return (
     <section class="io" aria-label="I/O of the last hour">
       <h3>I/O of the last hour</h3>
-      {!data ? <p class="faint">Reading…</p> : data.length === 0 ? <p class="faint">No I/O in the samples that the proxy has kept, one per minute.</p> : <>
+      {found === undefined ? <p class="faint">Reading…</p> : !data?.length ? <p class="faint">No I/O in the samples that the proxy has kept, one per minute.</p> : <>
         <Plot title="Operations" span={3600} times={times} format={format.perSecond} lines={lines((s) => s.read_ios_per_sec, (s) => s.write_ios_per_sec)} />
         <Plot title="Throughput" span={3600} binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.read_bytes_per_sec, (s) => s.write_bytes_per_sec)} />
         <Plot title="Mean latency" span={3600} times={times} format={format.microseconds} lines={lines((s) => s.read_latency_us || null, (s) => s.write_latency_us || null)} />
+        {data.some((s) => s.latency_p99_us) && <Plot title="Latency percentiles" span={3600} times={times} format={format.microseconds} lines={lines((s) => s.latency_p50_us ?? null, (s) => s.latency_p99_us ?? null, ["p50", "p99"])} />}
+        <Measuring volume={v} state={found!.histogram} measured={!!data.at(-1)!.latency_p99_us} refresh={refresh} />
       </>}
     </section>
+  );
+}
+
+// Measuring says why there are no percentiles at present, and lets users who may do so switch the histogram on or off.
+function Measuring({ volume: v, state, measured, refresh }: { volume: Volume; state: "on" | "off" | "partial" | "unknown"; measured: boolean; refresh: () => void }) {
+  const [switching, set] = useState<"" | "on" | "off">("");
+  const close = () => {
+    set("");
+    refresh();
+  };
+  const reason = withoutPercentiles({ histogram: state }, measured), may = can(measuring);
+  return (
+    <div class="measuring">
+      {reason && <p class="faint">{state === "on" ? reason : `No percentiles (p50, p99) of latencies: ${reason[0].toLowerCase()}${reason.slice(1)}`}</p>}
+      {may && (state === "on" || state === "partial" ? <Button onClick={() => set("off")}>Stop measuring…</Button> : <Button onClick={() => set("on")}>Measure latencies…</Button>)}
+      {!may && reason && state !== "on" && <p class="hint">A user whose role permits {measuring} can switch it on.</p>}
+      {switching && <MeasureVolume volume={v} on={switching === "on"} partial={state === "partial"} onClose={close} />}
+    </div>
   );
 }
 

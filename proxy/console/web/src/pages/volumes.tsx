@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
-import { type IOSample, operations, throughput, useRates } from "../model/io";
+import { type Rate, operations, throughput, useRates, withoutPercentiles } from "../model/io";
 import { Inventory, Volume, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
@@ -38,19 +38,31 @@ function exportsOf(v: Volume): string {
   return `${v.exports[0].kind} ${short}` + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
 }
 
-// ioColumn shows the I/O of the last minute.
-const ioColumn = (rates: Map<string, IOSample>): Column<Volume> => ({
+// ioColumns show the I/O of the last minute.
+const ioColumns = (rates: Map<string, Rate>): Column<Volume>[] => [{
   key: "io", title: "I/O", sorts: true, number: true,
   show: (v) => { const s = rates.get(v.id); return s ? <span title={`read ${format.perSecond(s.read_ios_per_sec)}, write ${format.perSecond(s.write_ios_per_sec)}, ${format.bytesPerSecond(throughput(s))}, in the last minute`}>{format.perSecond(operations(s))}</span> : ""; },
+}, latencyColumn(rates, "p50", "latency_p50_us"), latencyColumn(rates, "p99", "latency_p99_us")];
+
+const latencyColumn = (rates: Map<string, Rate>, title: string, member: "latency_p50_us" | "latency_p99_us"): Column<Volume> => ({
+  key: title, title, sorts: true, number: true,
+  show: (v) => {
+    const s = rates.get(v.id), us = s?.[member];
+    if (!s) return "";
+    return us === undefined ? <span class="faint" title={withoutPercentiles(s, false)}>{s.histogram === "off" ? "off" : "–"}</span> : format.microseconds(us);
+  },
 });
+
+// ioValues are the values by which the columns of ioColumns sort. Volumes without a value are below all others.
+const ioValues: Record<string, (s: Rate | undefined) => number> = { io: operations, p50: (s) => s?.latency_p50_us ?? -1, p99: (s) => s?.latency_p99_us ?? -1 };
 
 const values: Record<string, (v: Volume) => number | string> = {
   name: (v) => v.name, store: (v) => v.store, size: (v) => v.size, used: (v) => v.used || 0, limits: (v) => v.limits?.rw_ios_per_sec || limits(v) ? 1 : 0,
   exports: (v) => v.exports.length ? v.exports[0].name : "",
 };
 
-function ordered(list: Volume[], sort: Sort, rates: Map<string, IOSample> | null): Volume[] {
-  const value = sort.key === "io" ? (v: Volume) => operations(rates?.get(v.id)) : values[sort.key] ?? values.name, compare = format.byName();
+function ordered(list: Volume[], sort: Sort, rates: Map<string, Rate> | null): Volume[] {
+  const io = ioValues[sort.key], value = io ? (v: Volume) => io(rates?.get(v.id)) : values[sort.key] ?? values.name, compare = format.byName();
   const keyed = list.map((v) => ({ v, key: value(v) }));
   keyed.sort((a, b) => typeof a.key === "number" ? a.key - (b.key as number) : compare(a.key, b.key as string));
   if (sort.down) keyed.reverse();
@@ -98,12 +110,12 @@ export function Volumes() {
   const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
 
   // The first look has neither parents nor sizes.
-  const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports", "io"].includes(sort.key) ? early : null);
+  const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports", ...Object.keys(ioValues)].includes(sort.key) ? early : null);
 
   const shown = useMemo(() => {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     return ordered((found?.volumes ?? []).filter((v) => (!kind || v.kind === kind) && (!here.store || v.store === here.store) && matches(v, words)), sort, rates);
-  }, [found, query, kind, here.store, sort.key, sort.down, sort.key === "io" ? rates : null]);
+  }, [found, query, kind, here.store, sort.key, sort.down, sort.key in ioValues ? rates : null]);
   const rows: Branch[] = useMemo(
     () => (tree ? branches(found?.volumes ?? [], shown, open, query !== "") : shown.map((volume) => ({ volume, depth: 0 }))), [tree, shown, open, found, query]);
   useEffect(() => { if (found && query) announce(format.plural(shown.length, "volume") + " found"); }, [shown.length, query]);
@@ -115,7 +127,7 @@ export function Volumes() {
     else next.delete(b.volume.id);
     setOpen(next);
   };
-  const branchColumns = useMemo(() => (rates ? columns.toSpliced(-1, 0, ioColumn(rates)) : columns).map((c): Column<Branch> => ({ ...c, show: (b) => c.show(b.volume) })), [rates]);
+  const branchColumns = useMemo(() => (rates ? columns.toSpliced(-1, 0, ...ioColumns(rates)) : columns).map((c): Column<Branch> => ({ ...c, show: (b) => c.show(b.volume) })), [rates]);
   return (
     <div class={`list-page ${chosen ? "with-panel" : ""}`}>
       <div class="toolbar">

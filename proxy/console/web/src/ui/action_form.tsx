@@ -1,7 +1,7 @@
 // A dialog that makes one call.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { CallError, call } from "../api";
+import { CallError, callText } from "../api";
 import { readInventory } from "../model/storage";
 import { notify } from "../state";
 import { Alert, Button, Dialog, Failure, Field } from "./parts";
@@ -12,7 +12,7 @@ interface FormProps {
   danger?: boolean;
   ready: boolean;
   method: string;
-  params: object;
+  params: object | string; // a string is JSON text, for numbers that JavaScript cannot hold
   done: string;
   effect: ComponentChildren;
   children?: ComponentChildren;
@@ -24,12 +24,13 @@ interface FormProps {
 export function ActionForm({ title, action, danger, ready, method, params, done, effect, children, onClose, onDone }: FormProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<CallError | null>(null);
+  const text = typeof params === "string" ? params : JSON.stringify(params);
   const submit = async (e: Event) => {
     e.preventDefault();
     setBusy(true);
     setError(null);
     try {
-      await call(method, params);
+      await callText(method, text);
       notify(done);
       onClose();
       onDone?.();
@@ -44,7 +45,7 @@ export function ActionForm({ title, action, danger, ready, method, params, done,
       <form onSubmit={(e) => void submit(e)}>
         {children}
         <Alert level={danger ? "warn" : "info"}>{effect}</Alert>
-        <details class="call"><summary>The call</summary><pre tabIndex={0}>{JSON.stringify({ method, params }, null, 2)}</pre></details>
+        <details class="call"><summary>The call</summary><pre tabIndex={0}>{typeof params === "string" ? `{"method": ${JSON.stringify(method)}, "params": ${params}}` : JSON.stringify({ method, params }, null, 2)}</pre></details>
         {error && <Alert level="bad"><Failure error={error} /></Alert>}
         <footer><Button onClick={onClose}>Cancel</Button><Button type="submit" kind={danger ? "danger" : "primary"} disabled={!ready || busy}>{busy ? "Working…" : action}</Button></footer>
       </form>
