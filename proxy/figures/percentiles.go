@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// perElement is the number of SPDK's buckets that one element of a Distribution counts. An element's
+// perElement is the number of SPDK's buckets that an element of a Distribution counts. An element's
 // longest latency exceeds its shortest by at most 1/32.
 const perElement = 4
 

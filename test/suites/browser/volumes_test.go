@@ -167,8 +167,8 @@ func TestIOOfVolumes(t *testing.T) {
 	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
 }
 
-// Percentiles of latencies are shown, and the list is sorted by them, once the volume's histogram is
-// switched on. Until then, list and panel say that it is off. The proxy needs two readings, one
+// Percentiles of latencies are shown, and the list is sorted by them, once the volume's histogram
+// is switched on. Until then, list and panel say that it is off. The proxy needs two readings, one
 // minute apart.
 func TestLatencyPercentilesOfVolumes(t *testing.T) {
 	p := newPage(t)
