@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,36 +81,12 @@ func list[T any](ctx context.Context, c Client, path string, query url.Values) (
 }
 
 // command returns a command that runs spdk-csi in the controller's pod.
-func (c Client) command(ctx context.Context, stdin bool, args ...string) *exec.Cmd {
-	return c.commandIn(ctx, c.controllerPod(ctx), c.Container, stdin, args...)
-}
-
-// controllerPod returns a pod of the controller that is ready. kubectl exec of a deployment would
-// also choose a pod on a node that has failed, and not return. If the deployment or its pods
-// cannot be read, or no pod is ready, the choice is kubectl's.
-func (c Client) controllerPod(ctx context.Context) string {
-	kind, name, _ := strings.Cut(c.Controller, "/")
-	if !slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind) {
-		return c.Controller
-	}
-	var d deployment
-	if err := c.get(ctx, deploymentPath(c.Namespace, name), nil, &d); err != nil || len(d.Spec.Selector.MatchLabels) == 0 {
-		return c.Controller
-	}
-	var labels []string
-	for _, key := range slices.Sorted(maps.Keys(d.Spec.Selector.MatchLabels)) {
-		labels = append(labels, key+"="+d.Spec.Selector.MatchLabels[key])
-	}
-	pods, err := list[pod](ctx, c, podsPath(c.Namespace), url.Values{"labelSelector": {strings.Join(labels, ",")}})
+func (c Client) command(ctx context.Context, stdin bool, args ...string) (*exec.Cmd, error) {
+	pod, err := c.controllerPod(ctx)
 	if err != nil {
-		return c.Controller
+		return nil, err
 	}
-	for _, p := range pods {
-		if p.Metadata.DeletionTimestamp == "" && isReady(p.Status.Conditions) {
-			return "pod/" + p.Metadata.Name
-		}
-	}
-	return c.Controller
+	return c.commandIn(ctx, pod, c.Container, stdin, args...), nil
 }
 
 // commandIn returns a command that runs spdk-csi in a container of a workload or pod.
@@ -128,7 +102,10 @@ func (c Client) commandIn(ctx context.Context, workload, container string, stdin
 
 // Run runs an spdk-csi command in the controller's pod. Its exit code is a [Status].
 func (c Client) Run(ctx context.Context, out, notes io.Writer, args ...string) error {
-	cmd := c.command(ctx, false, args...)
+	cmd, err := c.command(ctx, false, args...)
+	if err != nil {
+		return err
+	}
 	cmd.Stdout, cmd.Stderr = out, notes
 	return asStatus(cmd.Run())
 }

@@ -9,6 +9,7 @@ import (
 )
 
 // A command runs in a ready pod of the controller. kubectl may choose one on a failed node.
+// Without permission to read nodes, all of them count as ready.
 func TestCommandsRunInAReadyPod(t *testing.T) {
 	a := newAPI(t)
 	path := deploymentPath("spdkcsi", "spdkcsi-controller")
@@ -40,4 +41,51 @@ func TestCommandsRunInAReadyPod(t *testing.T) {
 	assert.Equal(t, "deployment/spdkcsi-controller", chosen(), "no labels would select every pod")
 	a.change(func() { a.Controller = "pod/other" })
 	assert.Equal(t, "pod/other", chosen())
+}
+
+// A pod on a failed node can remain ready, so the node must be ready, too. If no such pod exists,
+// nothing runs.
+func TestCommandsRunOnAReadyNode(t *testing.T) {
+	const (
+		onLost    = `{"metadata": {"name": "spdkcsi-controller-a"}, "spec": {"nodeName": "worker-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`
+		onDeleted = `{"metadata": {"name": "spdkcsi-controller-b"}, "spec": {"nodeName": "worker-9"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`
+		pending   = `{"metadata": {"name": "spdkcsi-controller-c"}}`
+		starting  = `{"metadata": {"name": "spdkcsi-controller-d"}, "spec": {"nodeName": "worker-2"}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}`
+		ready     = `{"metadata": {"name": "spdkcsi-controller-e"}, "spec": {"nodeName": "worker-2"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`
+	)
+	a := newAPI(t)
+	a.objects[deploymentPath("spdkcsi", "spdkcsi-controller")] = `{"spec": {"selector": {"matchLabels": {"app": "spdkcsi-controller"}}}}`
+	a.lists[nodesPath] = []string{
+		`{"metadata": {"name": "worker-1"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}`,
+		`{"metadata": {"name": "worker-2"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`,
+	}
+	a.run = func(string) (string, string, int) { return "", "", 0 }
+	with := func(pods ...string) { a.change(func() { a.lists[podsPath("spdkcsi")] = pods }) }
+	run := func() error { return a.Run(t.Context(), io.Discard, io.Discard, "fence") }
+
+	with(onLost, onDeleted, pending, starting, ready)
+	require.NoError(t, run())
+	assert.Equal(t, "pod/spdkcsi-controller-e", a.command(-1)[2])
+	with(onLost, starting)
+	require.NoError(t, run())
+	assert.Equal(t, "pod/spdkcsi-controller-d", a.command(-1)[2], "no pod is ready on a ready node")
+
+	var executed int
+	a.change(func() { executed = len(a.commands) })
+	with(onLost, pending, onDeleted)
+	require.EqualError(t, run(), "no pod of deployment/spdkcsi-controller in namespace spdkcsi is on a ready node: "+
+		"spdkcsi-controller-a is on node worker-1, which is not ready, spdkcsi-controller-c is not scheduled, spdkcsi-controller-b is on node worker-9, which is not ready. "+
+		"Nothing was executed: Kubernetes starts another pod about 6 minutes after a node has failed; for one now, run "+
+		"`kubectl --namespace=spdkcsi delete pod spdkcsi-controller-a spdkcsi-controller-b --wait=false`, then repeat this command")
+	require.Error(t, a.Doctor(t.Context(), 0, nil, io.Discard, io.Discard))
+	_, err := a.Inventory(t.Context())
+	require.ErrorContains(t, err, "is on a ready node")
+	with(pending)
+	require.ErrorContains(t, run(), "Nothing was executed: wait until a pod is scheduled, then repeat this command")
+	a.change(func() { assert.Len(t, a.commands, executed) })
+
+	a.change(func() { a.fails[nodesPath] = "forbidden" })
+	with(onLost)
+	require.NoError(t, run())
+	assert.Equal(t, "pod/spdkcsi-controller-a", a.command(-1)[2])
 }

@@ -47,7 +47,10 @@ func (c *counter) Write(p []byte) (int, error) {
 // created are not mistaken for orphans. others contains lists from other clusters that use the same
 // targets; it may be empty. doctor's exit code is a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
-	cmd := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
+	cmd, err := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
+	if err != nil {
+		return err
+	}
 	printed := &counter{w: out}
 	cmd.Stdout, cmd.Stderr = printed, notes
 	in, err := cmd.StdinPipe()
