@@ -81,15 +81,20 @@ func (e *Executor) GetSaved(_ context.Context, c Command) (json.RawMessage, erro
 	return marshal(spdkrpc.ProxySavedText{Name: text.Name, SavedAt: text.SavedAt.Format(savedTime), Text: string(text.Bytes), Sha256: text.Sum()}, nil)
 }
 
-// maxMissingListed bounds how many missing calls a status lists.
+// maxMissingListed bounds how many missing calls, and RAIDs that a restart would lose, a status
+// lists.
 const maxMissingListed = 100
 
 func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 	status := spdkrpc.ProxySavedConfig{
-		File: now.File, Pending: now.Pending, Unsettled: now.Unsettled, Failed: now.Failed, Missing: []string{}, MissingCount: uint32(len(now.Missing)),
+		File: now.File, Pending: now.Pending, Unsettled: now.Unsettled, Failed: now.Failed,
+		Missing: []string{}, MissingCount: uint32(len(now.Missing)), NotRestorable: []spdkrpc.ProxyNotRestorable{},
 	}
 	for _, c := range now.Missing[:min(len(now.Missing), maxMissingListed)] {
 		status.Missing = append(status.Missing, c.String())
+	}
+	for _, lost := range now.NotRestorable[:min(len(now.NotRestorable), maxMissingListed)] {
+		status.NotRestorable = append(status.NotRestorable, spdkrpc.ProxyNotRestorable{RAID: lost.Raid, Disk: lost.Disk, Reason: lost.Reason()})
 	}
 	if !now.SavedAt.IsZero() {
 		status.SavedAt = new(now.SavedAt.Format(time.RFC3339))

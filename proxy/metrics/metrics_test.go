@@ -30,7 +30,7 @@ func filled() *Metrics {
 			Connections: 3, Closed: 9, InFlight: 2, Sessions: 4, Certificates: map[string]time.Time{"server": time.Unix(1800000000, 0)},
 			Tokens: map[string]time.Time{"ann": time.Unix(1900000000, 0)}, Learning: 2,
 			Target: TargetState{Up: true, UntrustedPeer: true, Release: "v26.05", Phase: "runtime", Connections: 1, Reconnects: 4, Loads: map[string]Load{"ann": {5, 6}, "stranger": {1, 7}}},
-			Saved:  &SavedState{Pending: true, Missing: 3, Chosen: true},
+			Saved:  &SavedState{Pending: true, Missing: 3, Lost: 2, Chosen: true},
 		}
 	}})
 	m.SetUsers([]string{"ann", "bob"})
@@ -98,6 +98,7 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 		`spdk_proxy_target_config_save_pending 1`,
 		`spdk_proxy_target_config_save_failed 0`,
 		`spdk_proxy_target_config_missing 3`,
+		`spdk_proxy_target_config_not_restorable 2`,
 		`spdk_proxy_target_config_chosen 1`,
 		`spdk_proxy_token_expiry_timestamp_seconds{user="ann"} 1.9e+09`,
 		`spdk_proxy_learning_users 2`,

@@ -27,6 +27,7 @@ type SavedState struct {
 	Pending bool      // there are unsaved changes
 	Failed  bool      // the last attempt to save them failed
 	Missing int       // objects in the file but not in the target; while there are any, the file is not replaced
+	Lost    int       // RAIDs of the target that a restart would not restore
 	Chosen  bool      // an administrator chose the file, but the target has not loaded it yet
 }
 
@@ -71,6 +72,7 @@ var (
 	savePending       = desc("target_config_save_pending", "Whether there are changes to the target's configuration that are not saved yet.")
 	saveFailed        = desc("target_config_save_failed", "Whether the last attempt to save the target's configuration failed.")
 	saveMissing       = desc("target_config_missing", "Objects that are in the saved configuration but not on the target. While there are any, the file is not replaced.")
+	saveLost          = desc("target_config_not_restorable", "RAIDs of the target that a restart would not restore.")
 	saveChosen        = desc("target_config_chosen", "Whether an administrator chose the saved configuration, but the target has not loaded it yet.")
 	queueLength       = desc("queue_length", "Calls that wait for their turn at the target, by user.", "user")
 )
@@ -86,7 +88,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetShared, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveChosen, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetShared, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveLost, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -128,6 +130,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(savePending, boolValue(s.Saved.Pending))
 	gauge(saveFailed, boolValue(s.Saved.Failed))
 	gauge(saveMissing, float64(s.Saved.Missing))
+	gauge(saveLost, float64(s.Saved.Lost))
 	gauge(saveChosen, boolValue(s.Saved.Chosen))
 }
 

@@ -44,7 +44,7 @@ func (o *Observer) saved() *metrics.SavedState {
 		return nil
 	}
 	now := o.Gate.Execute.Saver().Status()
-	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Chosen: !now.Chosen.IsZero()}
+	return &metrics.SavedState{At: now.SavedAt, Pending: now.Pending, Failed: now.Failed, Missing: len(now.Missing), Lost: len(now.NotRestorable), Chosen: !now.Chosen.IsZero()}
 }
 
 // releaseOf returns the target's release, or "" if unknown.

@@ -8,17 +8,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // correct changes calls that SPDK saves but cannot load, as observed on v24.01 and v26.05: the
-// order of two kinds of calls, and the options of histograms. All other calls stay unchanged, in
-// SPDK's order.
+// order of two kinds of calls, RAIDs with too few disks, and the options of histograms. All other
+// calls stay unchanged, in SPDK's order.
 //
 // SPDK saves a RAID without a superblock after its base bdevs. When these are created, SPDK
 // examines them, finds the RAID's lvstore on one of them, and claims that bdev. SPDK then cannot
 // create the RAID. spdk_tgt exits or, if told to ignore errors, continues with half of a mirror. If
 // the RAID comes first, it claims its base bdevs when they appear.
+//
+// Before v24.05, SPDK saves a RAID that has lost disks with the remaining ones only. If these are
+// too few, spdk_tgt exits when it loads the file. See [raids.Padded].
 //
 // SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
 // limits on volumes until their lvstore is loaded, so spdk_tgt exits. Waiting for the examination
@@ -33,7 +37,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
 	}
-	var options, raids, others, limits []json.RawMessage
+	var options, created, others, limits []json.RawMessage
 	waits := map[any]bool{}
 	thenWait := func(e entry) {
 		if name := e.Params["name"]; !waits[name] {
@@ -47,7 +51,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)
 		case e.Method == "bdev_raid_create":
-			raids = append(raids, c)
+			created = append(created, raids.Padded(c))
 		case e.Method == "bdev_set_qos_limit":
 			thenWait(e)
 			limits = append(limits, c)
@@ -59,7 +63,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		}
 	}
 	if len(s.Calls) > 0 {
-		s.Calls = slices.Concat(options, raids, others, limits)
+		s.Calls = slices.Concat(options, created, others, limits)
 	}
 }
 

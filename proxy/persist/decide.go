@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
 // An outcome is the result of one attempt to save.
@@ -16,6 +18,7 @@ type outcome struct {
 	missing   []Call        // calls in the current file that the target lacks
 	unsettled bool          // the target may be stopping; see Options.Settle
 	chosen    time.Time     // when the current file was chosen, if not loaded yet
+	lost      []raids.Lost  // see Status.NotRestorable
 }
 
 // A suspect is a process that lacks calls, although no call through this proxy removed them. The

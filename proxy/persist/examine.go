@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/spdkgate/spdkgate/proxy/persist/layers"
+	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -60,13 +61,17 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
-	bases, err := disksWithSuperblock(ctx, ask)
+	mirrors, err := raids.List(ctx, ask)
 	if err != nil {
 		return err
 	}
+	var bases []string
+	for _, r := range mirrors {
+		bases = append(bases, r.Disks...)
+	}
 	rest := make([]json.RawMessage, 0, len(s.Calls))
 	var listed []string
-	var raids []json.RawMessage
+	var creations []json.RawMessage
 	for _, call := range s.Calls[1:] {
 		e, err := entryOf(call)
 		if err != nil {
@@ -76,7 +81,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 		case named && e.Method == examineBdev:
 			listed = append(listed, name)
 		case e.Method == "bdev_raid_create":
-			raids = append(raids, call)
+			creations = append(creations, call)
 		default:
 			rest = append(rest, call)
 			if base, waits := e.Params[waiting[e.Method]].(string); waits {
@@ -117,7 +122,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	if err != nil {
 		return err
 	}
-	s.Calls = slices.Concat([]json.RawMessage{options}, before, rest[:waits], raids, after, rest[waits:])
+	s.Calls = slices.Concat([]json.RawMessage{options}, before, rest[:waits], creations, after, rest[waits:])
 	return nil
 }
 
@@ -163,33 +168,6 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 			names = append(names, name)
 		case err != nil:
 			return nil, fmt.Errorf("bdev_get_bdevs of %s: %w", name, err)
-		}
-	}
-	return names, nil
-}
-
-func disksWithSuperblock(ctx context.Context, ask Ask) (names []string, err error) {
-	var raids []struct {
-		Superblock bool `json:"superblock"`
-		Disks      []struct {
-			Name string `json:"name"`
-		} `json:"base_bdevs_list"`
-	}
-	text, err := ask(ctx, "bdev_raid_get_bdevs", map[string]any{"category": "all"})
-	if errors.Is(err, spdkrpc.MethodNotFound) { // the target was built without RAID support
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("bdev_raid_get_bdevs: %w", err)
-	}
-	if err := json.Unmarshal(text, &raids); err != nil {
-		return nil, fmt.Errorf("bdev_raid_get_bdevs: %w", withoutValues(err))
-	}
-	for _, raid := range raids {
-		for _, disk := range raid.Disks {
-			if raid.Superblock && disk.Name != "" {
-				names = append(names, disk.Name)
-			}
 		}
 	}
 	return names, nil

@@ -234,6 +234,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 		return err
 	}
 	s.cost, s.readAt = o.cost, time.Now()
+	s.noteUnrestorable(o.lost)
 	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
 	s.noteChosen(o.chosen)
 	s.decidedOn = chosen
@@ -280,6 +281,10 @@ func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool
 		return outcome{}, err
 	}
 	cost := time.Since(began)
+	lost, err := live.unrestorable(ctx, t.Ask)
+	if err != nil {
+		return outcome{}, err
+	}
 	unlock, err := s.opts.Folder.disk.Lock()
 	if err != nil {
 		return outcome{}, err
@@ -291,7 +296,7 @@ func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool
 	if err != nil {
 		return outcome{}, err
 	}
-	o.cost, o.process = cost, live.Saved.Process
+	o.cost, o.process, o.lost = cost, live.Saved.Process, lost
 	s.removing.forget(settled)
 	s.comparedProcess.Store(&live.Saved.Process)
 	return o, nil

@@ -1,8 +1,11 @@
 package persist
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
 // A Status describes the state of the saved configuration.
@@ -19,6 +22,8 @@ type Status struct {
 	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
 	// does not count as a failure unless there are unsaved changes.
 	Failed bool
+	// NotRestorable lists the target's RAIDs that a restart would not restore.
+	NotRestorable []raids.Lost
 	// Chosen is when an administrator chose File. It is zero once the target has loaded File. Until
 	// then, changes are saved to Held.
 	Chosen time.Time
@@ -46,6 +51,31 @@ func (s *Saver) Status() Status {
 		now.Chosen, now.SavedAt = chosen, saved
 	}
 	return now
+}
+
+// unrestorable lists the RAIDs that the configuration does not restore.
+func (c *Configuration) unrestorable(ctx context.Context, ask Ask) ([]raids.Lost, error) {
+	list, err := raids.List(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range c.Subsystems {
+		if s.Name == "bdev" {
+			return raids.Unrestorable(list, s.Calls), nil
+		}
+	}
+	return nil, nil
+}
+
+// noteUnrestorable records RAIDs that a restart would not restore, and logs each new one. The
+// caller must hold s.mu.
+func (s *Saver) noteUnrestorable(lost []raids.Lost) {
+	for _, l := range lost {
+		if !slices.Contains(s.status.NotRestorable, l) {
+			s.opts.Log.Warn("a restart of the target would not restore a RAID", "raid", l.Raid, "disk", l.Disk, "reason", l.Reason())
+		}
+	}
+	s.status.NotRestorable = lost
 }
 
 // A MissingExport describes a call for an NVMe-oF subsystem that the saved file contains but the

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 const long = time.Minute // for timeouts that must not expire
@@ -27,7 +28,8 @@ type fakeTarget struct {
 	process string
 	release string
 	config  map[string][]string // subsystem → calls
-	fail    map[string]error    // keyed by subsystem; "" is the list of subsystems
+	raids   string              // response of bdev_raid_get_bdevs; "": the target has no RAID support
+	fail    map[string]error    // keyed by subsystem or method; "" is the list of subsystems
 	down    error
 	reads   int
 }
@@ -57,6 +59,15 @@ func (f *fakeTarget) target(context.Context) (Target, error) {
 				fmt.Fprintf(&b, `%s{"subsystem":%q,"depends_on":[]}`, map[bool]string{true: "[", false: ","}[i == 0], name)
 			}
 			return append(b.Bytes(), ']'), nil
+		}
+		if method == "bdev_raid_get_bdevs" {
+			if err := f.fail[method]; err != nil {
+				return nil, err
+			}
+			if f.raids == "" {
+				return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.MethodNotFound}
+			}
+			return json.RawMessage(f.raids), nil
 		}
 		name := params["name"].(string)
 		if err := f.fail[name]; err != nil {

@@ -180,6 +180,7 @@ func TestWarningsFromMetrics(t *testing.T) {
 	}{
 		{"target_config_save_failed", "", 0, 1, "could not be saved"},
 		{"target_config_missing", "", 0, 1, "lacks 1 call of"},
+		{"target_config_not_restorable", "", 0, 1, "would not restore 1 RAID"},
 		{"target_config_chosen", "", 0, 1, "another saved configuration was chosen"},
 		{"config_last_reload_successful", "", 1, 0, "refused its new configuration"},
 		{"target_loads_what_hosts_write", `{accepted="false"}`, 0, 1, "bdev_auto_examine"},

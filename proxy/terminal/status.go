@@ -215,6 +215,11 @@ func (s *Status) addMetrics(text string) error {
 			s.warn("the target lacks %s of its saved configuration", Plural(int(v), "call"))
 		}
 	})
+	each("target_config_not_restorable", func(_ map[string]string, v float64) {
+		if v > 0 {
+			s.warn("a restart of the target would not restore %s: spdk-proxy call spdkgate_config_get_status names them and what to do", Plural(int(v), "RAID"))
+		}
+	})
 	each("target_config_chosen", func(_ map[string]string, v float64) {
 		if v > 0 {
 			s.warn("another saved configuration was chosen (spdk-proxy saved use), and the target has not loaded it: restart spdk_tgt")

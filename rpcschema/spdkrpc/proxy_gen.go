@@ -398,6 +398,16 @@ type ProxyMissingExport struct {
 	Host *string `json:"host,omitzero"`
 }
 
+// ProxyNotRestorable describes a RAID that a restart of the target would not restore.
+type ProxyNotRestorable struct {
+	// Name of the RAID.
+	RAID string `json:"raid"`
+	// Name of the disk that is the reason.
+	Disk string `json:"disk"`
+	// Why the RAID would be missing, and what to do.
+	Reason string `json:"reason"`
+}
+
 // ProxySavedConfig describes the target's saved configuration.
 type ProxySavedConfig struct {
 	// File on the target's host.
@@ -410,6 +420,8 @@ type ProxySavedConfig struct {
 	Missing []string `json:"missing"`
 	// Number of all such objects.
 	MissingCount uint32 `json:"missing_count"`
+	// RAIDs of the target that a restart would not restore, the first hundred.
+	NotRestorable []ProxyNotRestorable `json:"not_restorable"`
 	// Whether the missing objects disappeared while the target ran, without a call through the proxy. If the target keeps running, the proxy then saves its configuration.
 	Unsettled bool `json:"unsettled"`
 	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; left out once a process of the target has loaded it. Until then changes are saved to held_file.

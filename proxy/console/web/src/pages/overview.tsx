@@ -14,7 +14,7 @@ import { Line, Plot } from "../ui/plot";
 
 interface Reactors { tick_rate: number; reactors: { lcore: number; busy: number; idle: number }[] }
 
-interface Saved { file: string; saved_at?: string; pending: boolean; missing_count: number; unsettled: boolean; failed: boolean; chosen_at?: string }
+interface Saved { file: string; saved_at?: string; pending: boolean; missing_count: number; not_restorable?: { raid: string; reason: string }[]; unsettled: boolean; failed: boolean; chosen_at?: string }
 
 interface TargetInfo { examines_volumes?: boolean; acknowledged: boolean }
 
@@ -127,6 +127,7 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   else if (saved?.missing_count) list.push({ level: "bad", text: `The target lacks ${format.plural(saved.missing_count, "object")} of its saved configuration. They stay in the saved file, and the proxy saves everything else: spdk-proxy saved diff lists them.` });
   else if (saved?.chosen_at) list.push({ level: "warn", text: `Another saved configuration was chosen on ${format.date(saved.chosen_at)}, and the target has not loaded it yet. Restart spdk_tgt to load it.` });
   else if (saved?.pending && !down) list.push({ level: "warn", text: "The target's configuration has changes that are not saved yet." });
+  for (const lost of saved?.not_restorable ?? []) list.push({ level: "warn", text: `A restart of the target would not restore RAID ${lost.raid}: ${lost.reason}.` });
   const days = status.data?.certificate ? (status.data.certificate - Date.now() / 1000) / 86400 : NaN;
   if (days < 0) list.push({ level: "bad", text: "The proxy's certificate has expired. Clients refuse to connect." });
   else if (days < 30) list.push({ level: days < 7 ? "bad" : "warn", text: `The proxy's certificate expires in ${format.plural(Math.floor(days), "day")}. Replace its files; the proxy reads them again by itself.` });
