@@ -1,7 +1,7 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time in a
 // seeded sample of places. It runs the changed package's short tests, and all its tests if no short
 // one failed. It lists the changes with which all tests passed. With -importers, it also runs the
-// short tests of the packages that import the changed one.
+// short tests of those packages that import the changed one and whose tests execute the changed line.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 ./driver/...
 //
@@ -30,7 +30,7 @@ func main() {
 	workers := flag.Int("workers", 2, "number of packages to test at a time")
 	timeout := flag.Duration("timeout", 5*time.Minute, "time after which a test counts as hung because of the change")
 	short := flag.Bool("short", false, "run only the short tests; try the survivors with the long tests by hand")
-	importers := flag.Bool("importers", false, "try the survivors with the short tests of the packages that import the changed one")
+	importers := flag.Bool("importers", false, "try the survivors with the short tests of the importing packages that execute the changed line")
 	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -28,26 +28,8 @@ type pkg struct {
 
 	Imports, TestImports, XTestImports []string
 
-	short     bool  // leave out the tests that -short leaves out
-	importers []pkg // whose short tests are tried if no test of the package fails
-}
-
-// addImporters sets the importers of each package: all packages below the current directory that
-// import it and have tests.
-func addImporters(ctx context.Context, packages []pkg) error {
-	all, err := load(ctx, []string{"./..."})
-	if err != nil {
-		return err
-	}
-	for i, p := range packages {
-		for _, other := range all {
-			other.short = true
-			if other.ImportPath != p.ImportPath && slices.Contains(slices.Concat(other.Imports, other.TestImports, other.XTestImports), p.ImportPath) {
-				packages[i].importers = append(packages[i].importers, other)
-			}
-		}
-	}
-	return nil
+	short     bool        // leave out the tests that -short leaves out
+	importers []*importer // whose short tests are tried if no test of the package fails
 }
 
 // load lists the packages that have tests.
@@ -185,7 +167,6 @@ type result struct {
 	err     error
 }
 
-// failedTest finds the name of the first test that failed or panicked.
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
 // try runs the tests of the mutant's package: first the short ones, then all if no short one
@@ -212,26 +193,39 @@ func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
 		r.err = err
 		return r
 	}
-	for _, p := range append([]pkg{m.pkg}, m.pkg.importers...) {
-		var output string
-		r.verdict, output = p.test(ctx, timeout, dir, "-overlay", overlay)
-		if failed := failedTest.FindStringSubmatch(output); failed != nil {
-			r.test = failed[1]
+	var output string
+	if r.verdict, output = m.pkg.test(ctx, timeout, dir, []string{"-overlay", overlay}); r.verdict != survived {
+		r.test = firstFailure(output)
+		return r
+	}
+	for _, i := range m.pkg.importers {
+		covered, err := i.covers(ctx, timeout, m)
+		if err != nil {
+			r.err = err
+			return r
 		}
-		if r.verdict == survived {
+		if !covered {
 			continue
 		}
-		if p.ImportPath != m.pkg.ImportPath {
-			r.err = p.sound(ctx, timeout)
+		if r.verdict, output = i.test(ctx, timeout, dir, []string{"-overlay", overlay}); r.verdict != survived {
+			r.test = firstFailure(output)
+			return r
 		}
-		return r
 	}
 	return r
 }
 
-// test builds the package's tests in dir, with the arguments in build, and runs them. output is
-// their output.
-func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build ...string) (v verdict, output string) {
+// firstFailure returns the name of the first test that failed or panicked.
+func firstFailure(output string) string {
+	if failed := failedTest.FindStringSubmatch(output); failed != nil {
+		return failed[1]
+	}
+	return ""
+}
+
+// test builds the package's tests in dir, with the arguments in build, and runs them with those
+// in run. output is their output.
+func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build []string, run ...string) (v verdict, output string) {
 	if err := os.Chmod(dir, 0o755); err != nil { // some tests change their user
 		return invalid, err.Error()
 	}
@@ -240,7 +234,7 @@ func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build 
 	if out, err := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput(); err != nil {
 		return invalid, string(out)
 	}
-	v, output = p.execute(ctx, timeout, dir, binary, "-test.short")
+	v, output = p.execute(ctx, timeout, dir, binary, append(run, "-test.short")...)
 	if v == survived && !p.short && p.hasLongTests() {
 		return p.execute(ctx, timeout, dir, binary)
 	}
@@ -288,7 +282,7 @@ func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if v, output := p.test(ctx, timeout, dir); v != survived && ctx.Err() == nil {
+	if v, output := p.test(ctx, timeout, dir, nil); v != survived && ctx.Err() == nil {
 		return fmt.Errorf("the tests of %s fail even without a change, so changes cannot be tested: %s", p.ImportPath, output)
 	}
 	return nil

@@ -52,8 +52,10 @@ func TestSample(t *testing.T) {
 func TestImportersDetectChanges(t *testing.T) {
 	packages, err := load(t.Context(), []string{"./testdata/sum"})
 	require.NoError(t, err)
-	packages[0].importers, err = load(t.Context(), []string{"./testdata/importer"})
+	importers, err := load(t.Context(), []string{"./testdata/importer"})
 	require.NoError(t, err)
+	i := &importer{pkg: importers[0], changed: []string{packages[0].ImportPath}}
+	packages[0].importers = []*importer{i}
 	packages[0].short = true
 	all, err := mutants(packages[0])
 	require.NoError(t, err)
@@ -66,4 +68,9 @@ func TestImportersDetectChanges(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]string{"testdata/sum/sum.go:6: > → >=": "TestZero"}, byImporter)
+	for line, want := range map[int]bool{4: true, 6: true, 8: false} { // line 4 belongs to no function
+		covered, err := i.covers(t.Context(), time.Minute, mutant{pkg: packages[0], file: "sum.go", line: line})
+		require.NoError(t, err)
+		assert.Equal(t, want, covered, line)
+	}
 }
