@@ -99,7 +99,10 @@ func TestExport(t *testing.T) {
 			p := w.plan(r)
 			assert.Equal(t, []string{"nvmf_create_transport", "nvmf_create_subsystem", "nvmf_subsystem_add_ns", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"}, methods(p))
 			assert.Empty(t, w.list(), "a plan changes nothing")
-			assert.Contains(t, p.Steps[1].String(), `nvmf_create_subsystem {"nqn":"nqn.2014-08.org.nvmexpress:uuid:`+w.v0)
+			created, ok := strings.CutPrefix(p.Steps[1].String(), "nvmf_create_subsystem ")
+			require.True(t, ok)
+			assert.JSONEq(t, `{"nqn":"`+uuidPrefix+w.v0+`","serial_number":"`+strings.ReplaceAll(w.v0, "-", "")[:20]+`",
+				"max_namespaces":1,"allow_any_host":false,"ana_reporting":true}`, created)
 			w.export(r)
 			assert.Equal(t, []Export{{
 				Volume: "lvs0/v0", UUID: w.v0, NQN: uuidPrefix + w.v0, Serial: strings.ReplaceAll(w.v0, "-", "")[:20], ANA: true,
