@@ -1,7 +1,7 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time in a
 // seeded sample of places. It runs the changed package's short tests, and all its tests if no short
 // one failed. It lists the changes with which all tests passed. With -importers, it also runs the
-// short tests of those packages that import the changed one and whose tests execute the changed line.
+// short tests of the importing packages that execute the changed line.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 ./driver/...
 //
