@@ -156,3 +156,18 @@ func TestOnlyFatalFailuresEndAReading(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, made)
 }
+
+// iSCSI connections are read as soon as there is one target node, and not before.
+func TestConnectionsOfOneTargetNodeAreRead(t *testing.T) {
+	b := newBench(t, "v26.05")
+	_, methods := b.read()
+	assert.NotContains(t, methods, "iscsi_get_connections")
+	b.ok("bdev_malloc_create", `{"name":"m0","num_blocks":16384,"block_size":4096}`)
+	b.ok("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
+	b.ok("iscsi_create_initiator_group", `{"tag":1,"initiators":["ANY"],"netmasks":["ANY"]}`)
+	b.ok("iscsi_create_target_node", `{"name":"disk","alias_name":"disk","pg_ig_maps":[{"pg_tag":1,"ig_tag":1}],"luns":[{"bdev_name":"m0","lun_id":0}],"queue_depth":64}`)
+	b.clock = b.clock.Add(listEvery)
+	f, methods := b.read()
+	assert.Empty(t, f.Failures)
+	assert.Contains(t, methods, "iscsi_get_connections")
+}
