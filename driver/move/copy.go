@@ -81,7 +81,7 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 // therefore continues, and clusters of thin volumes that were never written stay unallocated. The
 // first markBytes of the copy stay unchanged.
 func (m *moving) differing(ctx context.Context) error {
-	m.unread = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
+	m.zeros = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
 	if err := m.each(ctx, m.copyChunk); err != nil {
 		return err
 	}
@@ -91,28 +91,65 @@ func (m *moving) differing(ctx context.Context) error {
 	return nil
 }
 
-// clearUnread writes zeros to those chunks that are zero in the original, that differing did not
-// read from the copy because they were not allocated, and that are not zero. A cluster allocated by
-// a write elsewhere in it may contain what a deleted volume left there.
-func (m *moving) clearUnread(ctx context.Context) error {
+// clearStale writes zeros to those chunks that are zero in the original, and to everything beyond
+// the original's end, where the copy is not zero. A cluster allocated by a write elsewhere in it
+// may contain what a deleted volume left there.
+func (m *moving) clearStale(ctx context.Context) error {
 	written := m.written.Load()
 	err := m.each(ctx, func(zeros, to []byte, offset int64) error {
-		if !m.unread[offset/chunkBytes] {
+		if !m.zeros[offset/chunkBytes] {
 			return nil
 		}
 		has, err := m.to.readChunk(to, offset, m.from.size)
-		if err != nil || isZero(has) {
+		if err != nil {
 			return err
+		}
+		if offset == 0 {
+			has, offset = has[markBytes:], markBytes
+		}
+		if isZero(has) {
+			return nil
 		}
 		clear(zeros[:len(has)])
 		return m.write(zeros[:len(has)], offset)
 	})
+	if err == nil {
+		err = m.beyond(ctx, func(has []byte, offset int64) error {
+			clear(has)
+			return m.write(has, offset)
+		})
+	}
 	if err == nil && m.written.Load() > written {
 		if err = m.to.Sync(); err != nil {
 			err = fmt.Errorf("flush %s: %w", m.to.Name(), err)
 		}
 	}
 	return err
+}
+
+// beyond reads the copy beyond the original's end, and calls do for each chunk that is not zero.
+func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) error) error {
+	b, free, err := buffer()
+	if err != nil {
+		return err
+	}
+	defer free()
+	for offset := m.from.size; offset < m.to.size; offset += chunkBytes {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		has, err := m.to.readChunk(b, offset, m.to.size)
+		if err != nil {
+			return err
+		}
+		if isZero(has) {
+			continue
+		}
+		if err := do(has, offset); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each calls do for each chunk, several at once, with two buffers.
@@ -154,12 +191,11 @@ func (m *moving) copyChunk(from, to []byte, offset int64) error {
 	if err != nil {
 		return err
 	}
-	if a := m.to.allocated; a != nil {
-		m.unread[offset/chunkBytes] = !a.Has(offset, int64(len(want))) && isZero(want)
-	}
+	chunk := offset / chunkBytes
 	if offset == 0 {
 		want, has, offset = want[markBytes:], has[markBytes:], markBytes
 	}
+	m.zeros[chunk] = isZero(want)
 	if !bytes.Equal(want, has) {
 		if err := m.write(want, offset); err != nil {
 			return err
@@ -178,7 +214,8 @@ func (m *moving) write(b []byte, offset int64) error {
 }
 
 // verify reads the devices again, without clusters that are not allocated, and compares them,
-// except for the mark. It returns the SHA-256 of the original.
+// except for the mark. Beyond the original's end, the copy must be zero. It returns the SHA-256 of
+// the original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {
@@ -212,6 +249,11 @@ func (m *moving) verify(ctx context.Context) (sum string, err error) {
 			return "", fmt.Errorf("%w: bytes %d to %d differ", ErrDiffers, offset, offset+int64(len(want)))
 		}
 		m.done.Add(int64(len(want)))
+	}
+	if err := m.beyond(ctx, func(has []byte, offset int64) error {
+		return fmt.Errorf("%w: bytes %d to %d, which the original does not have, are not zero", ErrDiffers, offset, offset+int64(len(has)))
+	}); err != nil {
+		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -105,7 +105,7 @@ type moving struct {
 	from, to      *device
 	marked        bool   // the copy begins with the mark
 	data          bool   // verify has found a nonzero byte
-	unread        []bool // by chunk: zero in the original, and not read from the copy
+	zeros         []bool // by chunk: zero in the original
 	done, written atomic.Int64
 }
 
@@ -283,9 +283,12 @@ func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *alloc
 	if err := m.report(state, "copy", func() error { return state.differing(ctx) }); err != nil {
 		return "", err
 	}
-	if state.to.allocated != nil { // now more clusters are allocated
+	// Each write may have allocated a cluster with stale bytes, and so may the zeros that replace
+	// them, if they reach into the next cluster.
+	for written := int64(-1); written != state.written.Load(); {
+		written = state.written.Load()
 		state.to.allocated = clusters.ofCopy(ctx, state.to.size)
-		if err := state.clearUnread(ctx); err != nil {
+		if err := state.clearStale(ctx); err != nil {
 			return "", err
 		}
 	}
