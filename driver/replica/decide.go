@@ -16,8 +16,8 @@ const (
 // A Rebuild is the way in which a replica is being brought up to date.
 type Rebuild uint8
 
-// Kinds of rebuilds. ByBitmap copies the chunks that are marked in the log of the running mirror;
-// InFull copies all chunks.
+// Kinds of rebuilds. ByBitmap copies the regions that are marked in the log of the running mirror;
+// InFull copies all regions.
 const (
 	NoRebuild Rebuild = iota
 	ByBitmap
@@ -73,11 +73,13 @@ const (
 )
 
 // A Decision describes how a node stages a volume. Before it starts anything, the node stores the
-// witness with the new InSync.
+// witness with InSync and Logged.
 type Decision struct {
 	Action Action
 	// InSync contains the replicas to start from. It is also the new in-sync set.
 	InSync Set
+	// Logged contains the replicas for which the log marks every region that may differ.
+	Logged Set
 	// ByBitmap and InFull contain the replicas to rebuild in the running mirror.
 	ByBitmap, InFull Set
 	// Left contains the replicas that must not be changed without an administrator's decision.
@@ -116,9 +118,15 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 		}
 		return Decision{Action: Refuse, Reason: NotRebuilt, Because: w.InSync}
 	}
-	d := Decision{Action: Start, InSync: start}
+	logged := w.Logged
+	if w.Clean { // they are equal now, and the mirror marks all that it writes from now on
+		logged |= v.where(w.InSync, func(s Seen) bool { return s.State != Ours || s.Superblock.Rebuild == NoRebuild }) &^ accused
+	} else if start.Len() > 1 { // each has every acknowledged write, but they may differ in others
+		start = SetOf(start.IDs()[0])
+	}
+	d := Decision{Action: Start, InSync: start, Logged: logged &^ start}
 	for _, id := range (w.Replicas &^ start).IDs() {
-		switch Readd(start, v[id]) {
+		switch Readd(start, v[id], d.Logged.Has(id)) {
 		case AddByBitmap:
 			d.ByBitmap |= SetOf(id)
 		case AddInFull:
@@ -154,8 +162,9 @@ const (
 )
 
 // Readd decides how a replica that is not in sync returns to a mirror that consists of the replicas
-// in running. The witness must not list the replica as in sync, because the replica is overwritten.
-func Readd(running Set, s Seen) Return {
+// in running. logged reports whether the witness lists the replica in Logged. The witness must not
+// list the replica as in sync, because the replica is overwritten.
+func Readd(running Set, s Seen, logged bool) Return {
 	switch s.State {
 	case Unreachable:
 		return NotThere
@@ -167,6 +176,8 @@ func Readd(running Set, s Seen) Return {
 			return AddInFull
 		case !s.Superblock.InSync.Contains(running) && s.Superblock.Rebuild == NoRebuild:
 			return Leave // it may contain the only copy of some data
+		case !logged:
+			return AddInFull // it may differ in writes that no log has
 		}
 		return AddByBitmap
 	default:

@@ -15,8 +15,10 @@ func mine(epoch uint64, inSync Set, rebuild Rebuild) Seen {
 
 func TestDecide(t *testing.T) {
 	var (
-		created  = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setAB, Held: setAB, Epoch: 5}
-		onlyA    = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Held: setA, Epoch: 5}
+		created  = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setAB, Held: setAB, Clean: true, Epoch: 5}
+		unclean  = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setAB, Held: setAB, Epoch: 5}
+		onlyA    = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Held: setA, Logged: setB, Epoch: 5}
+		unlogged = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setA, Held: setA, Epoch: 5}
 		fresh    = NewWitness(setAB).Publish("node1")
 		equal    = mine(5, setAB, NoRebuild)
 		earlier  = mine(4, setAB, NoRebuild)
@@ -29,8 +31,8 @@ func TestDecide(t *testing.T) {
 		partial  = mine(5, setA, ByBitmap)
 		partFull = mine(5, setA, InFull)
 	)
-	start := func(inSync, byBitmap, inFull, left Set) Decision {
-		return Decision{Action: Start, InSync: inSync, ByBitmap: byBitmap, InFull: inFull, Left: left}
+	start := func(inSync, logged, byBitmap, inFull, left Set) Decision {
+		return Decision{Action: Start, InSync: inSync, Logged: logged, ByBitmap: byBitmap, InFull: inFull, Left: left}
 	}
 	stop := func(a Action, r Reason, because Set) Decision {
 		return Decision{Action: a, Reason: r, Because: because}
@@ -46,28 +48,34 @@ func TestDecide(t *testing.T) {
 		{"new, one unreachable", fresh, blank, gone, stop(Wait, ReplicaMissing, setB)},
 		{"new, one unreadable", fresh, errored, blank, stop(Wait, ReplicaMissing, setA)},
 		{"new, one foreign", fresh, blank, foreign, stop(Refuse, ReplicaNotOurs, setB)},
-		{"both equal", created, equal, equal, start(setAB, 0, 0, 0)},
-		{"both agree, one epoch is earlier", created, equal, earlier, start(setAB, 0, 0, 0)},
-		{"A claims that B failed", created, claimsB, equal, start(setA, setB, 0, 0)},
-		{"B claims that A failed", created, earlier, claimsA, start(setB, setA, 0, 0)},
+		{"both equal", created, equal, equal, start(setAB, 0, 0, 0, 0)},
+		{"both agree, one epoch is earlier", created, equal, earlier, start(setAB, 0, 0, 0, 0)},
+		{"unclean, both equal", unclean, equal, equal, start(setA, 0, 0, setB, 0)},
+		{"unclean, A unreachable", unclean, gone, equal, start(setB, 0, 0, 0, 0)},
+		{"unclean, B unreachable", unclean, equal, gone, start(setA, 0, 0, 0, 0)},
+		{"unclean, B claims that A failed", unclean, equal, claimsA, start(setB, 0, 0, setA, 0)},
+		{"A claims that B failed", created, claimsB, equal, start(setA, 0, 0, setB, 0)},
+		{"B claims that A failed", created, earlier, claimsA, start(setB, 0, 0, setA, 0)},
 		{"each claims that the other failed", created, claimsB, claimsA, stop(Refuse, SplitBrain, setAB)},
-		{"both listed, B unreachable", created, equal, gone, start(setA, 0, 0, 0)},
-		{"both listed, A unreadable", created, errored, equal, start(setB, 0, 0, setA)},
+		{"both listed, B unreachable", created, equal, gone, start(setA, setB, 0, 0, 0)},
+		{"both listed, A unreadable", created, errored, equal, start(setB, setA, 0, 0, setA)},
 		{"both listed, B blank", created, equal, blank, stop(Refuse, ReplicaNotOurs, setB)},
 		{"both listed, B foreign", created, equal, foreign, stop(Refuse, ReplicaNotOurs, setB)},
-		{"both listed, B being rebuilt", created, equal, partial, start(setA, setB, 0, 0)},
+		{"both listed, B being rebuilt", created, equal, partial, start(setA, 0, 0, setB, 0)},
 		{"both listed, only B, being rebuilt", created, gone, partial, stop(Wait, ReplicaMissing, setA)},
 		{"both listed, both being rebuilt", created, partial, partial, stop(Refuse, NotRebuilt, setAB)},
 		{"none reachable", created, gone, gone, stop(Wait, ReplicaMissing, setAB)},
-		{"A listed, both equal", onlyA, equal, equal, start(setA, setB, 0, 0)},
+		{"A listed, both equal", onlyA, equal, equal, start(setA, setB, setB, 0, 0)},
+		{"A listed, both equal, not in the log", unlogged, equal, equal, start(setA, 0, 0, setB, 0)},
+		{"A listed, B half rebuilt by bitmap, not in the log", unlogged, claimsB, partial, start(setA, 0, 0, setB, 0)},
 		{"A listed, A unreachable", onlyA, gone, equal, stop(Wait, ReplicaMissing, setA)},
 		{"A listed, A unreadable", onlyA, errored, equal, stop(Wait, ReplicaMissing, setA)},
-		{"A listed, B blank", onlyA, claimsB, blank, start(setA, 0, setB, 0)},
-		{"A listed, B half rebuilt by bitmap", onlyA, claimsB, partial, start(setA, setB, 0, 0)},
-		{"A listed, B half rebuilt in full", onlyA, claimsB, partFull, start(setA, 0, setB, 0)},
-		{"A listed, B claims that A failed", onlyA, claimsB, claimsA, start(setA, 0, 0, setB)},
-		{"A listed, B unreadable", onlyA, claimsB, errored, start(setA, 0, 0, setB)},
-		{"A listed, B foreign", onlyA, claimsB, foreign, start(setA, 0, 0, setB)},
+		{"A listed, B blank", onlyA, claimsB, blank, start(setA, setB, 0, setB, 0)},
+		{"A listed, B half rebuilt by bitmap", onlyA, claimsB, partial, start(setA, setB, setB, 0, 0)},
+		{"A listed, B half rebuilt in full", onlyA, claimsB, partFull, start(setA, setB, 0, setB, 0)},
+		{"A listed, B claims that A failed", onlyA, claimsB, claimsA, start(setA, setB, 0, 0, setB)},
+		{"A listed, B unreadable", onlyA, claimsB, errored, start(setA, setB, 0, 0, setB)},
+		{"A listed, B foreign", onlyA, claimsB, foreign, start(setA, setB, 0, 0, setB)},
 		{"a later epoch than the witness", created, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 		{"a later epoch of one that is not listed", onlyA, equal, mine(6, setAB, NoRebuild), stop(Refuse, WitnessOlder, setB)},
 	} {
@@ -91,15 +99,15 @@ func TestTransitions(t *testing.T) {
 	assert.Equal(t, w, w.Publish("node1"), "a repeated publication keeps its generation")
 	_, err = w.Add(2)
 	require.ErrorIs(t, err, ErrTransition, "not created")
-	_, err = w.Start(first, setAB)
+	_, err = w.Start(first, setAB, 0)
 	require.ErrorIs(t, err, ErrTransition, "not created")
 	w, err = w.Create(first)
 	require.NoError(t, err)
-	assert.Equal(t, Witness{Writer: first, Created: true, Replicas: setAB, InSync: setAB, Epoch: 1}, w)
+	assert.Equal(t, Witness{Writer: first, Created: true, Replicas: setAB, InSync: setAB, Clean: true, Epoch: 1}, w)
 	_, err = w.Create(first)
 	require.ErrorIs(t, err, ErrTransition, "created twice")
 
-	w, err = w.Start(first, setAB)
+	w, err = w.Start(first, setAB, 0)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(1), w.Epoch, "the in-sync set is the same")
 	for name, inSync := range map[string]Set{"empty": 0, "not of the volume": SetOf(0, 2)} {
@@ -138,7 +146,7 @@ func TestTransitions(t *testing.T) {
 	assert.Equal(t, Writer{"node2", first.Generation + 1}, w.Writer)
 	assert.Zero(t, w.Held, "the mirror of the former node does not count")
 	for name, change := range map[string]func() (Witness, error){
-		"Start":     func() (Witness, error) { return w.Start(first, setA) },
+		"Start":     func() (Witness, error) { return w.Start(first, setA, 0) },
 		"SetInSync": func() (Witness, error) { return w.SetInSync(first, setA) },
 		"Hold":      func() (Witness, error) { return w.Hold(first, setA) },
 		"Create":    func() (Witness, error) { return w.Create(first) },
@@ -147,6 +155,51 @@ func TestTransitions(t *testing.T) {
 		require.ErrorIs(t, err, ErrFenced, name)
 	}
 	assert.NotEqual(t, first, w.Publish("node1").Writer, "the former publication of a node never returns")
+}
+
+// A stop is clean only between Stop and the next Start, and the log covers a replica from Log until
+// it is in sync again.
+func TestCleanAndLogged(t *testing.T) {
+	w := NewWitness(setAB).Publish("node1")
+	first := w.Writer
+	_, err := w.Stop(first)
+	require.ErrorIs(t, err, ErrTransition, "not created")
+	w, err = w.Create(first)
+	require.NoError(t, err)
+	failed, err := w.Start(Writer{}, setAB, 0)
+	require.ErrorIs(t, err, ErrFenced)
+	assert.Equal(t, w, failed, "after an error, the witness is unchanged")
+	w, err = w.Start(first, setAB, 0)
+	require.NoError(t, err)
+	assert.False(t, w.Clean)
+	assert.False(t, w.Publish("node2").Clean, "a publication is not a clean stop")
+	_, err = w.Log(first, setB)
+	require.ErrorIs(t, err, ErrTransition, "it is in sync")
+	w, err = w.SetInSync(first, setA)
+	require.NoError(t, err)
+	assert.Zero(t, w.Logged, "the log does not cover it yet")
+	_, err = w.Log(first, SetOf(2))
+	require.ErrorIs(t, err, ErrTransition, "not of the volume")
+	w, err = w.Log(first, setB)
+	require.NoError(t, err)
+	assert.Equal(t, setB, w.Logged)
+	stopped, err := w.Stop(first)
+	require.NoError(t, err)
+	assert.True(t, stopped.Clean)
+	assert.Equal(t, setB, stopped.Publish("node2").Logged)
+	listed, err := w.SetInSync(first, setAB)
+	require.NoError(t, err)
+	assert.Zero(t, listed.Logged)
+	_, err = w.Publish("node2").Stop(first)
+	require.ErrorIs(t, err, ErrFenced)
+	_, err = w.Publish("node2").Log(first, setB)
+	require.ErrorIs(t, err, ErrFenced)
+
+	w, err = w.Hold(first, setA)
+	require.NoError(t, err)
+	w, err = w.Remove(1)
+	require.NoError(t, err)
+	assert.Zero(t, w.Logged, "its number can be given to another replica")
 }
 
 func TestSet(t *testing.T) {

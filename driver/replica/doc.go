@@ -3,7 +3,8 @@
 //
 // A replica is one lvol of the volume. The in-sync set is the set of replicas that contain every
 // acknowledged write. The witness is the Kubernetes API object that records this set, and a
-// superblock is the record on each replica. [Decide] makes the decision for staging, the methods of
+// superblock is the record on each replica. The log marks the regions of the volume in which a
+// missing replica may differ. [Decide] makes the decision for staging, the methods of
 // [Witness] are its transitions, and [Readd] decides how a replica returns to a running mirror.
 //
 // All functions are pure. The tests run these functions in a model that explores every state to

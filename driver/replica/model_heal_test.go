@@ -10,6 +10,9 @@ func (m *stepper) heal(s world, n int) {
 	if slots != node.Slots && !node.NoAPI {
 		t := s
 		t.Nodes[n].Slots = slots
+		if slots != node.Members {
+			t.diskLog(n)
+		}
 		m.add(t, slotsChanged, n, 0, "")
 	}
 	if have := node.Members | node.Rebuilding; node.Hold == free && node.Plan == noPlan && !node.NoAPI && s.W.Held != have {
@@ -63,7 +66,7 @@ func (m *stepper) heal(s world, n int) {
 		}
 		t.W = w
 		rebuild := ByBitmap
-		switch m.rules.readd(node.Members, s.Replicas[id].Seen) {
+		switch m.rules.readd(node.Members, s.Replicas[id].Seen, s.W.Logged.Has(id)) {
 		case AddByBitmap:
 		case AddInFull:
 			rebuild, t.Nodes[n].Full = InFull, true
@@ -73,6 +76,7 @@ func (m *stepper) heal(s world, n int) {
 		t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: node.Members, Rebuild: rebuild}}
 		t.Replicas[id].Bit, t.Replicas[id].Used = node.Bit, node.Generation
 		t.Nodes[n].Rebuilding = SetOf(id)
+		t.Nodes[n].Dropped &^= SetOf(id)
 		if m.rules.listEarly {
 			if w, err := m.rules.setInSync(t.W, s.self(n), node.Members|SetOf(id)); err == nil {
 				t.W = w

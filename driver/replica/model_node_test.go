@@ -9,6 +9,13 @@ func (m *stepper) stage(s world, n int) {
 		m.start(s, n)
 		return
 	}
+	if node.Plan == planClean && !node.NoAPI {
+		if w, err := s.W.Stop(s.self(n)); err == nil {
+			t := s
+			t.W, t.Nodes[n].Plan = w, noPlan
+			m.add(t, cleanStored, n, 0, "")
+		}
+	}
 	d := m.rules.decide(s.self(n), s.W, !node.NoAPI, s.view(n))
 	switch d.Action {
 	case Create:
@@ -30,7 +37,7 @@ func (m *stepper) stage(s world, n int) {
 			}
 		}
 	case Start:
-		w, err := m.rules.start(s.W, s.self(n), d.InSync)
+		w, err := m.rules.start(s.W, s.self(n), d.InSync, d.Logged)
 		early := m.rules.startEarly && node.NoAPI
 		if early {
 			w, err = s.W, nil
@@ -78,9 +85,10 @@ func (m *stepper) start(s world, n int) {
 		t.Replicas[id].Used = node.Generation
 	}
 	first := set.IDs()[0]
-	node.Bit = s.Replicas[first].Bit && (set == node.Slots || !m.rules.forgetBits)
+	node.Core = set == node.Slots
+	node.Bit = s.Replicas[first].Bit && !node.Core && !m.rules.forgetBits
 	if node.Bit {
-		for _, id := range set.IDs() { // the resync after a crash reads from the first slot
+		for _, id := range set.IDs() { // the mirror copies marked regions from the first slot
 			t.copyChunk(first, id)
 			t.Replicas[id].Bit = true
 		}
@@ -109,24 +117,32 @@ func (m *stepper) writes(s world, n int) {
 				w.WriteBits = all
 			}
 			m.add(t, writeBegun, n, 0, "")
-			m.add(s.stopped(n), unstaged, n, 0, "")
+			t = s.stopped(n)
+			t.Nodes[n].Plan = planClean
+			m.add(t, unstaged, n, 0, "")
+			if w, err := s.W.Stop(s.self(n)); err == nil && m.rules.cleanEarly && !node.NoAPI {
+				t = s
+				t.W = w
+				m.add(t, cleanStored, n, 0, "")
+			}
 		}
 		m.clearBits(s, n)
 		return
 	}
+	marked := node.Core || node.WriteBits.Contains(all)
 	for _, id := range all.IDs() {
 		if !s.reaches(n, id) {
 			continue
 		}
 		t := s
 		switch {
-		case !node.WriteBits.Has(id):
+		case !marked && !node.WriteBits.Has(id):
 			t.Nodes[n].WriteBits |= SetOf(id)
 			t.Replicas[id].Bit = true
 			m.add(t, bitWritten, n, id, "")
-		case node.WriteBits.Contains(all) && !node.WriteData.Has(id):
+		case marked && !node.WriteData.Has(id):
 			t.Nodes[n].WriteData |= SetOf(id)
-			t.Nodes[n].Bit = true
+			t.Nodes[n].Bit = !node.Core
 			t.Replicas[id].Content = node.WriteID
 			violation := ""
 			if s.Replicas[id].Used > node.Generation && !s.writes(n) {
@@ -145,7 +161,7 @@ func (m *stepper) writes(s world, n int) {
 		t.Nodes[n].Write, t.Nodes[n].WriteID, t.Nodes[n].WriteBits, t.Nodes[n].WriteData = false, 0, 0, 0
 		m.add(t, acknowledged, n, 0, "")
 	}
-	if m.errors && node.WriteBits.Contains(all) {
+	if m.errors && marked {
 		m.fail(s, n)
 	}
 }
@@ -179,7 +195,7 @@ func (m *stepper) fail(s world, n int) {
 // slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
-	if node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
+	if node.Core || node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
 		return
 	}
 	for _, id := range node.Members.IDs() {
@@ -238,6 +254,10 @@ func (m *stepper) maintain(s world, n int) {
 			t.Nodes[n].Members, t.Nodes[n].Plan, t.Nodes[n].PlanSet = rest, noPlan, 0
 			t.Nodes[n].Failing &^= SetOf(id)
 			t.Nodes[n].Hold = max(node.Hold, h)
+			t.Nodes[n].Dropped |= SetOf(id)
+			if !m.rules.coreDegraded {
+				t.diskLog(n)
+			}
 			m.add(t, failed, n, id, "")
 		}
 		switch {
@@ -248,6 +268,9 @@ func (m *stepper) maintain(s world, n int) {
 			fail(afterDrop)
 		case rebuilt:
 			store(rest, dropped, id, func(node *nodeState) { node.Plan, node.PlanSet = planDrop, SetOf(id) })
+			if m.rules.logEarly && !node.NoAPI && s.writes(n) {
+				m.steps[len(m.steps)-1].next.W.Logged |= SetOf(id)
+			}
 		}
 	}
 	agreed := true
@@ -264,6 +287,39 @@ func (m *stepper) maintain(s world, n int) {
 		m.add(t, released, n, 0, "")
 	case node.Known != node.Members && agreed:
 		store(node.Members, listed, 0, func(*nodeState) {})
+	}
+}
+
+// diskLog replaces the log in memory by the log on the members. The writes in flight are repeated.
+func (s *world) diskLog(n int) {
+	node := &s.Nodes[n]
+	if node.Core {
+		node.Core, node.Bit = false, s.Replicas[node.Members.IDs()[0]].Bit
+		node.WriteBits, node.WriteData = 0, 0
+	}
+}
+
+// keepLog adds the steps by which the plugin changes where the log is, and records what it covers.
+func (m *stepper) keepLog(s world, n int) {
+	node := s.Nodes[n]
+	if node.Core && !m.rules.coreDegraded || node.Plan != noPlan {
+		return
+	}
+	all := node.Members | node.Rebuilding
+	if lost := node.Dropped & s.W.Replicas &^ s.W.InSync; lost != 0 && !node.NoAPI && (!node.Write || node.WriteBits.Contains(all)) {
+		if w, err := s.W.Log(s.self(n), lost); err == nil {
+			t := s
+			t.W, t.Nodes[n].Dropped = w, 0
+			m.add(t, logStored, n, lost.IDs()[0], "")
+		}
+	}
+	if all == node.Slots && all == node.Members && (node.Known == all || m.rules.coreEarly) && node.Hold == free && !node.Core && s.reachesAll(n, all) {
+		t := s
+		t.Nodes[n].Core, t.Nodes[n].Bit, t.Nodes[n].WriteBits, t.Nodes[n].Dropped = true, false, 0, 0
+		for _, id := range all.IDs() {
+			t.Replicas[id].Bit = false // the plugin formats the log for its next use
+		}
+		m.add(t, coreLog, n, 0, "")
 	}
 }
 

@@ -15,6 +15,7 @@ var (
 // No state to which failures lead violates an invariant. The search is exhaustive. Between the
 // failures, there can be any number of writes, rebuilds and starts.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		initial world
@@ -25,7 +26,7 @@ func TestModel(t *testing.T) {
 		{"a third replica", runningWorld(), stepper{faults: 1, replace: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.model.rules = productRules()
+			test.model.rules, test.model.reduced = productRules(), true
 			r := search(&test.model, test.initial, 100, 10_000_000)
 			t.Logf("%d states, %d steps, depth %d", r.states, r.steps, r.depth)
 			assert.True(t, r.complete, "the search is not complete")
@@ -47,7 +48,7 @@ func TestModelWithMoreFailures(t *testing.T) {
 		"a third replica": {faults: uint8(*faults), replace: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model.rules = productRules()
+			model.rules, model.reduced = productRules(), true
 			r := search(&model, runningWorld(), 1000, *states)
 			t.Logf("%d states, %d steps, depth %d, complete: %v", r.states, r.steps, r.depth, r.complete)
 			if r.found != nil {

@@ -30,6 +30,9 @@ const (
 	startSuperblock
 	started
 	unstaged
+	cleanStored
+	logStored
+	coreLog
 	writeBegun
 	bitWritten
 	dataWritten
@@ -79,6 +82,9 @@ var kindTexts = [kindCount]struct {
 	startSuperblock:   {"%s writes the superblock of %s before the start", 0, 2},
 	started:           {"%s starts the array", 0, 1},
 	unstaged:          {"%s stops the array", 0, 1},
+	cleanStored:       {"%s records the clean stop in the witness", 0, 1},
+	logStored:         {"%s records in the witness that the log covers %s", 0, 2},
+	coreLog:           {"%s moves the log to memory", 0, 1},
 	writeBegun:        {"a write begins on %s", 0, 1},
 	bitWritten:        {"the bit of %s's write is on %s", 0, 2},
 	dataWritten:       {"the data of %s's write are on %s", 0, 2},
@@ -111,6 +117,8 @@ type stepper struct {
 	// errors lets live servers fail writes.
 	faults          uint8
 	replace, errors bool
+	// reduced merges states that differ only in what cannot matter. It does not suit wrong rules.
+	reduced bool
 	// window permits a witness that lists a replica which lacks a write, so that mistakes behind it
 	// show when an array starts.
 	window bool
@@ -139,9 +147,14 @@ func (m *stepper) next(s world) []step {
 		if s.Nodes[n].Off {
 			continue
 		}
-		if s.Nodes[n].Running {
+		if node := s.Nodes[n]; node.Running && node.Members == 0 { // see inert
+			if !node.Write {
+				m.add(s.stopped(n), unstaged, n, 0, "")
+			}
+		} else if node.Running {
 			m.writes(s, n)
 			m.maintain(s, n)
+			m.keepLog(s, n)
 			m.heal(s, n)
 		} else {
 			m.stage(s, n)
@@ -203,9 +216,9 @@ func (m *stepper) environment(s world) {
 			continue
 		}
 		m.fault(power, powerLost, n, 0)
-		if node.Plan != noPlan {
+		if node.Plan != noPlan || node.Dropped != 0 {
 			restarted := s
-			restarted.Nodes[n].Plan, restarted.Nodes[n].PlanSet = noPlan, 0
+			restarted.Nodes[n].Plan, restarted.Nodes[n].PlanSet, restarted.Nodes[n].Dropped = noPlan, 0, 0
 			m.fault(restarted, pluginRestarted, n, 0)
 		}
 	}

@@ -10,9 +10,9 @@ import "fmt"
 // rules are the decisions that the model follows.
 type rules struct {
 	decide    func(self Writer, w Witness, known bool, v View) Decision
-	readd     func(running Set, s Seen) Return
+	readd     func(running Set, s Seen, logged bool) Return
 	publish   func(w Witness, node string) Witness
-	start     func(w Witness, self Writer, inSync Set) (Witness, error)
+	start     func(w Witness, self Writer, inSync, logged Set) (Witness, error)
 	setInSync func(w Witness, self Writer, inSync Set) (Witness, error)
 	remove    func(w Witness, id ID) (Witness, error)
 	// failFirst lets the mirror continue without a replica before the witness has changed.
@@ -38,6 +38,14 @@ type rules struct {
 	startEarly bool
 	// admitUnchecked lets a delayed controller admit an earlier publication.
 	admitUnchecked bool
+	// cleanEarly records a clean stop before the mirror is stopped.
+	cleanEarly bool
+	// logEarly records that the log covers a replica when the witness drops it.
+	logEarly bool
+	// coreDegraded keeps the log in memory when a replica is lost.
+	coreDegraded bool
+	// coreEarly moves the log to memory when a rebuild ends, before the witness lists the replica.
+	coreEarly bool
 	// dropSlot gives the slot of a replica that is not in sync to the replacement.
 	dropSlot bool
 }
@@ -70,6 +78,7 @@ const (
 	planCreate
 	planStart // the witness has accepted PlanSet
 	planDrop  // the witness no longer lists PlanSet
+	planClean // the mirror was stopped, and the witness does not say so yet
 )
 
 type hold uint8
@@ -98,7 +107,9 @@ type nodeState struct {
 	Full       bool
 	Failing    Set // replicas whose servers returned an error, so that writes to them are held
 	Hold       hold
-	Bit        bool // the bitmap in the kernel's memory
+	Core       bool // the log is in memory only, so that a write marks nothing
+	Bit        bool // the marks of the log on the replicas, as the kernel knows them
+	Dropped    Set  // replicas that the mirror has lost and the witness does not list in Logged
 
 	Write     bool // a write is in flight
 	WriteID   uint8
@@ -132,13 +143,14 @@ func runningWorld() world {
 		s.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: 1, InSync: s.W.Replicas}}
 		s.Replicas[id].Host, s.Replicas[id].Used = 1, 1
 	}
-	s.Nodes[0] = nodeState{Generation: 1, Known: s.W.InSync, Running: true, Members: s.W.Replicas, Slots: s.W.Replicas}
+	s.Nodes[0] = nodeState{Generation: 1, Known: s.W.InSync, Running: true, Members: s.W.Replicas, Slots: s.W.Replicas, Core: true}
 	return s
 }
 
 // canonical reduces the state to what decisions compare: the order of epochs relative to the
-// witness, and which contents are equal.
-func (s world) canonical() world {
+// witness, which contents are equal, and plans that can succeed. If reduced is true, it also omits
+// the mirror of an inert node, and marks of a log that is not in use.
+func (s world) canonical(reduced bool) world {
 	for id := range s.Replicas {
 		if b := &s.Replicas[id].Seen.Superblock; b.Epoch > s.W.Epoch {
 			b.Epoch = 2
@@ -148,6 +160,24 @@ func (s world) canonical() world {
 	}
 	if s.W.Epoch > 0 {
 		s.W.Epoch = 1
+	}
+	for n := range s.Nodes {
+		node := &s.Nodes[n]
+		if s.writes(n) {
+			continue
+		}
+		node.Dropped = 0 // the witness permits a fenced node no change
+		if node.Plan == planClean {
+			node.Plan = noPlan
+		}
+		if reduced && s.inert(n) {
+			*node = nodeState{Off: node.Off, NoAPI: node.NoAPI, Link: node.Link, Running: node.Running, Write: node.Write}
+		}
+	}
+	if reduced && s.W.Logged == 0 && !s.logInUse() {
+		for id := range s.Replicas {
+			s.Replicas[id].Bit = false // no decision depends on it; a mark that stays only costs a copy
+		}
 	}
 	var names [2*MaxReplicas + nodeCount + 1]uint8
 	count := uint8(0)
@@ -168,6 +198,29 @@ func (s world) canonical() world {
 		rename(&s.Nodes[n].WriteID)
 	}
 	return s
+}
+
+// inert reports whether a node is fenced and can never again reach a replica, finish a write or
+// change the witness.
+func (s *world) inert(n int) bool {
+	node := s.Nodes[n]
+	for id := range s.Replicas {
+		if s.Replicas[id].Host != 0 && s.Replicas[id].Host == node.Generation {
+			return false
+		}
+	}
+	return !s.writes(n) && node.Plan == noPlan && node.Hold == free && node.Rebuilding == 0 &&
+		(!node.Write || !node.WriteData.Contains(node.Members) || node.Members == 0)
+}
+
+// logInUse reports whether a mirror has its log on replicas.
+func (s *world) logInUse() bool {
+	for n := range s.Nodes {
+		if node := s.Nodes[n]; node.Running && !node.Core && node.Members != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // newContent returns a content that no replica has.

@@ -41,7 +41,7 @@ type result struct {
 // count as one.
 func search(m *stepper, initial world, depth, limit int) result {
 	seed := maphash.MakeSeed()
-	initial = initial.canonical()
+	initial = initial.canonical(m.reduced)
 	visited := map[uint64]struct{}{maphash.Comparable(seed, initial): {}}
 	visits := []visit{{}}
 	frontier, from := []world{initial}, []uint32{0}
@@ -67,7 +67,7 @@ func search(m *stepper, initial world, depth, limit int) result {
 					r.found = trace(from[i], st.event, st.violation)
 					return r
 				}
-				c := st.next.canonical()
+				c := st.next.canonical(m.reduced)
 				h := maphash.Comparable(seed, c)
 				if _, ok := visited[h]; ok {
 					continue

@@ -38,6 +38,12 @@ type Witness struct {
 	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt. None
 	// of them can be removed from the volume.
 	Held Set
+	// Clean reports whether the mirror was stopped without a write in flight. Otherwise, the
+	// replicas in InSync may differ in the writes that were in flight.
+	Clean bool
+	// Logged contains the replicas, none of them in InSync, for which the log on the replicas in
+	// InSync marks every region in which they may differ.
+	Logged Set
 	// Epoch counts the changes of InSync.
 	Epoch uint64
 }
@@ -63,14 +69,48 @@ func (w Witness) Create(self Writer) (Witness, error) {
 	if w.Created {
 		return w, fmt.Errorf("%w: the volume is already created", ErrTransition)
 	}
-	w.Created, w.InSync, w.Epoch = true, w.Replicas, 1
+	w.Created, w.InSync, w.Clean, w.Epoch = true, w.Replicas, true, 1
 	return w, nil
 }
 
-// Start changes the in-sync set to the replicas from which the writer starts the mirror.
-func (w Witness) Start(self Writer, inSync Set) (Witness, error) {
-	w.Held = inSync
-	return w.SetInSync(self, inSync)
+// Start records the replicas from which the writer starts the mirror, and those that the log
+// covers. Both are taken from a [Decision]. From then on, a stop counts as unclean until Stop is
+// stored.
+func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
+	started := w
+	started.Held, started.Logged, started.Clean = inSync, logged, false
+	started, err := started.SetInSync(self, inSync)
+	if err != nil {
+		return w, err
+	}
+	return started, nil
+}
+
+// Stop records that the mirror was stopped without a write in flight. The writer stores the result
+// after the mirror is gone.
+func (w Witness) Stop(self Writer) (Witness, error) {
+	if err := w.permits(self); err != nil {
+		return w, err
+	}
+	if !w.Created {
+		return w, fmt.Errorf("%w: the volume is not created yet", ErrTransition)
+	}
+	w.Clean = true
+	return w, nil
+}
+
+// Log records that the log marks every region in which the dropped replicas may differ. The writer
+// stores the result when the table without them is active, and each write that was in flight before
+// has returned.
+func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
+	if err := w.permits(self); err != nil {
+		return w, err
+	}
+	if dropped&w.InSync != 0 || !w.Replicas.Contains(dropped) {
+		return w, fmt.Errorf("%w: only replicas of the volume that are not in sync can be in the log", ErrTransition)
+	}
+	w.Logged |= dropped
+	return w, nil
 }
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
@@ -91,6 +131,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if w.InSync != inSync {
 		w.InSync, w.Epoch = inSync, w.Epoch+1
 	}
+	w.Logged &^= inSync
 	return w, nil
 }
 
@@ -129,6 +170,7 @@ func (w Witness) Remove(id ID) (Witness, error) {
 		return w, fmt.Errorf("%w: the volume is not created yet", ErrTransition)
 	}
 	w.Replicas &^= SetOf(id)
+	w.Logged &^= SetOf(id)
 	return w, nil
 }
 
