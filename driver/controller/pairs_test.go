@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -126,7 +127,10 @@ func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 
 	var made string
 	var failed error
+	var overtaking sync.WaitGroup // the slow call does not wait for an RPC that it no longer needs
 	b.target.overtake = func() {
+		overtaking.Add(1)
+		defer overtaking.Done()
 		mine := b.Controller
 		defer func() { b.Controller = mine }()
 		b.startController(t)
@@ -135,6 +139,7 @@ func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	}
 	b.target.strike(at, overtaken)
 	id, err := slow.do(t.Context(), w)
+	overtaking.Wait()
 	b.target.strike(0, "")
 	if !overtook {
 		return false
