@@ -106,9 +106,9 @@ With --snapshot-metadata, the process serves only CSI's SnapshotMetadata, for th
 csi-snapshot-metadata in a pod of its own. It reads the same files as the controller, which serves
 SnapshotMetadata as well. It creates, changes and deletes nothing.
 
-The controller and the node plugin may run in one process, and may be stopped at any time. The controller keeps no state. It
-applies changes of config.json and of the CA within seconds, or at once on SIGHUP. The node only
-records which volumes were used on it and must not be formatted again.`,
+The controller and the node plugin may run in one process, and may be stopped at any time. The
+controller keeps no state. It applies changes of config.json and of the CA within seconds, or at
+once on SIGHUP. The node only records which volumes were used on it and must not be formatted again.`,
 		Example: `  spdk-csi --controller --endpoint unix:///csi/csi.sock
   spdk-csi --node --nodeid "$NODE_NAME" --endpoint unix:///csi/csi.sock`,
 		Version:       versionText(),

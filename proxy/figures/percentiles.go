@@ -55,8 +55,8 @@ func histogramError(err error) error {
 // Empty reports whether no operation is counted.
 func (d *Distribution) Empty() bool { return d.counts == [len(d.counts)]uint64{} }
 
-// Since returns the operations counted since an earlier reading. It returns false if a count has
-// decreased, as for Latencies.Since, or if the target counts in other ticks.
+// Since returns the operations counted since an earlier reading of the same process. It returns
+// false if a count has decreased, as for Latencies.Since.
 func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool) {
 	since = &Distribution{ticks: d.ticks}
 	for i := range d.counts {
@@ -65,7 +65,7 @@ func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool
 		}
 		since.counts[i] = d.counts[i] - before.counts[i]
 	}
-	return since, d.ticks == before.ticks
+	return since, true
 }
 
 // Percentile returns the latency, in seconds, that a share of the operations did not exceed. The

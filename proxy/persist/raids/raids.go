@@ -86,7 +86,7 @@ type Lost struct {
 func (l Lost) Reason() string {
 	switch l.Cause {
 	case NewUUID:
-		return fmt.Sprintf("%s gets another UUID at each start, so SPDK does not recognize it as a disk of the RAID: upgrade SPDK to v24.05 or later, or create the RAID without a superblock", l.Disk)
+		return fmt.Sprintf("%s gets another UUID at each start, so SPDK does not recognize it as a disk of the RAID: upgrade SPDK to v24.09 or later, or create the RAID without a superblock", l.Disk)
 	case NoContent:
 		return fmt.Sprintf("%s loses its content, and with it the superblock, when the target ends: use other disks", l.Disk)
 	default:
@@ -95,8 +95,8 @@ func (l Lost) Reason() string {
 }
 
 // causes lists, for each method that creates disks of its kind, why a RAID on them is lost. For
-// NewUUID, this applies only if the saved call has no uuid: SPDK saves the UUIDs of such disks
-// since v24.05.
+// NewUUID, this applies only if the saved call has no uuid: SPDK saves the UUIDs of io_uring bdevs
+// since v24.05, and those of AIO bdevs since v24.09.
 var causes = map[string]Cause{
 	"bdev_aio_create":    NewUUID,
 	"bdev_uring_create":  NewUUID,

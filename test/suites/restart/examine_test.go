@@ -81,7 +81,7 @@ func TestRAIDsAreRestoredWithoutAutoExamine(t *testing.T) {
 			require.True(t, w.start())
 			w.serve()
 			if superblock && !w.hasKeys() {
-				t.Skip("before v24.05, bdevs on files have another UUID after each start than the one in the superblock")
+				t.Skip("this release gives AIO bdevs a new UUID at each start, so that it differs from the one in the superblock")
 			}
 			for _, disk := range []string{"disk0", "disk1"} {
 				w.call("bdev_aio_create", p{"filename": w.at(disk), "name": disk, "block_size": 4096}, nil)

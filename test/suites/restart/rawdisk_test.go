@@ -87,7 +87,7 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 			require.True(t, w.start())
 			w.serve()
 			if !w.hasKeys() && name == "parent of an external clone that was deleted" {
-				t.Skip("before v24.05, bdevs on files have another UUID after each start")
+				t.Skip("this release gives AIO bdevs a new UUID at each start")
 			}
 			if os.Getenv("SPDK_TGT") == "" && name == "disk of a RAID" {
 				t.Skip("the simulated target has no bdev_raid_create: SPDK_TGT=/path/to/spdk_tgt names a real one")
