@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -85,6 +86,23 @@ func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket
 	return ws, resp, err
 }
 
+// openAllowed opens a stream for a user who has no more open than allowed. While the proxy still
+// counts a stream that the user has closed, it may refuse the new one, which is tried again.
+func (w *world) openAllowed(user string, from net.IP) (*websocket.Conn, error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		ws, resp, err := w.openWebSocket(user, passwordOf(user), from)
+		switch {
+		case err == nil:
+			return ws, nil
+		case resp == nil:
+			return nil, fmt.Errorf("cannot open a stream: %w", err)
+		case resp.StatusCode != http.StatusTooManyRequests || time.Now().After(end):
+			text, _ := io.ReadAll(resp.Body)
+			return nil, fmt.Errorf("cannot open a stream: %w: %s: %s", err, resp.Status, text)
+		}
+	}
+}
+
 // current returns the open stream, or opens one.
 func (s *streams) current() (*openStream, error) {
 	s.mu.Lock()
@@ -92,9 +110,9 @@ func (s *streams) current() (*openStream, error) {
 	if s.open != nil && s.open.usable() {
 		return s.open, nil
 	}
-	ws, _, err := s.world.openWebSocket(s.user, passwordOf(s.user), s.from)
+	ws, err := s.world.openAllowed(s.user, s.from)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open a stream: %w", err)
+		return nil, err
 	}
 	s.world.book.count("stream opened")
 	s.world.mostStreams(s.world.streams.Add(1))
