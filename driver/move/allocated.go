@@ -53,16 +53,24 @@ func (a *allocations) ask(ctx context.Context, volume string, size int64) *inven
 // proven reports whether clusters that are not listed need not be read, even to verify the copy.
 func (a *allocations) proven() bool { return !a.uncounted }
 
-// unchanged returns an error if clusters of the original were allocated or freed since ofOriginal.
-func (a *allocations) unchanged(ctx context.Context) error {
+// unchanged returns an error if clusters of the original were allocated or freed since ofOriginal,
+// or if the original no longer has the size that was copied.
+func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	if a.before == nil {
+		now, err := a.m.Controller.Inspect(ctx, a.original, "", NodeOf(a.original))
+		switch {
+		case err != nil:
+			return fmt.Errorf("read the original's size again: %w", err)
+		case now.SizeBytes != size:
+			return fmt.Errorf("%w: it now has %d bytes, of which %d were copied", ErrChanged, now.SizeBytes, size)
+		}
 		return nil
 	}
 	after, err := a.m.Controller.Allocated(ctx, a.original)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the allocated clusters again: %w", err)
-	case after.SizeBytes != a.before.SizeBytes, after.ClusterSize != a.before.ClusterSize, !bytes.Equal(after.Bitmap, a.before.Bitmap):
+	case after.SizeBytes != size, after.ClusterSize != a.before.ClusterSize, !bytes.Equal(after.Bitmap, a.before.Bitmap):
 		return ErrChanged
 	}
 	return nil

@@ -200,6 +200,24 @@ func TestMissingClustersAreNoticed(t *testing.T) {
 	}
 }
 
+// Even if its clusters are unknown, an original that was resized meanwhile is noticed.
+func TestOriginalMustNotBeResizedMeanwhile(t *testing.T) {
+	for name, size := range map[string]int64{"it has grown": 2 * clusters * clusterBytes, "it has shrunk": clusterBytes} {
+		f, _ := sparse(t)
+		f.allocated = nil
+		m := f.mover()
+		m.Progress = func(p Progress) {
+			if p.Phase == "verify" && p.Done == p.Total {
+				require.NoError(t, os.Truncate(f.file(original.String()), size))
+			}
+		}
+		_, err := m.Copy(t.Context(), original, nil, nil)
+		require.ErrorIs(t, err, ErrChanged, name)
+		assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)
+		assert.NotContains(t, f.node, original.String(), "%s: nodes can attach the original again", name)
+	}
+}
+
 // The copy is not completed if the original's clusters changed meanwhile, or if that is unknown.
 func TestOriginalMustNotChangeMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {

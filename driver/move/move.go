@@ -25,8 +25,9 @@ var (
 	// ErrDiffers means that the copy's contents differ from the original's. The original is
 	// unchanged.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrChanged means that clusters of the original were allocated or freed while it was copied.
-	ErrChanged = errors.New("the original was written to while it was copied")
+	// ErrChanged means that the original was resized while it was copied, or that clusters of it
+	// were allocated or freed.
+	ErrChanged = errors.New("the original was written to or resized while it was copied")
 	// ErrCopied means that the volume was copied before, and that the original or the copy has
 	// changed since.
 	ErrCopied = errors.New("already copied")
@@ -196,7 +197,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		result.SHA256, err = m.copyAndVerify(ctx, state, clusters)
 	}
 	if err == nil {
-		err = clusters.unchanged(ctx)
+		err = clusters.unchanged(ctx, original.size)
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
