@@ -305,7 +305,7 @@ func TestReloadEndsForbiddenStreams(t *testing.T) {
 }
 
 // A stopping proxy does not wait for clients to leave their event streams.
-func TestEventStreamsEndWithTheServer(t *testing.T) {
+func TestEventStreamsEndWhenTheServerStops(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")

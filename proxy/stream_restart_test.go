@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A proxy whose socket stays open, like systemd's, is restarted under load. Package spdkrpc neither
-// loses a call nor has one executed twice. Calls continue with each new process, over streams or by
+// A proxy whose socket stays open, like systemd's, is restarted under load. Package spdkrpc loses
+// no call, and no call is executed twice. Calls continue with each new process, over streams or by
 // POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {

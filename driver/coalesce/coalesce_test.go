@@ -146,7 +146,7 @@ func TestCallersGiveUp(t *testing.T) {
 	})
 }
 
-func TestManyCallers(t *testing.T) {
+func TestManyConcurrentCallersShareReads(t *testing.T) {
 	var g Group
 	var callers sync.WaitGroup
 	for i := range 200 {

@@ -35,7 +35,7 @@ func ParseTopology(text string) (map[string]string, error) {
 		}
 		key, value, ok := strings.Cut(pair, "=")
 		if _, twice := segments[key]; !ok || twice {
-			return nil, fmt.Errorf("%w: topology %q must be like topology.kubernetes.io/zone=a, with each key once", ErrInvalid, text)
+			return nil, fmt.Errorf("%w: topology %q must have the form topology.kubernetes.io/zone=a, and contain each key only once", ErrInvalid, text)
 		}
 		if value != "" {
 			segments[key] = value

@@ -23,7 +23,8 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker creates the volume pvc-1 through a service if it does not exist, as a controller does.
+// A maker is one way to create the volume pvc-1 through a service. Like a controller, make first
+// checks whether the volume exists.
 type maker struct {
 	name, method string
 	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)

@@ -33,7 +33,7 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
 		// Observed on SPDK v25.09 and later: opening the bdev for the change starts its limiter
 		// again.
-		return fmt.Errorf("target %s: %w: SPDK refuses to change the limits of %s, which has limits, while no host uses it: they change when it is attached: %w", s.Name, ErrBusy, v, failed)
+		return fmt.Errorf("target %s: %w: SPDK cannot change the existing limits of %s while no host uses the volume. The new limits take effect when it is attached: %w", s.Name, ErrBusy, v, failed)
 	}
 	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)
 }

@@ -108,7 +108,7 @@ func ParseTokenHash(line string) (h TokenHash, err error) {
 	return h, nil
 }
 
-var errTokenHash = errors.New("not the hash of a token, which is sha256: and 64 hexadecimal digits, then not_after=2027-01-31T00:00:00Z if it expires: `spdk-proxy new-token` makes one")
+var errTokenHash = errors.New("not the hash of a token: it must have the form `sha256:` and 64 hexadecimal digits, followed by `not_after=2027-01-31T00:00:00Z` if the token expires. Create one with `spdk-proxy new-token`")
 
 // ParseTokenHashes reads a file of such lines. Empty lines and comments are allowed.
 func ParseTokenHashes(text string) (hashes []TokenHash, err error) {

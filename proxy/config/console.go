@@ -18,8 +18,8 @@ type Console struct {
 	// sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
-	// Grafana is the URL of a Grafana dashboard to which the console links. Values of its query
-	// may contain the placeholders in GrafanaPlaceholders.
+	// Grafana is the URL of a Grafana dashboard to which the console links. The values in its
+	// query string may contain the placeholders in GrafanaPlaceholders.
 	Grafana string `yaml:"grafana"`
 }
 

@@ -96,8 +96,8 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 }
 
-// errorFor returns the error of a read as the caller may see it. Tenants see neither paths on the
-// target's host nor names of bdevs below lvstores. These appear only in the log.
+// errorFor returns a read's error in the form that the caller may see. Tenants see neither paths on
+// the target's host nor names of bdevs below lvstores. These appear only in the log.
 func (e *Executor) errorFor(c Command, err error) error {
 	refused, ok := errors.AsType[*changes.Refusal](err)
 	if !ok || c.Tenant == nil {
@@ -126,7 +126,8 @@ func (e *Executor) changesTarget(c Command) changes.Target {
 // An ownCaller makes the calls that a command depends on.
 type ownCaller struct{ Command }
 
-// Call answers spdk_get_version itself, because the connection's release is known.
+// Call returns the result of spdk_get_version without calling SPDK, because the connection's
+// release is known.
 func (o ownCaller) Call(ctx context.Context, method string, params, result any) error {
 	var raw json.RawMessage
 	if method == "spdk_get_version" {

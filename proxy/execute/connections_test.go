@@ -25,7 +25,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		return to
 	}
 	first, second := connect(at), connect(at)
-	assert.NotSame(t, first.Caller, second.Caller, "two operations at the same time")
+	assert.NotSame(t, first.Caller, second.Caller, "concurrent operations use different connections")
 	first.Reuse()
 	require.NoError(t, second.Close())
 	third := connect(at)

@@ -86,7 +86,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 		return nil, err
 	}
 	forwarded := c
-	c.Observer.Answered = nil // lengthy work follows SPDK's response
+	c.Observer.Answered = nil // the work continues after SPDK's response
 	switch name := c.Method.Name; {
 	case name == deleteMethod:
 		return e.deleteLvol(ctx, c)

@@ -37,7 +37,8 @@ func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(),
 	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
 }
 
-// keysOf identifies who shares keys: the users of a tenant, or a single user without one.
+// keysOf identifies the owner of a call's keys: a tenant, whose users share them, or a user without
+// a tenant.
 func (c Command) keysOf() string {
 	if c.Tenant != nil {
 		return "tenant\x00" + c.Tenant.Name

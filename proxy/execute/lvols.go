@@ -36,7 +36,8 @@ func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result j
 	return result, done, err
 }
 
-// forwardShared makes a call while no other call has locked the objects that it names.
+// forwardShared forwards a call, and keeps a shared lock on the objects named in it. It waits while
+// another call has locked one of them exclusively.
 func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessage, error) {
 	names := e.namedBy(c)
 	if len(names) == 0 {

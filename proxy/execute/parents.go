@@ -22,8 +22,8 @@ func mustFitParent(c Command) bool {
 }
 
 // checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume larger than
-// its parent, because SPDK would read beyond the end of the parent's cluster list. It leaves all
-// other cases to SPDK.
+// its parent, because SPDK would read beyond the end of the parent's cluster list. All other cases
+// are left to SPDK.
 func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 	name, _ := c.Params["name"].(string)
 	v, err := e.bdev(ctx, c, name)
@@ -46,8 +46,9 @@ func setsParent(c Command) bool {
 
 // checkNothingOn refuses a new parent for a volume that has clones, or that another bdev claims,
 // such as a clone in another lvstore. The new parent could be one of those clones or bdevs, and
-// SPDK does not detect such a loop. Without them, no loop is possible. It also refuses a new parent
-// for a snapshot, whose content must not change.
+// SPDK does not detect such a loop. A volume without them cannot become part of a loop.
+// checkNothingOn also refuses a new parent for a snapshot, because a snapshot's content must not
+// change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {

@@ -22,7 +22,7 @@ type restart struct {
 	stop     func()
 }
 
-// newRestart opens what a restarted target needs, as far as the configuration enables it. connect
+// newRestart opens the saved configuration and the keys, if the configuration enables them. connect
 // connects to the target's running process.
 func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, connect func(context.Context) (persist.Target, error)) (*restart, error) {
 	r := &restart{stop: func() {}}

@@ -30,7 +30,8 @@ func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	return persist.Target{Process: process, Release: conn.Release(), Ask: Command{Conn: conn, Timeout: e.Timeout}.Ask}, nil
 }
 
-// StartSaving saves the configuration after changes, and sweeps keys, until StopSaving.
+// StartSaving begins to save the configuration after changes and to remove unused key files. Both
+// continue until StopSaving.
 func (e *Executor) StartSaving() {
 	if e.restart.saver == nil {
 		return

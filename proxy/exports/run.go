@@ -46,8 +46,8 @@ func mayBeDone(err error) bool {
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone undoes steps in reverse order. It returns a description of the resulting state, which is
-// the second sentence of an error. made lists the steps certain to have been made.
+// undone reverts steps, the last one first. It returns a description of the resulting state, which
+// is the second sentence of an error. made lists the steps certain to have been made.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0

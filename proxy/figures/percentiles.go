@@ -52,7 +52,7 @@ func histogramError(err error) error {
 	return err
 }
 
-// Empty reports whether no operation is counted.
+// Empty reports whether d contains no operations.
 func (d *Distribution) Empty() bool { return d.counts == [len(d.counts)]uint64{} }
 
 // Since returns the operations counted since an earlier reading of the same process. It returns

@@ -71,7 +71,8 @@ func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 }
 
 // NewIOReader returns a Reader that reads only the I/O of volumes and other bdevs, for a person who
-// watches it interactively. If a call took time t, it waits 4 t before repeating it.
+// watches it interactively. After a call that took time t, the Reader waits 4 t before it repeats
+// the call.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }

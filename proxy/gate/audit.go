@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// audit counts a call that has ended, and writes its entry to the audit log. A call contains no
-// password, hash or Authorization header.
+// audit counts a call that has ended, and writes its entry to the audit log. The entry contains no
+// password, hash or Authorization header, because calls do not contain them.
 func (g *Gate) audit(c *Call) {
 	took := time.Since(c.started)
 	g.observe(c, took)

@@ -69,7 +69,7 @@ func newCall(x *Exchange, e jsonrpc.Element) *Call {
 	return c
 }
 
-// ID returns the id that the client gave the call, or nothing if it gave none.
+// ID returns the id of the call in the client's request, or nil if the request has none.
 func (c *Call) ID() json.RawMessage { return c.asked.id }
 
 // Notification reports whether the client expects no response.
@@ -131,7 +131,7 @@ func (c *Call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err err
 
 func (c *Call) noteAnswer(value any, err error) {
 	if errors.Is(err, decide.ErrDenied) {
-		c.decided.decision = auditlog.Denied // also if the method itself denies it
+		c.decided.decision = auditlog.Denied // even if the method itself refuses the call
 	}
 	result, _ := value.(json.RawMessage)
 	c.answered = answered{result, value, err, AnswerTo(err)}

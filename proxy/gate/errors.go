@@ -79,7 +79,7 @@ func as[T error](err error) error {
 	return nil
 }
 
-// when is the kind of errors of type T for which holds is true.
+// when returns the kind that matches errors of type T for which holds returns true.
 func when[T error](holds func(T) bool) kind {
 	return func(err error) error {
 		if found, ok := errors.AsType[T](err); ok && holds(found) {
@@ -236,7 +236,7 @@ var rows = []row{
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},
 }
 
-// itself passes a JSON-RPC error on as the client's error.
+// itself returns a JSON-RPC error to the client unchanged.
 func itself(found error, a *Answer) { a.Err = found.(*jsonrpc.Error) }
 
 func either(kinds ...kind) kind {
@@ -261,7 +261,7 @@ type Answer struct {
 	denial metrics.Denial
 }
 
-// spdk reports whether the error is SPDK's own, or similar to one.
+// spdk reports whether the error is SPDK's own, or formatted like one.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
 // AnswerTo converts any stage's error to a response, using the table of errors. No other code does

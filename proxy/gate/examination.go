@@ -11,8 +11,8 @@ import (
 
 // checkExamination refuses calls by tenants' users while the target loads what hosts write into
 // volumes, or does not report whether it does. An lvstore or RAID written by a host could contain
-// other tenants' objects. Users without a tenant may still make calls, so that they can change
-// this.
+// other tenants' objects. Users without a tenant may still make calls, because they must be able to
+// change this setting.
 func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
 	if current.AcceptLoading {
 		return nil

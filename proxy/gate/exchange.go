@@ -21,8 +21,8 @@ type Exchange struct {
 	Client  Trace
 	Arrived time.Time
 	Source  auditlog.Source
-	// NoSource, if set, is the reason why Source is a load balancer's address. Such a request is
-	// refused.
+	// NoSource, if set, is the reason why Source is a load balancer's address. The gate refuses
+	// such a request.
 	NoSource error
 	Sender   Sender
 	// Endpoint is the endpoint's own representation of the request, for methods that only this

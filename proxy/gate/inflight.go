@@ -79,7 +79,8 @@ func (c *inFlight) counts() (open, running int) {
 }
 
 // drain begins to stop: enter refuses requests after arrivalWait. drained is closed when the last
-// request has ended, and left when no connection is open. The caller must have closed the listener.
+// request has ended, and left is closed when no connection is open. The caller must have closed the
+// listener.
 func (c *inFlight) drain() (drained, left <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

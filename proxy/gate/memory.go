@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget bounds the memory for requests that the proxy has read and responses that clients
-// have not read yet. No user may take more than MemoryPerUser, or more than is free. So a user who
-// sends much and reads slowly does not take memory that others need.
+// A memoryBudget limits the memory for requests that the proxy has read and responses that clients
+// have not read yet. No user may hold more than MemoryPerUser, or more than is free. So a user who
+// sends much and reads slowly does not use up the memory of others.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes

@@ -12,7 +12,7 @@ import (
 func TestUserMemoryIsBounded(t *testing.T) {
 	var h memoryBudget
 	n, err := h.Reserve("a", 10*MemoryPerUser)
-	require.NoError(t, err, "a user without pending answers is not refused")
+	require.NoError(t, err, "a user without pending responses is not refused")
 	_, err = h.Reserve("a", 1)
 	require.ErrorIs(t, err, ErrMemory)
 	_, err = h.Reserve("b", 1)

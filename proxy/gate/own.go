@@ -21,8 +21,8 @@ type Own struct {
 	// write.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call takes one of the user's slots at the target while it is served. For a
-	// method that itself makes calls, those calls take the slots instead.
+	// Slot means that a call takes one of the user's slots at the target while it is served. If a
+	// method makes calls itself, those calls take the slots instead.
 	Slot bool
 
 	// Unlogged keeps some calls to a page out of the log and the metrics: successful ones, and
@@ -44,7 +44,7 @@ type Request struct {
 	Settings *Settings
 }
 
-// Users defines who may call a method.
+// A Users value defines who may call a method.
 type Users int
 
 // The values of Users.
@@ -54,7 +54,7 @@ const (
 	Administrators              // see Settings.Administrator
 )
 
-// Tenants defines what applies to a tenant's users.
+// A Tenants value defines what applies to a tenant's users.
 type Tenants int
 
 // The values of Tenants.

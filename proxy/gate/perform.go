@@ -27,9 +27,10 @@ type Arrival struct {
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share. Their order is: where does the
-// request come from, who sent it, did a page on another site cause it, is the proxy stopping? An
-// unauthenticated sender learns nothing. Leave must be called whatever the result.
+// Enter takes a request through the stages that its calls share. They check, in this order, where
+// the request comes from, who sent it, whether a page on another site caused it, and whether the
+// proxy is stopping. An unauthenticated sender learns nothing. Leave must be called, whatever the
+// result.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
 	if x.NoSource != nil {
@@ -54,8 +55,8 @@ func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	return nil
 }
 
-// Perform takes the calls of a request that has entered or was refused through the other stages,
-// one after the other. Each call is logged before the client gets a response.
+// Perform takes the calls of a request through the other stages, one after the other, whether Enter
+// accepted or refused the request. Each call is logged before the client gets a response.
 func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	for i, c := range x.Calls {
 		if i > 0 {

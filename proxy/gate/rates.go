@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxPace is the longest time a call waits because its user makes too many.
+// maxPace is the longest time that a call waits for its user's rate limit.
 const maxPace = time.Second
 
 // A rateError means that a user makes more calls per second than allowed.
@@ -19,8 +19,8 @@ func (e *rateError) Error() string {
 	return fmt.Sprintf("this user may make %d calls per second", e.perSecond)
 }
 
-// callRates limits how many calls each user makes per second. A user may make that many in a burst;
-// further calls are spaced evenly. The zero value sets no limit.
+// callRates limits how many calls each user makes per second. A user may make that many calls in a
+// burst; further calls are spaced evenly. The zero value sets no limit.
 type callRates struct {
 	mu       sync.RWMutex
 	each     int            // 0: any number

@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Which calls get a response: over POST, as JSON-RPC requires; on the local socket, as with SPDK.
+// Over POST, calls get responses as JSON-RPC requires. On the local socket, they get responses as
+// from SPDK.
 func TestWhichCallsGetAResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
@@ -21,14 +22,14 @@ func TestWhichCallsGetAResponse(t *testing.T) {
 		spdk         bool // on the local socket
 		post, batch  bool
 	}{
-		"a call":                       {"1", false, done, true, true, true},
-		"a call with a text as its id": {`"a"`, false, done, true, true, true},
-		"a call with the id null":      {"null", false, done, false, true, true},
-		"a refused call":               {"1", false, refused, true, true, true},
-		"a notification":               {"", true, Answer{Status: http.StatusNoContent}, false, false, false},
-		"a refused notification":       {"", true, refused, true, true, false},
-		"a refused call with id null":  {"null", false, refused, true, true, true},
-		"a message that is not JSON":   {"", false, refused, true, true, true},
+		"a call":                          {"1", false, done, true, true, true},
+		"a call whose id is a string":     {`"a"`, false, done, true, true, true},
+		"a call with the id null":         {"null", false, done, false, true, true},
+		"a refused call":                  {"1", false, refused, true, true, true},
+		"a notification":                  {"", true, Answer{Status: http.StatusNoContent}, false, false, false},
+		"a refused notification":          {"", true, refused, true, true, false},
+		"a refused call with the id null": {"null", false, refused, true, true, true},
+		"a message that is not JSON":      {"", false, refused, true, true, true},
 	} {
 		call := func(x *Exchange) *Call {
 			return &Call{In: x, asked: asked{id: json.RawMessage(c.id), notification: c.notification}, answered: answered{answer: c.answer}}

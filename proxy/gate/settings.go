@@ -36,7 +36,7 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// They are used for the metrics.
+	// For the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
 	TokensExpire    map[string]time.Time // for each user, when the first token expires

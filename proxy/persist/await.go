@@ -12,7 +12,8 @@ import (
 // does not contain the change.
 type NotSavedError struct{ Why error }
 
-// Error omits reasons that name files, because tenants read the text. The log contains the reasons.
+// Error omits reasons that contain file names, because tenants read the text. The log contains the
+// reasons.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
 		if errors.Is(e.Why, known) {
@@ -37,7 +38,7 @@ type attempt struct {
 }
 
 // While calls wait, the pause before the next read of the configuration is pauseShare times the
-// duration of the last one.
+// duration of the previous read.
 const pauseShare = 2
 
 // pollTime is roughly the part of a read's duration that costs the target nothing, because the
@@ -85,8 +86,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the first number changes are saved. If not, it returns the error of the
-// last attempt to save them, if that attempt began after the attempts counted by earlier.
+// savedBy reports whether the first number changes are saved. If they are not, it returns the error
+// of the last attempt to save them, provided that the attempt began after those counted by earlier.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a restart, the target's configuration is compared before the first call is sent, so that an
-// object removed by the call does not count as missing.
+// After a restart, the proxy compares the target's configuration before it sends the first call. An
+// object removed by the call then does not count as missing.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -24,7 +24,7 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	assert.NotContains(t, w.files(), Held)
 	reads := w.target.reads
 	w.saver.Before(t.Context(), false)
-	assert.Equal(t, reads, w.target.reads, "a process is compared once")
+	assert.Equal(t, reads, w.target.reads, "each process is compared only once")
 }
 
 // A target that does not return its configuration delays calls only briefly.
@@ -41,10 +41,11 @@ func TestCallsWaitForALimitedTime(t *testing.T) {
 	for range 10 {
 		w.saver.Before(t.Context(), false)
 	}
-	assert.LessOrEqual(t, w.target.reads-reads, 1, "not each call tries to read it")
+	assert.LessOrEqual(t, w.target.reads-reads, 1, "calls do not each try to read it")
 }
 
-// If a comparison fails because no target is running, the next process is compared at once.
+// If a comparison fails because no target is running, the next process is compared as soon as it
+// starts.
 func TestNextProcessIsComparedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour

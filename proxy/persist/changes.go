@@ -16,7 +16,7 @@ const maxTouched = 10000
 // changes records what calls through this proxy have changed since the last save.
 type changes struct {
 	names    map[string]bool // objects named by the calls
-	exports  map[string]bool // objects named by calls other than removals of a host
+	exports  map[string]bool // objects named by calls, except calls that remove a host
 	made     map[string]bool // objects that the calls created or set; see identity.Of
 	removals []removal
 }
@@ -51,7 +51,8 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore records that a disk no longer contains an lvstore and need not be examined.
+// noteDeletedStore records that a disk no longer contains an lvstore and therefore need not be
+// examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
 		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})
@@ -98,8 +99,8 @@ func (c *changes) removed(call Call) bool {
 }
 
 // removes reports whether r removes the object that a call creates. The call must name everything
-// that r names and contain r's numbers, such as an NSID. If r undoes only one method, the call must
-// also be to that method.
+// that r names, and contain r's numbers, such as an NSID. If r undoes only one method, the call
+// must be a call of that method.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true

@@ -32,8 +32,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// A file chosen by an administrator is not overwritten until the target has restarted, despite
-// calls and restarts of the proxy in between.
+// A file chosen by an administrator is not overwritten until the target has restarted, even if
+// calls are made and the proxy restarts in between.
 func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -51,10 +51,10 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.new"})
 	w.save()
 	unchanged()
-	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(Held), "changes are not lost meanwhile")
+	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(Held), "changes in the meantime are not lost")
 	status := w.saver.Status()
 	assert.False(t, status.Chosen.IsZero())
-	assert.Empty(t, status.Missing, "the target lacks it on purpose")
+	assert.Empty(t, status.Missing, "the target lacks it intentionally")
 	assert.False(t, status.Pending)
 	assert.Equal(t, 1, strings.Count(w.log.String(), "chosen configuration has not been loaded"))
 	assert.NotContains(t, w.log.String(), "level=ERROR")
@@ -72,7 +72,7 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	loaded["nvmf"] = append(loaded["nvmf"], subsystemCall("nqn.later"))
 	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.later"})
 	w.save()
-	assert.Equal(t, []string{"nqn.old", "nqn.later"}, w.knows(Current), "from now on changes are saved again")
+	assert.Equal(t, []string{"nqn.old", "nqn.later"}, w.knows(Current), "changes are saved again from now on")
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
@@ -141,7 +141,7 @@ func TestReplacedChoiceIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of a choice fails, one of the two files is current and neither is lost.
+// Whichever step of a choice fails, one of the two files is current, and neither is lost.
 func TestFailedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {

@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A comparison finds the calls in one configuration that another lacks.
+// A comparison finds the calls in one configuration that are missing from another.
 type comparison struct {
 	schema *rpcschema.Document
 	// sameRelease means that both come from one release, which writes equal calls identically.
-	// Between releases, parameters are added and removed, so calls are compared by their method and
-	// the objects that they name.
+	// Releases add and remove parameters, so calls from different releases are compared by their
+	// method and the objects that they name.
 	sameRelease bool
 }
 
@@ -48,7 +48,7 @@ func (c Call) namesAny(objects map[string]bool) bool {
 	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
 
-// missing lists the calls of a that b lacks, in a's order. The comparison ignores order, because
+// missing lists the calls of a that b lacks, in a's order. The order in b does not matter, because
 // SPDK's order changes with each start.
 func (c comparison) missing(a, b *Configuration) []Call {
 	return c.describeAll(c.without(places(a), places(b)))
@@ -179,7 +179,7 @@ func (c comparison) identity(e entry) map[string]any {
 	return known
 }
 
-const maxNames = 4096 // more than any SPDK call contains
+const maxNames = 4096 // no SPDK call contains more parameters
 
 func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	e, err := entryOf(call)

@@ -73,8 +73,8 @@ func withoutValues(err error) error {
 	return errors.New("it cannot be decoded")
 }
 
-// entryOf decodes the parts of a call needed for comparisons. If a member occurs twice, the last
-// one counts. Numbers are kept as text.
+// entryOf decodes the parts of a call needed for comparisons. If a member is repeated, the last
+// occurrence counts. Numbers are kept as text.
 func entryOf(call json.RawMessage) (e entry, err error) {
 	dec := json.NewDecoder(bytes.NewReader(call))
 	dec.UseNumber()

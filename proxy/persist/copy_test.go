@@ -21,7 +21,7 @@ const (
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied provides another user's saved configuration and a directory for spdk_tgt's copy.
+// copied provides the saved configuration of another user, and a directory for spdk_tgt's copy.
 type copied struct {
 	t      *testing.T
 	folder *Folder
@@ -31,7 +31,7 @@ type copied struct {
 
 func newCopied(t *testing.T) copied {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may give files to other users")
+		t.Skip("only root can change the owners of files")
 	}
 	dir, run := filepath.Join(t.TempDir(), "target"), filepath.Join(t.TempDir(), "run")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -63,11 +63,11 @@ func (c copied) assertCopied() {
 	require.NoError(c.t, err)
 	st := info.Sys().(*syscall.Stat_t)
 	assert.Equal(c.t, [2]uint32{spdkUser, spdkGroup}, [2]uint32{st.Uid, st.Gid})
-	assert.Equal(c.t, os.FileMode(0o400), info.Mode(), "a regular file, for its user alone")
+	assert.Equal(c.t, os.FileMode(0o400), info.Mode(), "a regular file that only its user can read")
 	text, err := os.ReadFile(c.to)
 	require.NoError(c.t, err)
 	assert.Equal(c.t, someSaved, string(text))
-	assert.Equal(c.t, []string{"saved.json"}, c.names(), "and nothing left over")
+	assert.Equal(c.t, []string{"saved.json"}, c.names(), "nothing is left over")
 }
 
 func TestCopyForAnotherUser(t *testing.T) {
@@ -82,13 +82,13 @@ func TestCopyForAnotherUser(t *testing.T) {
 func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
-		"a link":          func(path string) error { return os.Symlink(secret, path) },
-		"a second name":   func(path string) error { return os.Link(secret, path) },
-		"a FIFO":          func(path string) error { return unix.Mkfifo(path, 0o600) },
-		"a directory":     func(path string) error { return os.Mkdir(path, 0o700) },
-		"somebody else's": func(path string) error { return writeAs(path, spdkUser, 0o600) },
-		"open to others":  func(path string) error { return writeAs(path, proxyUser, 0o666) },
-		"a dangling link": func(path string) error { return os.Symlink(secret+".none", path) },
+		"a link":                func(path string) error { return os.Symlink(secret, path) },
+		"a second name":         func(path string) error { return os.Link(secret, path) },
+		"a FIFO":                func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a directory":           func(path string) error { return os.Mkdir(path, 0o700) },
+		"owned by another user": func(path string) error { return writeAs(path, spdkUser, 0o600) },
+		"accessible to others":  func(path string) error { return writeAs(path, proxyUser, 0o666) },
+		"a dangling link":       func(path string) error { return os.Symlink(secret+".none", path) },
 		"a link in the directory": func(path string) error {
 			if err := writeAs(path+".other", proxyUser, 0o600); err != nil {
 				return err
@@ -113,7 +113,7 @@ func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 			require.NoError(t, err)
 			after, err := os.Lstat(current)
 			require.NoError(t, err)
-			assert.True(t, os.SameFile(before, after), "it is left as it is")
+			assert.True(t, os.SameFile(before, after), "it is unchanged")
 		})
 	}
 	t.Run("the directory becomes a link", func(t *testing.T) {
@@ -173,9 +173,9 @@ func TestCopyWritesOnlyItsDestination(t *testing.T) {
 		assert.Empty(t, c.names())
 	})
 	for name, change := range map[string]func(run string) error{
-		"the directory is open to all":        func(run string) error { return os.Chmod(run, 0o1777) },
-		"the directory is open to a group":    func(run string) error { return os.Chmod(run, 0o770) },
-		"the directory is of somebody else's": func(run string) error { return os.Chown(run, proxyUser, proxyUser) },
+		"the directory is accessible to all users": func(run string) error { return os.Chmod(run, 0o1777) },
+		"the directory is accessible to a group":   func(run string) error { return os.Chmod(run, 0o770) },
+		"the directory belongs to another user":    func(run string) error { return os.Chown(run, proxyUser, proxyUser) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCopied(t)

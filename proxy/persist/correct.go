@@ -90,8 +90,9 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 }
 
 // A bdev may take firstWait to appear before its limit is set or its histogram is enabled. Bdevs
-// appear during the waits for others, so each further one may take half as long, but at least
-// leastWait. Volumes deleted right before a crash then do not each delay the start by firstWait.
+// appear during the waits for others, so the timeout of each further wait is half as long, but at
+// least leastWait. So volumes deleted right before a crash do not each delay the start by
+// firstWait.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second

@@ -111,8 +111,8 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 	return good, f.replace(good, asideDamaged)
 }
 
-// adopt makes live the current configuration. It keeps the old one as a previous version, or sets
-// it aside if reason is not "".
+// adopt makes live the current configuration. It keeps the old one as a previous version or, if
+// reason is not "", sets it aside.
 func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, error) {
 	f := s.opts.Folder
 	s.suspect = suspect{}
@@ -135,7 +135,8 @@ func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, err
 }
 
 // saveBeside makes live, together with the calls that the target lacks, the current configuration.
-// If another process had those calls, saveBeside also saves the target's own configuration to Held.
+// If those calls come from another process, saveBeside also saves the target's own configuration to
+// Held.
 func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes, reason string) (outcome, error) {
 	c := compare(s.opts.Schema, current, live)
 	all := append(slices.Clone(l.kept), l.vanished...)

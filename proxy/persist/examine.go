@@ -24,10 +24,10 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// waiting lists the methods whose calls SPDK saves before their base bdev exists, with the
-// parameter that names the base. When SPDK examines the base, the new bdev claims it before SPDK
-// reads its content. Calls to other methods follow their bases. These bases are not examined,
-// because hosts can write the first block of the base of an FTL or OCF bdev.
+// waiting maps each method whose calls SPDK saves before their base bdev exists to the parameter
+// that names the base. When SPDK examines the base, the new bdev claims it before SPDK reads its
+// content. Calls of other methods follow their bases. These bases are not examined, because hosts
+// can write to the first block of the base of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -126,7 +126,7 @@ func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) err
 	return nil
 }
 
-// examineCalls returns the calls that examine bdevs not named yet.
+// examineCalls returns the calls that examine bdevs not yet named.
 func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessage, err error) {
 	for _, name := range slices.Sorted(slices.Values(bdevs)) {
 		if named[name] {
@@ -144,7 +144,7 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 
 // stillExamined returns the bdevs in the target's own list that must be examined in addition to the
 // known ones. These are bdevs that do not exist now, and bdevs on which SPDK has found lvstores in
-// the meantime. SPDK has found no lvstores on the others.
+// the meantime. On the other bdevs, SPDK has found no lvstores.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

@@ -57,10 +57,10 @@ func TestBasesAreExamined(t *testing.T) {
 		"several bases": {before: []string{off, ftl, ocf, split, crypto, delay, zoned, pt, list}, want: []string{
 			off, examine("d2"), examine("d5"), examine("d6"), examine("d7"), examine("d8"), ftl, ocf, split, crypto, delay, zoned, pt, list, examine("pt"), examine("raid"),
 		}},
-		"not what has nothing on it":    {before: []string{off, examine("empty"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
-		"what does not exist yet":       {before: []string{off, examine("late"), wait}, want: []string{off, examine("late"), examine("pt"), examine("raid"), wait}},
-		"only disks with a superblock":  {raids: raids, before: []string{off, examine("r0"), wait}, want: []string{off, examine("s0"), examine("pt"), examine("raid"), wait}},
-		"an lvstore that is loaded now": {before: []string{off, examine("slow"), wait}, want: []string{off, examine("slow"), examine("pt"), examine("raid"), wait}},
+		"bdevs without lvstores are not examined": {before: []string{off, examine("empty"), wait}, want: []string{off, examine("pt"), examine("raid"), wait}},
+		"bdevs that do not exist yet":             {before: []string{off, examine("late"), wait}, want: []string{off, examine("late"), examine("pt"), examine("raid"), wait}},
+		"only disks with a superblock":            {raids: raids, before: []string{off, examine("r0"), wait}, want: []string{off, examine("s0"), examine("pt"), examine("raid"), wait}},
+		"an lvstore that is loaded now":           {before: []string{off, examine("slow"), wait}, want: []string{off, examine("slow"), examine("pt"), examine("raid"), wait}},
 		"disks named like volumes, and disks of partitions": {stores: onPartitions, before: []string{off, examine("g"), wait}, want: []string{
 			off, examine("g"), examine(disk), examine("dev/sdb"), examine("gp1"), wait,
 		}},

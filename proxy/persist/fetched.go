@@ -52,7 +52,7 @@ func (f *Folder) Text(name string) (Text, error) {
 
 // Store writes a file from another host's directory, with its time. It reports whether the file was
 // missing or different. If a current file differs, Store first keeps it as a previous version.
-// Except for the current file, only the held file is ever changed.
+// Except for the current file, Store changes only the held file.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

@@ -42,7 +42,7 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.NoError(t, err)
 	stored, err = store("20260131T120000.005Z.json", "one", 0)
 	require.NoError(t, err)
-	assert.False(t, stored, "it is there already")
+	assert.False(t, stored, "the file exists already")
 	_, err = store("20260131T120000.005Z.json", "else", 0)
 	require.ErrorContains(t, err, "copy each host into a directory of its own")
 	for i, name := range []string{Held, Held, "replaced-20260131T120000.005Z.json", "20260131T110000.000Z.json", "20260131T100000.000Z.json"} {

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// Names in the directory. A file whose name begins with a reason was set aside. Such files are
-// never removed automatically.
+// Names in the directory. The name of a file that was set aside begins with the reason. Such files
+// are never removed automatically.
 const (
 	Current = "current.json" // loaded by spdk_tgt -c
 	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
@@ -31,11 +31,11 @@ const (
 	asideReplaced = "replaced" // an administrator accepted the loss of calls in it
 	asideDamaged  = "damaged"  // the file cannot be read
 	asideHeld     = "held"     // the file contains calls that neither Current nor the target has
-	asideBefore   = "before"   // the file is the last one from another release
+	asideBefore   = "before"   // the last file from another release
 )
 
-// disk lists the operations of a directory.Path that a Folder uses, so that tests can make each of
-// them fail or precede a crash.
+// disk lists the operations of a directory.Path that a Folder uses. Tests replace it to make each
+// operation fail, or to simulate a crash after it.
 type disk interface {
 	Write(name string, text []byte) error
 	Read(name string) ([]byte, fs.FileInfo, error)
@@ -111,8 +111,9 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 	return c, nil, nil
 }
 
-// replace makes c the current configuration. It keeps the old one as a previous version, or sets it
-// aside if reason is not "". After a crash at any step, either the old or the new file is complete.
+// replace makes c the current configuration. It keeps the old one as a previous version or, if
+// reason is not "", sets it aside. After a crash at any step, either the old or the new file is
+// complete.
 func (f *Folder) replace(c *Configuration, reason string) error {
 	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
 	if err := f.put(Current, c, keep); err != nil {
@@ -131,8 +132,8 @@ func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically. It writes the file durably under another name, calls before, which
-// keeps the old file, and then renames the new one.
+// put writes a file atomically. It writes the new file durably under another name, calls before,
+// which keeps the old file, and then renames the new file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {
@@ -141,7 +142,7 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return f.putText(name, text, time.Time{}, before)
 }
 
-// putText is like put, but also sets the file's time. A zero time means now.
+// putText is like put, but also sets the file's time. A zero time means the present.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := directory.Temp + name
 	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +172,7 @@ func (f *Folder) putText(name string, text []byte, at time.Time, before func() e
 }
 
 // keepCopy links a file to a second name: its time, preceded by the reason if that is not "". It
-// returns the second name, or "" if there is no such file.
+// returns the second name, or "" if the file does not exist.
 func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	text, info, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {

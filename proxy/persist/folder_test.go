@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// A failing disk fails at one step. If the failure is a crash, later steps do nothing, and the file
-// being written is truncated.
+// A failing disk fails at one operation. If the failure is a crash, later operations do nothing,
+// and the file being written is truncated.
 type failing struct {
 	directory.Path
 	at    int // the failing step, counted from 1
@@ -76,8 +76,8 @@ func (d *failing) Sync() error {
 }
 
 // In each scenario, every disk operation in turn either fails once or is the last one before a
-// crash. Afterwards, the current file is completely old or completely new, files set aside remain,
-// and the next attempt succeeds.
+// crash. Afterwards, the current file is either the old or the new one, complete. Files set aside
+// remain, and the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
@@ -173,7 +173,7 @@ func (w *world) sound(may [][]string, also []string, at int) {
 
 func TestFullDiskKeepsThePreviousFile(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("mounts a small filesystem, which takes root")
+		t.Skip("needs root, to mount a small file system")
 	}
 	w := newWorld(t)
 	require.NoError(t, unix.Mount("none", w.dir, "tmpfs", 0, "size=16k,mode=0700"))
@@ -182,7 +182,7 @@ func TestFullDiskKeepsThePreviousFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "fill"), make([]byte, 11<<10), 0o600))
 	w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/`+strings.Repeat("k", 5000)+`"}}`)
 	require.ErrorIs(t, w.saver.Save(t.Context(), false), syscall.ENOSPC)
-	assert.Equal(t, []string{Current, "fill"}, w.files(), "the old file, and no half of another")
+	assert.Equal(t, []string{Current, "fill"}, w.files(), "only the old file, and no partial one")
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 	assert.Empty(t, w.load(Current).Subsystems[0].Calls)
 
@@ -237,7 +237,7 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A missing directory is an error in each step. It does not count as empty.
+// A missing directory is reported as an error by each operation. It does not count as empty.
 func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)

@@ -28,7 +28,7 @@ func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 		}
 		assert.Equal(t, "bdev_aio_create", calls[0].Method)
 		assert.Equal(t, "bdev_get_bdevs", calls[1].Method)
-		assert.Equal(t, "v", calls[1].Params["name"], "which waits for the volume")
+		assert.Equal(t, "v", calls[1].Params["name"], "a call waits for the volume")
 		assert.Equal(t, "bdev_enable_histogram", calls[2].Method)
 		assert.Len(t, calls[2].Params, len(want))
 		for name, v := range want {
@@ -39,11 +39,11 @@ func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 		before, err := parse([]byte(`{"spdkgate":{"release":"` + release + `"},"subsystems":[{"subsystem":"bdev","config":` + saved + `}]}`))
 		require.NoError(t, err)
 		now := &Configuration{Saved: Origin{Release: release}, Subsystems: []Subsystem{{Name: "bdev", Calls: s.Calls}}}
-		assert.Empty(t, compare(rpcschema.Default(), before, now).missing(before, now), "what an earlier proxy saved is not missing")
+		assert.Empty(t, compare(rpcschema.Default(), before, now).missing(before, now), "calls saved by an earlier proxy do not count as missing")
 	}
 
 	own := `[{"method":"bdev_enable_histogram","params":{"name":"v","enable":true,"max_nsec":5}}]`
 	s, err := subsystem("bdev", []byte(own), rpcschema.MustRelease("v26.09"))
 	require.NoError(t, err)
-	assert.Contains(t, string(s.Calls[1]), `"max_nsec":5}`, "options that a later release saves stay")
+	assert.Contains(t, string(s.Calls[1]), `"max_nsec":5}`, "options saved by a later release are kept")
 }

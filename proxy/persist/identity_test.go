@@ -87,8 +87,8 @@ func (c changedObject) changed(t *testing.T, w *world) {
 	w.saver.Changed(method, p)
 }
 
-// After a call has changed an object, the file contains one call for it: the target's. This also
-// applies if the target lacked the object and a call created it again.
+// After a call has changed an object, the file contains one call for the object: the target's. This
+// also applies if the target lacked the object and a call created it again.
 func TestChangedObjectIsSavedOnce(t *testing.T) {
 	for _, c := range changedObjects {
 		t.Run(fmt.Sprint(c.method, " ", c.by), func(t *testing.T) {

@@ -11,9 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file contains the rules for saved calls that the target lacks. They stay in the file,
-// alongside the target's own calls, so that one missing object does not prevent others from being
-// saved.
+// This file contains the rules for saved calls that the target lacks. They stay in the file beside
+// the target's own calls, so that one missing object does not prevent others from being saved.
 
 // lacking groups the saved calls that the target lacks by how they are treated.
 type lacking struct {
@@ -36,8 +35,8 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
 			// The object is back, in the form that this release writes.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
-			// Calls through this proxy have set up or changed the object. Do not readmit the saved
-			// file's hosts to it alongside others.
+			// Calls through this proxy have set up or changed the object. Do not also admit the
+			// hosts in the saved file to it.
 		case kept || another:
 			l.kept = append(l.kept, p)
 		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed the object
@@ -72,10 +71,10 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep returns live with the listed calls of current. A kept call follows the calls that preceded
-// it in current: the one directly before it, and those that name the same objects. If live
-// configures the same object differently, the kept call replaces live's. But if a call through this
-// proxy named the object, live's call counts. kept lists the kept calls in the result.
+// keep returns live with the listed calls of current. A kept call is placed after the calls that
+// preceded it in current: the one directly before it, and those that name the same objects. If live
+// configures the same object differently, the kept call replaces live's call, unless a call through
+// this proxy named the object. kept lists the kept calls in the result.
 func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}

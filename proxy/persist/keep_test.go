@@ -113,8 +113,8 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Lacks finds objects, by name or by the number that the method takes, that a call removes only
-// from the saved file.
+// Lacks finds objects that a call removes only from the saved file, by name or by the number that
+// the method takes.
 func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -183,7 +183,7 @@ func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	calls := fmt.Sprint(w.calls(Current))
 	assert.Contains(t, calls, "host.2")
 	assert.NotContains(t, calls, "host.1")
-	assert.Contains(t, calls, "add_ns", "the namespace may come back")
+	assert.Contains(t, calls, "add_ns", "the namespace may reappear")
 }
 
 // The file never contains two calls of which spdk_tgt can load only one.
@@ -242,8 +242,8 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// Saved files contain digests. Later versions of the proxy must compute the same digests,
-// regardless of how a call is written.
+// Saved files contain digests. Later versions of the proxy must compute the same digests, however a
+// call is written.
 func TestDigestsOfCallsStayTheSame(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))

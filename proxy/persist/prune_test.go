@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If fewer versions are to be kept than before, the excess ones are removed. The newest and the
+// If the number of versions to keep is reduced, the excess versions are removed. The newest and the
 // oldest are kept.
 func TestExcessVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
@@ -50,9 +50,9 @@ func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w.save()
 	assert.True(t, w.saver.Complete())
 	w.target.restart("p2", empty())
-	assert.False(t, w.saver.Complete(), "of the process before")
+	assert.False(t, w.saver.Complete(), "status of the previous process")
 	w.save()
-	assert.False(t, w.saver.Complete(), "it lacks what is saved")
+	assert.False(t, w.saver.Complete(), "the process lacks saved objects")
 }
 
 func TestStartOfProcess(t *testing.T) {
@@ -107,7 +107,7 @@ func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 			}
 			assert.True(t, slices.Contains(w.files(), other))
 			list, err := w.folder.List()
-			require.NoError(t, err, "the others can be seen")
+			require.NoError(t, err, "the other files are listed")
 			assert.NotEmpty(t, list, fmt.Sprint(w.files()))
 		})
 	}

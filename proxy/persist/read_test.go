@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Without this check, a target that reports no subsystems would be saved without any configuration.
+// If a target that reports no subsystems caused no error, an empty configuration would be saved.
 func TestMissingSubsystemsAreAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil

@@ -44,8 +44,9 @@ type deletion struct {
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end after that call.
-// It durably records the deletions. ask must call the target to which the call is sent.
+// Removing must be called before a call that may delete logical volumes, and end must be called
+// after it. Removing durably records the deletions. ask must call the target to which the call is
+// sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
 	disk := "" // below a deleted lvstore

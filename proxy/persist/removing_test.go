@@ -43,7 +43,7 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]deletion{
 		"u1": {Names: []string{"u1", "lvs/v"}, Store: "s", Process: "p1", ended: true}, "u2": {Names: []string{"u2"}, Store: "s", Process: "p2"},
-	}, known, "the later call counts")
+	}, known, "the later call applies")
 	assert.ElementsMatch(t, []string{"u1", "lvs/v"}, next.namesOf([]rpcschema.Name{{Kind: "bdev", Value: "lvs/v"}}))
 	assert.Empty(t, next.namesOf([]rpcschema.Name{{Kind: "nqn", Value: "lvs/v"}, {Kind: "bdev", Value: "v"}}))
 	next.forget([]string{"u1"})
@@ -56,7 +56,7 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, journalName), []byte(`{"u4": null, "u5": {"names": []}}`), 0o600))
 	known, err = newRemoving(t, dir).known()
 	require.NoError(t, err)
-	assert.Len(t, known, 1, "an entry without content is none")
+	assert.Len(t, known, 1, "an entry without content is ignored")
 	require.NoError(t, os.Remove(filepath.Join(dir, journalName)))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, journalName), 0o700))
 	_, err = newRemoving(t, dir).known()
@@ -87,15 +87,15 @@ func TestDeletionsAreSettledAfterARestart(t *testing.T) {
 		"its lvstore is unknown":         {process: "old", bdev: absent, store: []error{broken}, question: 2},
 		"it was running, and it is gone": {process: "old", ended: true, bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
 
-		"its lvstore is gone":                    {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, removed: true, settled: true, question: 6},
-		"the target examines by itself":          {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, others: map[string]error{"bdev_examine": broken}, removed: true, settled: true, question: 6},
-		"an examination finds its lvstore":       {process: "old", bdev: absent, disk: "d", store: []error{absent, nil}, removed: true, settled: true, question: 6},
-		"only the volume of the lvstore is gone": {process: "old", bdev: absent, disk: "d", store: []error{nil}, removed: true, settled: true, question: 2},
-		"its disk is missing":                    {process: "old", bdev: absent, disk: "d", store: []error{absent}, others: map[string]error{"bdev_get_bdevs": absent}, question: 3},
-		"its disk may be a volume":               {process: "old", bdev: absent, disk: "lvs/d", store: []error{absent}, question: 2},
-		"the examination has not ended":          {process: "old", bdev: absent, disk: "d", store: []error{absent}, others: map[string]error{"bdev_wait_for_examine": broken}, question: 5},
-		"its lvstore is unknown at the end":      {process: "old", bdev: absent, disk: "d", store: []error{absent, broken}, question: 6},
-		"an lvstore of unknown presence":         {process: "old", bdev: absent, disk: "d", store: []error{broken}, question: 2},
+		"its lvstore is gone":                     {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, removed: true, settled: true, question: 6},
+		"the target examines bdevs automatically": {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, others: map[string]error{"bdev_examine": broken}, removed: true, settled: true, question: 6},
+		"an examination finds its lvstore":        {process: "old", bdev: absent, disk: "d", store: []error{absent, nil}, removed: true, settled: true, question: 6},
+		"only the volume of the lvstore is gone":  {process: "old", bdev: absent, disk: "d", store: []error{nil}, removed: true, settled: true, question: 2},
+		"its disk is missing":                     {process: "old", bdev: absent, disk: "d", store: []error{absent}, others: map[string]error{"bdev_get_bdevs": absent}, question: 3},
+		"its disk may be a volume":                {process: "old", bdev: absent, disk: "lvs/d", store: []error{absent}, question: 2},
+		"the examination has not ended":           {process: "old", bdev: absent, disk: "d", store: []error{absent}, others: map[string]error{"bdev_wait_for_examine": broken}, question: 5},
+		"its lvstore is unknown at the end":       {process: "old", bdev: absent, disk: "d", store: []error{absent, broken}, question: 6},
+		"whether its lvstore exists is unknown":   {process: "old", bdev: absent, disk: "d", store: []error{broken}, question: 2},
 	} {
 		asked := 0
 		ask := func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
@@ -168,15 +168,15 @@ func TestOnlyDeletionsOfExistingVolumesAreRecorded(t *testing.T) {
 		params         map[string]any
 		noted          bool
 	}{
-		"a volume":         {"bdev_lvol_delete", volume, map[string]any{"name": "lvs/v"}, true},
-		"another call":     {"bdev_lvol_resize", volume, map[string]any{"name": "lvs/v"}, false},
-		"no name":          {"bdev_lvol_delete", volume, map[string]any{"name": 7}, false},
-		"not a volume":     {"bdev_lvol_delete", `[{"name": "u", "driver_specific": {}}]`, map[string]any{"name": "u"}, false},
-		"no lvstore":       {"bdev_lvol_delete", `[{"name": "u", "driver_specific": {"lvol": {}}}]`, map[string]any{"name": "u"}, false},
-		"none":             {"bdev_lvol_delete", `[]`, map[string]any{"name": "u"}, false},
-		"several":          {"bdev_lvol_delete", `[{"name": "u"}, {"name": "w"}]`, map[string]any{"name": "u"}, false},
-		"malformed answer": {"bdev_lvol_delete", `{`, map[string]any{"name": "u"}, false},
-		"refused question": {"bdev_lvol_delete", "", map[string]any{"name": "u"}, false},
+		"a volume":           {"bdev_lvol_delete", volume, map[string]any{"name": "lvs/v"}, true},
+		"another call":       {"bdev_lvol_resize", volume, map[string]any{"name": "lvs/v"}, false},
+		"no name":            {"bdev_lvol_delete", volume, map[string]any{"name": 7}, false},
+		"not a volume":       {"bdev_lvol_delete", `[{"name": "u", "driver_specific": {}}]`, map[string]any{"name": "u"}, false},
+		"no lvstore":         {"bdev_lvol_delete", `[{"name": "u", "driver_specific": {"lvol": {}}}]`, map[string]any{"name": "u"}, false},
+		"none":               {"bdev_lvol_delete", `[]`, map[string]any{"name": "u"}, false},
+		"several":            {"bdev_lvol_delete", `[{"name": "u"}, {"name": "w"}]`, map[string]any{"name": "u"}, false},
+		"malformed response": {"bdev_lvol_delete", `{`, map[string]any{"name": "u"}, false},
+		"refused query":      {"bdev_lvol_delete", "", map[string]any{"name": "u"}, false},
 	} {
 		dir := t.TempDir()
 		require.NoError(t, os.Chmod(dir, 0o700))

@@ -15,7 +15,7 @@ const (
 	missingInterval = 15 * time.Second
 )
 
-// Run saves until ctx ends: at the start, because there may have been changes before, after each
+// Run saves until ctx ends: at the start, because there may have been earlier changes, after each
 // change, and after a restart of the target. When ctx ends, Run saves unsaved changes within
 // finalTimeout.
 func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
@@ -63,9 +63,9 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving. A save is due once no change has been made for some
-// time, and at the latest AtLatest after the first change. Both times are longer for a large
-// configuration.
+// due returns how long to wait before saving. A save is due when no change has been made for a
+// certain time, but no later than AtLatest after the first change. Both times are longer for a
+// large configuration.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func TestRunSavesChanges(t *testing.T) {
 	w := newWorld(t, quickly)
 	stop := w.run()
 	defer stop()
-	w.eventually(w.exists, "saved at the start: nobody knows what happened before")
+	w.eventually(w.exists, "saved at the start, because earlier changes are unknown")
 
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.a"), subsystemCall("nqn.b"), listenerCall("nqn.a"), listenerCall("nqn.b"), subsystemCall("nqn.c"))
 	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.c"})
@@ -47,21 +47,21 @@ func TestRunSavesChanges(t *testing.T) {
 	w.target.down = os.ErrNotExist
 	w.target.mu.Unlock()
 	w.saver.Changed("nvmf_create_subsystem", map[string]any{"nqn": "nqn.d"})
-	w.eventually(func() bool { return w.saver.Status().Failed }, "it goes on trying")
+	w.eventually(func() bool { return w.saver.Status().Failed }, "it keeps trying")
 	w.target.restart("p2", empty())
 	w.target.mu.Lock()
 	w.target.down = nil
 	w.target.mu.Unlock()
-	w.eventually(func() bool { return len(w.saver.Status().Missing) > 0 }, "the new process is compared with")
+	w.eventually(func() bool { return len(w.saver.Status().Missing) > 0 }, "the new process is compared with the saved file")
 	assert.Len(t, w.knows(Current), 3)
 
 	w.target.restart("p3", populated())
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.a"), subsystemCall("nqn.b"), listenerCall("nqn.a"), listenerCall("nqn.b"), subsystemCall("nqn.c"))
-	w.eventually(func() bool { return len(w.saver.Status().Missing) == 0 }, "a new process is seen without any call")
+	w.eventually(func() bool { return len(w.saver.Status().Missing) == 0 }, "a new process is noticed without a call")
 
 	w.target.set("nvmf")
 	w.saver.Changed("spdk_kill_instance", nil)
-	w.eventually(func() bool { return len(w.knows(Current)) == 0 }, "what vanished is believed when the target lives on")
+	w.eventually(func() bool { return len(w.knows(Current)) == 0 }, "a loss is accepted if the target keeps running")
 }
 
 func TestCloseChangesShareOneSave(t *testing.T) {
@@ -77,12 +77,12 @@ func TestCloseChangesShareOneSave(t *testing.T) {
 	w.saver.mu.Lock()
 	w.saver.first = time.Now().Add(-2 * time.Hour)
 	w.saver.mu.Unlock()
-	assert.Zero(t, w.saver.due(), "but not for ever")
+	assert.Zero(t, w.saver.due(), "but not forever")
 
 	w.saver.mu.Lock()
 	w.saver.first, w.saver.cost = time.Now(), time.Hour
 	w.saver.mu.Unlock()
-	assert.Greater(t, w.saver.due(), 40*time.Hour, "a target that is slow to tell is asked seldom")
+	assert.Greater(t, w.saver.due(), 40*time.Hour, "a slow target is read less often")
 }
 
 func TestUnsavedChangesAreSavedAtTheEnd(t *testing.T) {

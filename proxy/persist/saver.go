@@ -134,7 +134,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff defines for how long no call compares a process after a failed comparison.
+// A backoff defines how long calls compare no process after a failed comparison.
 type backoff struct {
 	process string
 	until   time.Time

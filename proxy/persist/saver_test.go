@@ -22,7 +22,7 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	path := filepath.Join(w.dir, Current)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	assert.Equal(t, os.FileMode(0o600), info.Mode(), "it holds secrets")
+	assert.Equal(t, os.FileMode(0o600), info.Mode(), "it contains secrets")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	var file struct {
@@ -39,7 +39,7 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	assert.Equal(t, order, names, "in the order in which they start")
 	assert.Equal(t, "null", string(file.Subsystems[2].Config), "as SPDK said")
 	assert.Contains(t, strings.Join(strings.Fields(string(file.Subsystems[0].Config)), ""), `{"method":"x","params":{"b":1,"a":"<&>","b":2}}`, "as SPDK wrote it")
-	assert.Contains(t, string(text), canary, "or it would not come back")
+	assert.Contains(t, string(text), canary, "without it, the object would not be restored")
 	assert.NotContains(t, w.log.String(), canary)
 }
 
@@ -70,7 +70,7 @@ func TestSavedOrderIsCorrected(t *testing.T) {
 }
 
 // Volumes deleted between the last save and a crash delay the target's start by less than a minute,
-// plus a second each. A volume with both a limit and a histogram needs only one wait.
+// plus one second for each volume. A volume with both a limit and a histogram needs only one wait.
 func TestWaitsForVolumesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	var calls []string
@@ -101,7 +101,7 @@ func TestPreviousVersionsAreKeptOnce(t *testing.T) {
 	before := w.files()
 	w.target.set("nvmf", listenerCall("nqn.b"), transportCall, subsystemCall("nqn.b"), subsystemCall("nqn.a"), listenerCall("nqn.a"))
 	w.save()
-	assert.Equal(t, before, w.files(), "another order is no change: SPDK's own changes with each start")
+	assert.Equal(t, before, w.files(), "a different order is not a change: SPDK's order changes with each start")
 	for i := range 8 {
 		w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k`+string(rune('0'+i))+`","path":"/k"}}`)
 		w.saver.Changed("keyring_file_remove_key", map[string]any{"name": "k" + string(rune('0'+i-1))})
@@ -109,7 +109,7 @@ func TestPreviousVersionsAreKeptOnce(t *testing.T) {
 	}
 	former, err := w.folder.previous()
 	require.NoError(t, err)
-	assert.Len(t, former, 3, "as many as were asked for: %v", w.files())
+	assert.Len(t, former, 3, "as many as were requested: %v", w.files())
 	assert.Len(t, w.files(), 4)
 	assert.Contains(t, string(w.load(Current).Subsystems[0].Calls[0]), "k7")
 	assert.Contains(t, string(w.load(former[0]).Subsystems[0].Calls[0]), "k6")
@@ -123,7 +123,7 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 		if len(names) > 10 {
 			at := now.Add(time.Duration(i) * time.Minute)
 			drop := superfluous(names, at)
-			require.NotZero(t, drop, "the newest stays")
+			require.NotZero(t, drop, "the newest is kept")
 			names = append(names[:drop], names[drop+1:]...)
 		}
 	}
@@ -134,7 +134,8 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// A target started empty must never replace the previous process's saved configuration.
+// If a target starts empty, its configuration never replaces the one saved from the previous
+// process.
 func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -145,7 +146,7 @@ func TestEmptyTargetReplacesNothing(t *testing.T) {
 		w.save()
 	}
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
-	assert.Len(t, w.load(Held).Subsystems[3].Calls, 1, "what the target knows is not lost either")
+	assert.Len(t, w.load(Held).Subsystems[3].Calls, 1, "the target's own configuration is not lost either")
 	status := w.saver.Status()
 	assert.Len(t, status.Missing, 5, "%v", status.Missing)
 	assert.False(t, status.Failed)
@@ -154,12 +155,12 @@ func TestEmptyTargetReplacesNothing(t *testing.T) {
 	assert.Contains(t, log, "nqn.a")
 	assert.NotContains(t, log, canary)
 
-	t.Run("nor does the next proxy", func(t *testing.T) {
+	t.Run("the next proxy replaces nothing either", func(t *testing.T) {
 		w.open()
 		w.save()
 		assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 	})
-	t.Run("until it has it all again", func(t *testing.T) {
+	t.Run("the file is replaced once the target has everything again", func(t *testing.T) {
 		full := populated()
 		full["nvmf"] = append(full["nvmf"], subsystemCall("nqn.c"))
 		w.target.restart("p2", full)
@@ -252,7 +253,7 @@ func TestObjectsRemovedByCallsAreNotMissing(t *testing.T) {
 	w.save()
 	w.target.set("nvmf", transportCall, subsystemCall("nqn.b"), listenerCall("nqn.b"))
 	w.save()
-	assert.True(t, w.saver.Status().Unsettled, "seen before the call's answer was")
+	assert.True(t, w.saver.Status().Unsettled, "the loss is noticed before the call's response")
 	w.saver.Changed("nvmf_delete_subsystem", map[string]any{"nqn": "nqn.a"})
 	w.save()
 	assert.Equal(t, []string{"nqn.b"}, w.knows(Current))
@@ -285,7 +286,7 @@ func TestFailedReadingKeepsTheOldFile(t *testing.T) {
 			w.saver.Changed("bdev_malloc_delete", map[string]any{"name": "m"})
 			for range 3 {
 				err := w.saver.Save(t.Context(), true)
-				require.Error(t, err, "even when told to accept")
+				require.Error(t, err, "even with acceptLoss")
 				if name == "no target" || name == "startup state" || name == "one subsystem" {
 					require.ErrorIs(t, err, gone, "the cause is named")
 				}
@@ -311,7 +312,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte(text), 0o600))
 			w.target.restart("p2", empty()) // it cannot have loaded the file
 			w.save()
-			assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "the last good one")
+			assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "the last readable version")
 			damaged, err := os.ReadFile(filepath.Join(w.dir, w.aside(asideDamaged)))
 			require.NoError(t, err)
 			assert.Equal(t, text, string(damaged))
@@ -319,7 +320,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 			assert.Contains(t, w.log.String(), "the saved configuration is damaged")
 		})
 	}
-	t.Run("nothing else is there", func(t *testing.T) {
+	t.Run("without a previous version", func(t *testing.T) {
 		w := newWorld(t)
 		require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))
 		w.save()
@@ -341,7 +342,7 @@ func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	w.target.restart("p2", changed)
 	w.save()
 	assert.Equal(t, "v26.01", w.load(Current).Saved.Release)
-	assert.Equal(t, "v26.05", w.load(w.aside(asideBefore)).Saved.Release, "as long as one may have to go back")
+	assert.Equal(t, "v26.05", w.load(w.aside(asideBefore)).Saved.Release, "the old release's file is kept for a downgrade")
 
 	w.target.mu.Lock()
 	w.target.release = "v26.05"
@@ -354,8 +355,8 @@ func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 // The end of a target counts as a failure only if there are unsaved changes.
 func TestStoppedTargetIsNotAFailure(t *testing.T) {
 	for name, end := range map[string]func(f *fakeTarget){
-		"away":           func(f *fakeTarget) { f.down = errors.New("gone") },
-		"while it tells": func(f *fakeTarget) { f.fail["nvmf"] = errors.New("gone") },
+		"away":                             func(f *fakeTarget) { f.down = errors.New("gone") },
+		"the target ends while it reports": func(f *fakeTarget) { f.fail["nvmf"] = errors.New("gone") },
 	} {
 		w := newWorld(t)
 		w.save()

@@ -14,7 +14,8 @@ import (
 
 // This file implements the `spdk-proxy saved` commands, which also work while a proxy is running.
 
-// ErrNothingHeld means that there is no Held file: the target lacks no part of the current file.
+// ErrNothingHeld means that there is no Held file, because the target lacks no part of the current
+// file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
 // A Saved describes a saved file.
@@ -110,9 +111,9 @@ func (f *Folder) get(name string) (*Configuration, error) {
 }
 
 // Prepare checks that spdk_tgt can load the current file at its start, and returns the number of
-// calls in it. If there are no files yet, it creates one without calls. Without a file, spdk_tgt
-// exits (since v24.05) or starts without a message (before v24.05). If the current file is damaged,
-// or missing although there are others, the error says what to do.
+// calls in it. If there are no files yet, it creates one without calls, because without a file,
+// spdk_tgt exits (since v24.05) or starts without a message (before v24.05). If the current file is
+// damaged, or is missing although other files exist, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// spdk_tgt loads only files in the directory, which no other user can write.
+// spdk_tgt loads only files in this directory, to which no other user can write.
 func TestOnlyFilesInTheDirectoryAreUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	f, err := OpenFolder(dir, 1)

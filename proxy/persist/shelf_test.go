@@ -22,9 +22,9 @@ func TestPrepareChecksTheCurrentFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(text), `"subsystems": []`)
 	w.save()
-	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "whatever the target has is more")
+	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current), "any configuration of the target replaces an empty file")
 	for _, name := range w.files() {
-		assert.False(t, strings.HasPrefix(name, asideBefore), "nothing is worth being set aside: %s", name)
+		assert.False(t, strings.HasPrefix(name, asideBefore), "no file is set aside: %s", name)
 	}
 	calls, err = w.folder.Prepare()
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestPrepareChecksTheCurrentFile(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 	require.NoError(t, os.Remove(filepath.Join(w.dir, Current)))
 	_, err = w.folder.Prepare()
-	require.ErrorContains(t, err, "saved use NAME", "it is not the first time")
+	require.ErrorContains(t, err, "saved use NAME", "this is not the first start")
 	assert.NotContains(t, w.files(), Current)
 }
 
@@ -69,13 +69,13 @@ func TestListDiffAndUse(t *testing.T) {
 	require.NoError(t, w.folder.Use(Held))
 	list, err = w.folder.List()
 	require.NoError(t, err)
-	assert.False(t, list[0].Chosen.IsZero(), "it is marked at once")
+	assert.False(t, list[0].Chosen.IsZero(), "the file is marked as chosen at once")
 	assert.True(t, list[0].Time.Equal(held.Saved.Time), "the time when it was saved")
 	for _, other := range list[1:] {
 		assert.True(t, other.Chosen.IsZero(), other.Name)
 	}
 	status := w.saver.Status()
-	assert.Equal(t, list[0].Chosen, status.Chosen, "the status has it before the next change")
+	assert.Equal(t, list[0].Chosen, status.Chosen, "the status contains the choice before the next change")
 	assert.True(t, status.SavedAt.Equal(held.Saved.Time))
 	assert.Empty(t, w.knows(Current))
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
@@ -108,6 +108,6 @@ func TestMentionedFilesAreFound(t *testing.T) {
 	for path, want := range map[string]bool{"/keys/k.key": true, "/keys/other.key": false} {
 		is, err := w.folder.Mentions(path)
 		require.NoError(t, err)
-		assert.Equal(t, want, is, "in a former one")
+		assert.Equal(t, want, is, "in a previous version")
 	}
 }

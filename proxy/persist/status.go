@@ -29,8 +29,8 @@ type Status struct {
 	Chosen time.Time
 }
 
-// Complete reports whether the target's running process has every saved object. It returns false
-// while that is unknown.
+// Complete reports whether the target's running process contains every saved object. It returns
+// false while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false

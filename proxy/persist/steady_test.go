@@ -91,7 +91,7 @@ func TestSavedConfigurationIsConsistent(t *testing.T) {
 			require.Len(t, exported, 1)
 			assert.Contains(t, []string{"nqn.n1", "nqn.n2", "nqn.n3"}, exported[0])
 			name := strings.TrimPrefix(exported[0], "nqn.")
-			assert.Contains(t, string(w.load(Current).Subsystems[1].Calls[2]), strconv.Quote(name), "the volume of the namespace that is exported")
+			assert.Contains(t, string(w.load(Current).Subsystems[1].Calls[2]), strconv.Quote(name), "the volume of the exported namespace")
 		})
 	}
 }
@@ -116,7 +116,7 @@ func TestChangesWaitForAReading(t *testing.T) {
 	go func() { w.saver.Before(ctx, false); close(waited) }()
 	select {
 	case <-waited:
-		require.Fail(t, "a change does not wait for the reading")
+		require.Fail(t, "a change does not wait for the read")
 	default:
 	}
 	release()

@@ -24,7 +24,7 @@ func TestRAIDsThatARestartLosesAreListed(t *testing.T) {
 
 	w.target.fail["bdev_raid_get_bdevs"] = errors.New("gone")
 	require.Error(t, w.saver.Save(t.Context(), false))
-	assert.Equal(t, want, w.saver.Status().NotRestorable, "nothing newer is known")
+	assert.Equal(t, want, w.saver.Status().NotRestorable, "the status is not updated yet")
 	delete(w.target.fail, "bdev_raid_get_bdevs")
 	w.target.raids = "[]"
 	w.save()

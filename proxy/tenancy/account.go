@@ -23,10 +23,10 @@ func (a amount) plus(b amount) amount {
 	return amount{bytes, a.volumes + b.volumes, a.subsystems + b.subsystems, a.hosts + b.hosts, a.listeners + b.listeners}
 }
 
-// An account records how much of some quotas one tenant uses. A tenant has one for volumes and one
-// for exports, whose calls do not wait for each other. Calls that create something run
-// concurrently, each with a reservation of what it needs. A call that inherits or sets the size of
-// a bdev runs alone, because the size must not change in the meantime.
+// An account records how much of some quotas one tenant uses. Each tenant has one account for
+// volumes and one for exports; their calls do not wait for each other. Calls that create something
+// run concurrently, each with a reservation of what it needs. A call that inherits or sets the size
+// of a bdev runs alone, because the size must not change in the meantime.
 type account struct {
 	gate chan struct{} // capacity 1; holds an element while a call is admitted or runs alone
 
@@ -39,7 +39,7 @@ type account struct {
 	running    map[*claim]amount
 	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // subsystems that the tenant has created or changed; one named after a volume may outlive it
+	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem named after a volume may outlive it
 
 	owners *owners.File // keeps subsystems across restarts; nil: none are kept
 	tenant string       // in owners
@@ -66,7 +66,7 @@ func (a *account) forgetCount() {
 	a.at = time.Time{}
 }
 
-// A claim is one call's reservation.
+// A claim is the reservation of one call.
 type claim struct {
 	account   *account
 	asked     amount
@@ -83,8 +83,8 @@ type bdevSize struct {
 	amount amount // what the call uses because of this size
 }
 
-// settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
-// later, when its volume is smaller. The call may then use more than it requested.
+// settle records the outcome of the call. If the outcome is unknown, SPDK may still execute the
+// call, when its volume is smaller. The call may then use more than it requested.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
@@ -125,7 +125,7 @@ func (c *claim) besidesSizes() amount {
 	return rest
 }
 
-// leave opens the gate for the next call.
+// leave lets the next call through the gate.
 func (c *claim) leave() {
 	if c.gate {
 		c.gate = false
@@ -180,7 +180,7 @@ func (a *account) noteDecrease() {
 	a.decreased = true
 }
 
-// used returns an upper bound on the tenant's usage, including running calls and those that may
+// used returns an upper bound on the tenant's usage, including running calls and calls that may
 // still be executed. It also reports whether the usage was counted recently, and whether a new
 // count would certainly not be lower. It takes into account that the claim may change the outcome
 // of an unanswered call.
@@ -227,8 +227,8 @@ func (a *account) add(c *claim) {
 	a.running[c] = c.asked
 }
 
-// recount replaces the count with the result of count. Objects created by calls in the meantime may
-// or may not be in the count, so they are added. The caller must have entered the gate. exact
+// recount replaces the count with the result of count. Objects created by calls during the count
+// may or may not be included, so they are added. The caller must have entered the gate. exact
 // reports whether no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
@@ -246,7 +246,8 @@ func (a *account) recount(count func() (amount, error)) (exact bool, err error) 
 	return exact, nil
 }
 
-// largest returns the largest size to which unanswered calls may set a bdev, but at least size.
+// largest returns the largest size to which unanswered calls may set a bdev, or size if that is
+// larger.
 func (a *account) largest(bdev string, size uint64) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -265,7 +266,7 @@ func (a *account) changed(nqn string) bool {
 	return a.subsystems[nqn]
 }
 
-// forgetSubsystems removes subsystems from the account that no longer exist, unless a call may
+// forgetSubsystems removes subsystems that no longer exist from the account, unless a call may
 // still create them.
 func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.mu.Lock()
@@ -281,7 +282,8 @@ func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.owners.Retain(a.tenant, existing)
 }
 
-// remember adds a tenant's subsystems that a file lists. From then on, it records changes there.
+// remember adds the subsystems that a file lists for a tenant. From then on, it records changes in
+// that file.
 func (a *account) remember(f *owners.File, tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,7 +29,7 @@ func volumeOf(name string, size int) p {
 	return p{"lvol_name": name, "size_in_mib": size, "lvs_name": "lvs-red", "thin_provision": true}
 }
 
-// waits checks that a call is not admitted before another one has ended.
+// waits checks that a call is not admitted until another one has ended.
 func (w *world) waits(method string, params p) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -77,7 +77,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w.waits("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
 	third, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("d", 4))
 	require.NoError(t, err)
-	w.waits("bdev_lvol_create", volumeOf("e", 4)) // one too many, unless one of them fails
+	w.waits("bdev_lvol_create", volumeOf("e", 4)) // one too many, unless one of the others fails
 
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
@@ -98,7 +98,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	require.ErrorAs(t, w.create("i", 4), &over)
 }
 
-// A volume created while the target lists its volumes counts, whether it is listed or not.
+// A volume created while the target lists its volumes counts, whether or not it is listed.
 func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})

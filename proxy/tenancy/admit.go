@@ -28,7 +28,7 @@ type Grant struct {
 	hidden       map[string]string // unused name → the foreign name in the client's call
 	raised       []string          // parameters that were changed to a safer value
 	ownership    *ownershipCheck
-	claim        *claim // on the quota
+	claim        *claim // reservation of quota
 }
 
 // Hidden returns the number of names in the call that do not belong to the tenant.
@@ -109,7 +109,8 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// checkNamedObjects decides on the call as a whole, after each of its values.
+// checkNamedObjects decides on the call as a whole. The values of the call have already been
+// decided.
 func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.Chosen {
 		if _, given := g.Params[name]; !given {

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// spellings lists variants with which a user might try to pass off a foreign name as their own.
+// spellings lists variants that a user might send to pass off a foreign name as their own.
 var spellings = []func(name string) string{
 	func(name string) string { return name },
 	strings.ToUpper,
@@ -55,7 +55,7 @@ var spellings = []func(name string) string{
 	func(name string) string { return strings.Replace(name, "u", "u\u0308", 1) },           // combining
 	func(name string) string { return strings.Replace(name, "b", "\uff42", 1) },            // fullwidth
 	func(name string) string { return "\ufeff" + name },                                    // byte order mark
-	func(name string) string { return name[:len(name)/2] + "\u200b" + name[len(name)/2:] }, // of no width
+	func(name string) string { return name[:len(name)/2] + "\u200b" + name[len(name)/2:] }, // zero width
 }
 
 // An admission is one call by red, with the parameters before and after admission.
@@ -70,7 +70,7 @@ var (
 	freshNQN = regexp.MustCompile(`^(nqn\.2014-08\.org\.nvmexpress:uuid:|iqn\.2016-06\.io\.spdk:)`)
 )
 
-// owns reports whether red owns a name, without using the code under test.
+// owns reports whether a name belongs to red, without using the code under test.
 func (a *admission) owns(kind, name string) bool {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) { // could end a name early
 		return false
@@ -92,8 +92,8 @@ func (a *admission) owns(kind, name string) bool {
 	return false
 }
 
-// compare compares what reaches the socket with what policy saw. Both must be the same, except that
-// names not owned by red are replaced with an unused name.
+// compare compares the parameters that reach the socket with those that policy saw. They must be
+// the same, except that names not owned by red are replaced with unused names.
 func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
 	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
@@ -111,7 +111,7 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 				require.NotContains(a, after, "\x00", path)
 				require.False(a, kind == "lvol-name" && (strings.Contains(after, "/") || len(after) > 63), path)
 			case plan.IsObject(kind) && before != after:
-				require.False(a, a.owns(kind, before), "%s: %q is theirs", path, before)
+				require.False(a, a.owns(kind, before), "%s: %q does not belong to red", path, before)
 				require.Equal(a, before, a.grant.hidden[after], path)
 				_, err := uuid.Parse(freshNQN.ReplaceAllString(after, ""))
 				require.NoError(a, err, path)
@@ -190,7 +190,7 @@ func FuzzAdmit(f *testing.F) {
 		}
 		before := fmt.Sprint(saw)
 		grant, err := w.tenancy.Of("alice").Admit(t.Context(), m, saw, w.ask)
-		assert.Equal(t, before, fmt.Sprint(saw), "what policy saw stays what it was")
+		assert.Equal(t, before, fmt.Sprint(saw), "the parameters that policy saw are unchanged")
 		var refused *Refusal
 		var called *spdkrpc.Error
 		if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// allowed returns the last part of a refusal: which values of a kind the tenant may use. It reveals
-// only the tenant's own configuration.
+// allowed returns the last part of a refusal, which states the values of a kind that the tenant may
+// use. It reveals only the tenant's own configuration.
 func (s *Scope) allowed(kind string) string {
 	var list []string
 	var noun, key string

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A refusal of a name, host or address states which ones the tenant may use. It does not reveal
+// The refusal of a name, host or address states which ones the tenant may use. It does not reveal
 // those of other tenants.
 func TestRefusalsStateWhatIsAllowed(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the package's clock until the test ends. The clock advances only when pass is
-// called, by its argument.
+// atTime stops the package's clock until the test ends. Only pass advances the clock, by its
+// argument.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -28,7 +28,7 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked returns how many queries of its own the tenancy makes while f runs.
+// asked returns the number of queries that the tenancy itself makes while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
@@ -73,8 +73,8 @@ func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	}
 }
 
-// The owner of a tenant's own volume is looked up once. The owner is looked up on every call for
-// other tenants' volumes, missing volumes, and other spellings of the tenant's own.
+// The owner of a tenant's own volume is looked up once. For other tenants' volumes, missing
+// volumes, and other spellings of the tenant's own volumes, the owner is looked up on every call.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -93,7 +93,7 @@ func TestOwnersAreCached(t *testing.T) {
 	none := w.asked(limit("11111111-2222-4333-8444-555555555555"))
 	assert.NotZero(t, none)
 	assert.Equal(t, none, w.asked(limit(blue.volume)))
-	assert.Equal(t, none, w.asked(limit(strings.ToUpper(red.volume))), "SPDK knows no such name")
+	assert.Equal(t, none, w.asked(limit(strings.ToUpper(red.volume))), "SPDK has no bdev with this name")
 
 	pass(3 * volumesKeep)
 	assert.Equal(t, 4, w.asked(limit(red.volume)), "the owner is no longer cached")
@@ -221,7 +221,7 @@ func TestUndescribedParametersAreRefused(t *testing.T) {
 	require.Error(t, admit(p{"bdev": "red-1", "other": "blue-1"}))
 }
 
-// A subsystem named after a volume still counts after the volume's deletion.
+// A subsystem named after a volume still counts after the volume has been deleted.
 func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)

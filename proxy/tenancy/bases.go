@@ -21,7 +21,7 @@ const maxDepth = 8
 // its UUID, and its alias is LVSTORE/LVOL.
 func isVolumeName(name string) bool { return looksLikeUUID(name) || strings.Contains(name, "/") }
 
-// readBases reads which bdevs a bdev is based on, according to its driver.
+// readBases reads the names of the bdevs below a bdev from its driver-specific data.
 func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	switch t.TypeAt(i) {
 	case jsonwalk.Object:
@@ -73,7 +73,7 @@ func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	return w.End
 }
 
-// bases caches, for one call, which bdevs are based on which others.
+// bases caches, for one call, the bdevs on which other bdevs are based.
 type bases map[string][]string
 
 // noteBases caches the bases in a list of bdevs.
@@ -124,7 +124,7 @@ func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []stri
 	if below, err = askBases(ctx, v.ask, name); err != nil {
 		return nil, err
 	}
-	if below != nil { // a missing bdev may exist when the result is filtered
+	if below != nil { // a missing bdev may exist by the time the result is filtered
 		if v.bases == nil {
 			v.bases = bases{}
 		}
@@ -152,8 +152,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether an object may have been written by a host although its name belongs to
-// the tenant. This is so if the lvstore or bdev is based on a logical volume.
+// written reports whether a host may have written an object, although its name belongs to the
+// tenant. This is possible if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {

@@ -68,7 +68,7 @@ func (c chain) ask(_ context.Context, method string, params map[string]any) (jso
 	return json.RawMessage(bdevList(name, `{"raid": {"base_bdevs_list": `+string(text)+`}}`)), err
 }
 
-// A host may have written anything based on a logical volume, at any depth.
+// A host may have written anything that is based on a logical volume, at any depth.
 func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	c := chain{
 		"raid": {"disk1", "disk2"}, "disk1": {}, "disk2": {}, "nested": {"disk1", volumeUUID}, "deep": {"disk1", "nested"}, "alias": {"lvs0/v"},
@@ -91,7 +91,7 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	}
 	on, err := (&ownershipCheck{ask: failing}).onVolume(t.Context(), []string{"disk1"}, 0)
 	require.Error(t, err)
-	assert.True(t, on, "what is unknown counts as written by a host")
+	assert.True(t, on, "an unknown bdev counts as written by a host")
 }
 
 // A tenant can neither see nor use a RAID that matches its globs but is based on a volume.

@@ -24,7 +24,7 @@ func TestTenantSpaceIsZeroed(t *testing.T) {
 			got := w.sent[len(w.sent)-1]
 			assert.Equal(t, "bdev_lvol_create", got.method)
 			assert.Equal(t, "write_zeroes", got.params["clear_method"], asked)
-			assert.Equal(t, asked, params["clear_method"], "the client's own parameters are left alone")
+			assert.Equal(t, asked, params["clear_method"], "the client's own parameters are unchanged")
 		}
 	}
 

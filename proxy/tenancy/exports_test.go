@@ -74,12 +74,12 @@ func TestHostQuota(t *testing.T) {
 			}
 
 			w.must("alice", "nvmf_subsystem_remove_host", p{"nqn": redTwo, "host": hostOf(1)})
-			require.NoError(t, w.admitHost("alice", redOne, 4), "a removed host is free again")
+			require.NoError(t, w.admitHost("alice", redOne, 4), "removing a host frees its quota")
 			exceeded(w.admitHost("alice", redOne, 5))
 			w.must("alice", "nvmf_delete_subsystem", p{"nqn": redTwo})
-			require.NoError(t, w.admitHost("alice", redOne, 5), "so are those of a deleted subsystem")
+			require.NoError(t, w.admitHost("alice", redOne, 5), "deleting a subsystem frees the quota of its hosts")
 			for n := 10; n < 20; n++ {
-				require.NoError(t, w.admitHost("", redOne, n), "the quota does not bind administrators")
+				require.NoError(t, w.admitHost("", redOne, n), "the quota does not apply to administrators")
 			}
 			require.Error(t, w.admitHost("alice", redOne, 6))
 		})
@@ -144,8 +144,8 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// With only a quota of volumes, sizes are ignored: snapshots run concurrently, and resizing is not
-// counted.
+// If the only quota is that of volumes, sizes are ignored: snapshots run concurrently, and resizing
+// is not counted.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
@@ -174,7 +174,7 @@ func TestTenantAdditionsAreBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"
 		ofBdev   = "at most one for each bdev: quota.volumes, and the bdevs that an administrator creates"
-		ofObject = "at most one for each object that it is about"
+		ofObject = "at most one for each object that it concerns"
 	)
 	bounds := map[string]string{
 		"bdev_lvol_create": volumes, "bdev_lvol_snapshot": volumes, "bdev_lvol_clone": volumes, "bdev_lvol_clone_bdev": volumes, "spdkgate_lvol_snapshot": volumes,

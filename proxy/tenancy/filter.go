@@ -59,7 +59,7 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 
 // A filter filters one result. In its methods, owned means that the object containing a value
 // belongs to the tenant; a value that names nothing then also belongs to the tenant. The verdict on
-// a value comes before the verdicts on its contents.
+// a value is reached before the verdicts on its contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -77,7 +77,8 @@ const (
 )
 
 // root filters the whole result. It returns false if the tenant may not see any part of it. If the
-// call changed the tenant's objects, a name in its result is that of an object it created.
+// call changed the tenant's objects, a name in its result refers to an object that the call
+// created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
 	if w.Sensitive {
@@ -135,8 +136,8 @@ func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool)
 	return hide, false
 }
 
-// item decides on an item in an array or map. An object that names itself must belong to the
-// tenant; any other item must be in an object that does.
+// item decides on an item in an array or map. An object that contains its own name must belong to
+// the tenant; any other item must be in an object that belongs to the tenant.
 func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	if f.TypeAt(i) != jsonwalk.Object || !w.Fits[jsonwalk.Object] || len(w.Kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
@@ -153,8 +154,8 @@ func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) 
 	return enter, true
 }
 
-// members filters an object's members. A hidden member is left out, or is an empty string if the
-// schema permits that. Numbers and booleans at the root belong to no tenant, and are kept.
+// members filters an object's members. A hidden member is omitted, or replaced with an empty string
+// if the schema permits one. Numbers and booleans at the root belong to no tenant, and are kept.
 func (f *filter) members(w *plan.Form, i int, owned, root bool) (end int) {
 	m := f.Walk(i)
 	c := f.Content(m.End)
@@ -210,7 +211,7 @@ func (f *filter) items(w *plan.Form, i int, owned bool) (end int) {
 }
 
 // pass leaves the value at i unchanged if the verdict is show, and filters its contents otherwise.
-// It returns the value's end.
+// It returns the end of the value.
 func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	switch {
 	case v == show:
@@ -222,7 +223,7 @@ func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	}
 }
 
-// A self states who owns an object, according to the member that names it.
+// A self states whether the tenant owns an object, according to the member that names the object.
 type self uint8
 
 const (
@@ -232,7 +233,7 @@ const (
 )
 
 // identified determines the owner of an object from the member that names it. If that member occurs
-// several times, all its values must be names belonging to the tenant.
+// several times, all its values must be names that belong to the tenant.
 func (f *filter) identified(w *plan.Form, i int) self {
 	if w.IdentityKind == "" {
 		return unnamed

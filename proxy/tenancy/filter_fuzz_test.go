@@ -30,7 +30,8 @@ func redGrant(t *Tenancy, m *rpcschema.Method, owned bool) *Grant {
 	return &Grant{scope: scope, method: m, plan: t.plans.Of(m.Name), ownership: &ownershipCheck{scope: scope, ask: oracle}, owned: owned}
 }
 
-// once decodes JSON in which members occur twice, and takes the first or the last of each.
+// once decodes JSON with repeated members. It keeps either the first or the last occurrence of
+// each.
 func once(dec *jsontext.Decoder, last bool) (any, error) {
 	switch dec.PeekKind() {
 	case '{':
@@ -72,7 +73,7 @@ func once(dec *jsontext.Decoder, last bool) (any, error) {
 	return jsonrpc.DecodeValue(slices.Clone(text), jsonrpc.Limits{})
 }
 
-// same compares JSON, ignoring the order of members. Numbers must be written alike.
+// same compares JSON, ignoring the order of members. Numbers must be spelled identically.
 func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	t.Helper()
 	a, err := jsonrpc.DecodeValue(want, jsonrpc.Limits{})

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Everything that does not belong to red contains this mark.
+// Every object that does not belong to red contains this mark.
 const mark = "f0e1"
 
 var (
@@ -51,7 +51,7 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
-		if _, array := v.([]any); !array { // in a list of texts, it would be just another one
+		if _, array := v.([]any); !array { // in a list of texts, it would only be another text
 			return other
 		}
 	}
@@ -118,7 +118,7 @@ func FuzzFilter(f *testing.F) {
 		list := tenancy.plans.Nodes(m.Result.Schema)
 		value := maker.Result(m)
 		if m.Name == "bdev_get_bdevs" || m.Name == "bdev_lvol_get_lvols" {
-			for _, item := range value.([]any) { // these lists show to whom a UUID belongs
+			for _, item := range value.([]any) { // these lists show who owns a UUID
 				delete(item.(map[string]any), "uuid")
 			}
 			uuids := otherNames["bdev"]

@@ -25,7 +25,7 @@ type spot struct {
 	put  func(v any) any // returns the whole parameter with another value at this spot
 }
 
-// spots finds all values of a parameter that name something, at any depth.
+// spots finds all values in a parameter that name something, at any depth.
 func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 	for _, kind := range plan.KindsOf(list, v) {
 		found = append(found, spot{path, kind, func(w any) any { return w }})
@@ -167,9 +167,9 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may still be busy with the previous call, whatever name this
-				// call contains. So only a difference in every attempt reveals that an object
-				// exists.
+				// A real subsystem may still be busy with the previous call, whatever names the
+				// calls contain. So an object's existence is revealed only if every attempt shows a
+				// difference.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break
@@ -203,8 +203,8 @@ func nothingOfAnother(t *testing.T, w *world) {
 			}
 		})
 	}
-	assert.Equal(t, before, w.stateOf(blue), "nothing of theirs has changed")
-	t.Logf("%d methods, %d calls that name another's, %d parameters that pass with their own", len(methods), tried, passes)
+	assert.Equal(t, before, w.stateOf(blue), "no object of the other tenant has changed")
+	t.Logf("%d methods, %d calls that name another tenant's object, %d parameters that accept the tenant's own names", len(methods), tried, passes)
 	assert.Greater(t, tried, 700)
 	assert.Greater(t, passes, 60)
 }

@@ -85,8 +85,8 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 	return nil
 }
 
-// share returns the running query if it began after fresh, or a new one that the caller must run
-// (mine), or the cache if a response has just arrived.
+// share returns the running query if it began after fresh, or the cache if a response has just
+// arrived. Otherwise, it returns a new query that the caller must run (mine).
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

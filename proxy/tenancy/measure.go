@@ -32,8 +32,8 @@ var sizedBy = map[string]sizing{
 }
 
 // measure returns the amount that the call will use. If there is a quota of bytes, it also makes
-// the call name, by UUID, the bdevs whose size counts and the lvstore whose clusters round it. So
-// the names cannot refer to others.
+// the call refer by UUID to the bdevs whose size counts, and to the lvstore whose clusters
+// determine the rounding. Then the names cannot come to refer to other objects.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {
@@ -105,16 +105,16 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 	return sum, nil
 }
 
-// inherit records that the call creates a volume of a bdev's size, and returns that size. Because
-// of an unanswered call, this size may be larger than the current one.
+// inherit records that the call creates a volume of a bdev's size, and returns that size. An
+// unanswered call may have changed the size, so the result may be larger than the current one.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
 	return size
 }
 
-// pinStore finds the lvstore in which the call creates a volume, and makes the call name it by
-// UUID. A missing lvstore is replaced with an unused name.
+// pinStore finds the lvstore in which the call creates a volume, and makes the call refer to it by
+// UUID. It replaces a missing lvstore with an unused name.
 func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	lvs, byName := g.Params["lvs_name"].(string)
 	id, _ := g.Params["uuid"].(string)
@@ -156,8 +156,9 @@ func (s store) round(size uint64) uint64 {
 	return size
 }
 
-// pin finds the bdev named by a parameter, and makes the call name it by UUID. A missing bdev is
-// replaced with an unused name, because if it appeared in the meantime, its size would be unknown.
+// pin finds the bdev named by a parameter, and makes the call refer to it by UUID. It replaces a
+// missing bdev with an unused name. If the bdev appeared in the meantime, its size would be
+// unknown.
 func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
 	name, _ := params[param].(string)
 	if _, hidden := g.hidden[name]; hidden {

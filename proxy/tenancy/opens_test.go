@@ -41,7 +41,7 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 			assert.Contains(t, err.Error(), "allow: ["+o.kind+"]")
 			assert.Contains(t, err.Error(), o.method)
 		}
-		assert.Len(t, w.sent, before, "nothing went to the target")
+		assert.Len(t, w.sent, before, "no call was sent to the target")
 		assert.Equal(t, "false", w.field("nvmf_get_subsystems", p{"nqn": red.nqn}, "allow_any_host"))
 
 		w.must("alice", "nvmf_create_subsystem", p{"nqn": nqn, "allow_any_host": false})
@@ -56,7 +56,7 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter whose name suggests that it opens something is annotated or listed here, so that
+// Every parameter whose name suggests that it grants access is annotated or listed here, so that
 // parameters in later releases are not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)

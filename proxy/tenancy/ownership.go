@@ -25,14 +25,14 @@ type ownershipCheck struct {
 	asked  int       // number of bdevs queried one by one
 	began  time.Time // when the call, or its result, arrived
 
-	// While filtering a result, unknown UUIDs are collected, to query them all at once.
+	// While a result is filtered, unknown UUIDs are collected, to query them all at once.
 	filtering bool
 	unknown   []string
 }
 
 // owns reports whether an object named by the client or SPDK belongs to the tenant. Only names that
-// are or contain UUIDs need a query to the target. For all others, the spelling decides, so the
-// result does not depend on whether they exist.
+// are or contain UUIDs need a query to the target. For all other names, the spelling decides, so
+// the result does not depend on whether the objects exist.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -68,8 +68,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		return owner == v.scope, err
 	}
 	// Before the call, another tenant's volume must be indistinguishable from a missing one, even
-	// by the duration. Cached volumes count only if they belong to the tenant, and all other names
-	// need the same queries.
+	// by the time the lookup takes. Cached volumes count only if they belong to the tenant, and all
+	// other names need the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err
@@ -151,8 +151,8 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note records whether a UUID belongs to the tenant. If records contradict each other, the UUID
-// does not.
+// note records whether a UUID belongs to the tenant. If any record says no, the UUID does not
+// belong to the tenant.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -161,8 +161,8 @@ func (v *ownershipCheck) note(name string, own bool) {
 	v.bdevs[name] = own && (before || !known)
 }
 
-// learn records the owners of the bdevs in a list, as far as they are named by UUID. For other
-// names, the spelling decides.
+// learn records the owners of the bdevs in a list that are named by UUID. For other names, the
+// spelling decides.
 func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()

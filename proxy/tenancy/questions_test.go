@@ -10,34 +10,34 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If any lookup of an owner or size fails, the call is not executed, or its result is not returned.
-// The quota is unchanged.
+// If a lookup of an owner or size fails, either the call is not executed, or its result is not
+// returned. The quota is unchanged.
 func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {
 		method string
 		params func(red things) p
 	}{
-		"all bdevs":           {"bdev_get_bdevs", func(_ things) p { return nil }},
-		"one bdev":            {"bdev_get_bdevs", func(red things) p { return p{"name": red.volume} }},
-		"all volumes":         {"bdev_lvol_get_lvols", func(_ things) p { return nil }},
-		"volumes of one":      {"bdev_lvol_get_lvols", func(red things) p { return p{"lvs_uuid": red.lvsUUID} }},
-		"all stores":          {"bdev_lvol_get_lvstores", func(_ things) p { return nil }},
-		"all subsystems":      {"nvmf_get_subsystems", func(_ things) p { return nil }},
-		"all iSCSI targets":   {"iscsi_get_target_nodes", func(_ things) p { return nil }},
-		"statistics":          {"bdev_get_iostat", func(red things) p { return p{"name": red.volume} }},
-		"create":              {"bdev_lvol_create", func(red things) p { return p{"lvol_name": "x", "size_in_mib": 4, "lvs_name": red.lvs} }},
-		"create by UUID":      {"bdev_lvol_create", func(red things) p { return p{"lvol_name": "x", "size_in_mib": 4, "uuid": red.lvsUUID} }},
-		"snapshot":            {"bdev_lvol_snapshot", func(red things) p { return p{"lvol_name": red.volume, "snapshot_name": "x"} }},
-		"clone":               {"bdev_lvol_clone", func(red things) p { return p{"snapshot_name": red.snapshot, "clone_name": "x"} }},
-		"resize":              {"bdev_lvol_resize", func(red things) p { return p{"name": red.volume, "size_in_mib": 12} }},
-		"inflate":             {"bdev_lvol_inflate", func(red things) p { return p{"name": red.volume} }},
-		"delete":              {"bdev_lvol_delete", func(red things) p { return p{"name": red.volume} }},
-		"QoS":                 {"bdev_set_qos_limit", func(red things) p { return p{"name": red.mallocUUID, "rw_ios_per_sec": 1000} }},
-		"create a subsystem":  {"nvmf_create_subsystem", func(_ things) p { return p{"nqn": nqn} }},
-		"delete a subsystem":  {"nvmf_delete_subsystem", func(red things) p { return p{"nqn": red.nqn} }},
-		"add a namespace":     {"nvmf_subsystem_add_ns", func(red things) p { return p{"nqn": red.nqn, "namespace": p{"bdev_name": red.snapshot}} }},
-		"delete an iSCSI one": {"iscsi_delete_target_node", func(red things) p { return p{"name": red.iqn} }},
+		"all bdevs":              {"bdev_get_bdevs", func(_ things) p { return nil }},
+		"one bdev":               {"bdev_get_bdevs", func(red things) p { return p{"name": red.volume} }},
+		"all volumes":            {"bdev_lvol_get_lvols", func(_ things) p { return nil }},
+		"volumes of one":         {"bdev_lvol_get_lvols", func(red things) p { return p{"lvs_uuid": red.lvsUUID} }},
+		"all stores":             {"bdev_lvol_get_lvstores", func(_ things) p { return nil }},
+		"all subsystems":         {"nvmf_get_subsystems", func(_ things) p { return nil }},
+		"all iSCSI targets":      {"iscsi_get_target_nodes", func(_ things) p { return nil }},
+		"statistics":             {"bdev_get_iostat", func(red things) p { return p{"name": red.volume} }},
+		"create":                 {"bdev_lvol_create", func(red things) p { return p{"lvol_name": "x", "size_in_mib": 4, "lvs_name": red.lvs} }},
+		"create by UUID":         {"bdev_lvol_create", func(red things) p { return p{"lvol_name": "x", "size_in_mib": 4, "uuid": red.lvsUUID} }},
+		"snapshot":               {"bdev_lvol_snapshot", func(red things) p { return p{"lvol_name": red.volume, "snapshot_name": "x"} }},
+		"clone":                  {"bdev_lvol_clone", func(red things) p { return p{"snapshot_name": red.snapshot, "clone_name": "x"} }},
+		"resize":                 {"bdev_lvol_resize", func(red things) p { return p{"name": red.volume, "size_in_mib": 12} }},
+		"inflate":                {"bdev_lvol_inflate", func(red things) p { return p{"name": red.volume} }},
+		"delete":                 {"bdev_lvol_delete", func(red things) p { return p{"name": red.volume} }},
+		"QoS":                    {"bdev_set_qos_limit", func(red things) p { return p{"name": red.mallocUUID, "rw_ios_per_sec": 1000} }},
+		"create a subsystem":     {"nvmf_create_subsystem", func(_ things) p { return p{"nqn": nqn} }},
+		"delete a subsystem":     {"nvmf_delete_subsystem", func(red things) p { return p{"nqn": red.nqn} }},
+		"add a namespace":        {"nvmf_subsystem_add_ns", func(red things) p { return p{"nqn": red.nqn, "namespace": p{"bdev_name": red.snapshot}} }},
+		"delete an iSCSI target": {"iscsi_delete_target_node", func(red things) p { return p{"name": red.iqn} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for at := 1; ; at++ {
@@ -50,7 +50,7 @@ func TestFailedLookupsRefuseTheCall(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				require.Error(t, err, "without question %d, %s", at, w.asks[len(w.asks)-1].method)
+				require.Error(t, err, "query %d fails, %s", at, w.asks[len(w.asks)-1].method)
 				if m, _ := rpcschema.Default().Method(c.method); m.Mutates {
 					assert.Len(t, w.sent, sent, "nothing was sent")
 				}
@@ -62,7 +62,7 @@ func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	}
 }
 
-// The lvstore of a volume is cached for half a minute to one and a half minutes.
+// The lvstore of a volume is cached for 30 to 90 seconds.
 func TestVolumeCacheExpires(t *testing.T) {
 	pass := atTime(t)
 	v := new(volumes)
@@ -78,18 +78,18 @@ func TestVolumeCacheExpires(t *testing.T) {
 	assert.Empty(t, v.of("a"), "a minute later")
 	assert.Equal(t, "lvs-b", v.of("b"))
 	pass(volumesKeep)
-	assert.Empty(t, v.of("b"), "it was not seen again")
+	assert.Empty(t, v.of("b"), "the volume was not seen again")
 	v.learn([][2]string{{"c", "lvs-c"}}, now())
 	assert.Empty(t, v.of("b"))
 	assert.Equal(t, "lvs-c", v.of("c"))
 	for i := range 2 * (maxVolumes + 2) {
 		v.learn([][2]string{{fmt.Sprint(i), "lvs"}}, now())
 	}
-	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(maxVolumes+1), "the memory is bounded")
+	assert.LessOrEqual(t, len(v.recent)+len(v.older), 2*(maxVolumes+1), "the cache is bounded")
 	v.forget()
 	assert.Empty(t, v.of("c"))
 	v.learn([][2]string{{"c", "lvs-c"}}, now())
-	assert.Empty(t, v.of("c"), "the question was asked before the change")
+	assert.Empty(t, v.of("c"), "the query was sent before the change")
 }
 
 // An object created by a tenant's call belongs to the tenant, so the response is returned without a

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	countKeep      = 10 * time.Second // how long a count is used, plus what the tenant's calls add
-	recountAfter   = time.Second      // how long calls over the quota cause no new count, unless the tenant's objects were deleted: counting keeps the target busy
+	countKeep      = 10 * time.Second // how long a count is used; the tenant's later calls are added to it
+	recountAfter   = time.Second      // how long calls over the quota cause no new count, unless objects of the tenant were deleted: counting keeps the target busy
 	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
@@ -64,8 +64,8 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks the call's amount against the quota. It uses the last count if that suffices,
-// otherwise a new one, and finally one made while no call is running.
+// checkQuota checks the call's amount against the quota. It uses the last count if that suffices.
+// Otherwise, it makes a new count and finally, if necessary, one while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls by red in any order. Some get no response and are executed at any later
-// time.
+// A gambler makes calls by red in any order. Some calls get no response, and are executed at any
+// later time.
 type gambler struct {
 	*world
 	script []byte
@@ -169,8 +169,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota checks that the quota is never exceeded, whatever calls a tenant makes, in any order,
-// even if calls are executed long after their callers gave up.
+// FuzzQuota checks that the quota is never exceeded. A tenant makes any calls in any order, and
+// some are executed long after their callers gave up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {
@@ -185,20 +185,20 @@ func FuzzQuota(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { gamble(t, target, script[:min(len(script), 200)]) })
 }
 
-// A call without a response may be executed after its volume has become smaller or larger.
+// A call without a response may be executed after its volume has shrunk or grown.
 func TestLateCallsCountAgainstTheQuota(t *testing.T) {
 	target, err := oneTarget()
 	require.NoError(t, err)
 	const create, resize, snapshot, answered, lost, late = "\x00", "\x02", "\x06", "\x01", "\x00", "\x08"
 	size := func(mib int) string { return string(rune(mib/4 - 1)) }
 	for name, script := range map[string]string{
-		"a volume that grows after it was made small": create + "\x00" + size(16) + answered + resize + "\x00" + size(40) + lost +
+		"a volume grows after it was shrunk": create + "\x00" + size(16) + answered + resize + "\x00" + size(40) + lost +
 			resize + "\x00" + size(4) + answered + create + "\x01" + size(32) + answered + late + "\x00",
-		"one that is made less small than it was by then": create + "\x00" + size(40) + answered + resize + "\x00" + size(32) + lost +
+		"a late call grows a volume that has shrunk in the meantime": create + "\x00" + size(40) + answered + resize + "\x00" + size(32) + lost +
 			resize + "\x00" + size(4) + answered + create + "\x01" + size(48) + answered + late + "\x00",
-		"a snapshot of what has grown meanwhile": create + "\x00" + size(4) + answered + snapshot + "\x00\x02" + lost +
+		"a snapshot of a volume that has grown in the meantime": create + "\x00" + size(4) + answered + snapshot + "\x00\x02" + lost +
 			resize + "\x00" + size(28) + answered + create + "\x01" + size(24) + answered + late + "\x00",
-		"a snapshot of what may have grown": create + "\x00" + size(4) + answered + resize + "\x00" + size(32) + lost +
+		"a snapshot of a volume that may have grown": create + "\x00" + size(4) + answered + resize + "\x00" + size(32) + lost +
 			snapshot + "\x00\x02" + lost + create + "\x01" + size(24) + answered + late + "\x00" + late + "\x00",
 	} {
 		t.Run(name, func(t *testing.T) { gamble(t, target, []byte(script)) })

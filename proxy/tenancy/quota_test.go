@@ -51,7 +51,8 @@ func TestBytesQuota(t *testing.T) {
 			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 1 << 43}), 36, 1<<43-16)
 			require.NoError(t, call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/b", "snapshot_name": "s"})) // 56
 			exceeded(call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}), 56, 20)
-			// Deleted space is free again. The other volumes can still be shrunk and listed.
+			// The space of deleted volumes is free again. The other volumes can still be shrunk and
+			// listed.
 			require.NoError(t, call("bdev_lvol_delete", p{"name": "lvs-red/a"}))
 			require.NoError(t, call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/s", "clone_name": "c"}))
 			exceeded(w.create("d", 8), 60, 8)
@@ -61,7 +62,7 @@ func TestBytesQuota(t *testing.T) {
 	}
 }
 
-// If the quota is less than the used space, calls that use no additional space still work.
+// If more space is used than the quota allows, calls that use no additional space still work.
 func TestQuotaBelowTheUsedSpace(t *testing.T) {
 	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
 	used := amount{bytes: 20, volumes: 2, subsystems: 2}
@@ -78,7 +79,7 @@ func TestQuotaRefusesUnmeasurableCalls(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Every method that creates a volume according to the schema, or may grow one, is measured.
+// Every method that, according to the schema, creates a volume or may grow one is measured.
 func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, m := range rpcschema.Default().Methods() {
@@ -160,7 +161,7 @@ func TestCallsWithUnknownOutcomeCount(t *testing.T) {
 	require.NoError(t, w.create("y", 4))
 }
 
-// A failed call uses no quota. A waiting call ends with its client.
+// A failed call uses no quota. A call stops waiting when its client disconnects.
 func TestFailedCallsUseNoQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))

@@ -10,9 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A reference filters like filter, but in the simplest way: it decodes the whole result, works from
-// the schema itself, and looks up each name when it reaches it. It does not handle duplicate
-// members.
+// A reference filters like filter, but in the simplest way: it decodes the whole result, reads the
+// schema itself, and looks up each name when it reaches it. It does not handle repeated members.
 type reference struct {
 	ctx   context.Context
 	grant *Grant

@@ -39,8 +39,8 @@ var freedBy = map[string]string{
 	"listeners":  "remove listeners that are not needed (nvmf_subsystem_remove_listener)",
 }
 
-// ErrBusy means that earlier calls by the same tenant, for which this one must wait, take too long.
-// Nothing was executed.
+// ErrBusy means that the call had to wait too long for earlier calls by the same tenant. Nothing
+// was executed.
 var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
 // size formats bytes in GiB, or in MiB or bytes if that would not be exact. A rounded message could

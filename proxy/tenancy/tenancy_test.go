@@ -60,7 +60,7 @@ func TestUsersWithoutTenantSeeEverything(t *testing.T) {
 	assert.Contains(t, all, "BaseB")
 }
 
-// Lists contain all of the tenant's objects, and do not reveal others.
+// Lists contain all of the tenant's objects, and do not reveal other objects.
 func TestListsContainOnlyOwnObjects(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, blue := w.settle()
@@ -111,36 +111,36 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 		method string
 		params p
 	}{
-		"the whole target":           {"framework_get_config", p{"name": "bdev"}},
-		"statistics of all":          {"bdev_get_iostat", nil},
-		"resetting those of all":     {"bdev_reset_iostat", p{}},
-		"a file":                     {"bdev_aio_create", p{"name": "red-x", "filename": "/dev/sda", "block_size": 512}},
-		"a file inside":              {"nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": red.malloc, "ptpl_file": "/etc/passwd"}}},
-		"a name outside":             {"bdev_malloc_create", p{"name": "blue-x", "num_blocks": 8, "block_size": 512}},
-		"a name that SPDK chooses":   {"bdev_malloc_create", p{"num_blocks": 8, "block_size": 512}},
-		"a UUID":                     {"bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512, "uuid": "11111111-2222-4333-8444-555555555555"}},
-		"an lvstore outside":         {"bdev_lvol_create_lvstore", p{"bdev_name": red.malloc, "lvs_name": "lvs-blue"}},
-		"renaming to outside":        {"bdev_lvol_rename_lvstore", p{"old_name": "lvs-red", "new_name": "lvs-blue"}},
-		"a subsystem outside":        {"nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:blue-x"}},
-		"another NVMe-oF target":     {"nvmf_get_subsystems", p{"tgt_name": "other"}},
-		"a host outside":             {"nvmf_subsystem_add_host", p{"nqn": red.nqn, "host": lostHost}},
-		"another address":            {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.2", "trsvcid": "4420"})},
-		"all addresses":              {"nvmf_subsystem_add_listener", listen(p{"traddr": "0.0.0.0", "trsvcid": "4420"})},
-		"another port":               {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "4421"})},
-		"a port spelt otherwise":     {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "04420"})},
-		"no port":                    {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1"})},
-		"a name instead of an IP":    {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
-		"a directory on the host":    {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
-		"an alias of another":        {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
-		"a name that is cut":         {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
-		"a NUL":                      {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},
-		"what is not there yet":      {"bdev_passthru_create", p{"base_bdev_name": red.malloc, "name": "red-p"}},
-		"iSCSI's groups":             {"iscsi_target_node_add_pg_ig_maps", p{"name": red.iqn, "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}}}},
-		"iSCSI's secrets":            {"iscsi_get_auth_groups", nil},
-		"authentication of another":  {"iscsi_target_node_set_auth", p{"name": red.iqn, "chap_group": 7}},
-		"a block device of the host": {"nbd_start_disk", p{"bdev_name": red.malloc}},
-		"transports":                 {"nvmf_create_transport", p{"trtype": "RDMA"}},
-		"the end":                    {"spdk_kill_instance", p{"sig_name": "SIGTERM"}},
+		"the whole target":                      {"framework_get_config", p{"name": "bdev"}},
+		"statistics of all bdevs":               {"bdev_get_iostat", nil},
+		"resetting the statistics of all bdevs": {"bdev_reset_iostat", p{}},
+		"a file":                                {"bdev_aio_create", p{"name": "red-x", "filename": "/dev/sda", "block_size": 512}},
+		"a file inside":                         {"nvmf_subsystem_add_ns", p{"nqn": red.nqn, "namespace": p{"bdev_name": red.malloc, "ptpl_file": "/etc/passwd"}}},
+		"a name of another tenant":              {"bdev_malloc_create", p{"name": "blue-x", "num_blocks": 8, "block_size": 512}},
+		"a name that SPDK chooses":              {"bdev_malloc_create", p{"num_blocks": 8, "block_size": 512}},
+		"a UUID":                                {"bdev_malloc_create", p{"name": "red-x", "num_blocks": 8, "block_size": 512, "uuid": "11111111-2222-4333-8444-555555555555"}},
+		"an lvstore of another tenant":          {"bdev_lvol_create_lvstore", p{"bdev_name": red.malloc, "lvs_name": "lvs-blue"}},
+		"renaming to a name of another tenant":  {"bdev_lvol_rename_lvstore", p{"old_name": "lvs-red", "new_name": "lvs-blue"}},
+		"a subsystem of another tenant":         {"nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:blue-x"}},
+		"another NVMe-oF target":                {"nvmf_get_subsystems", p{"tgt_name": "other"}},
+		"a host of another tenant":              {"nvmf_subsystem_add_host", p{"nqn": red.nqn, "host": lostHost}},
+		"another address":                       {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.2", "trsvcid": "4420"})},
+		"all addresses":                         {"nvmf_subsystem_add_listener", listen(p{"traddr": "0.0.0.0", "trsvcid": "4420"})},
+		"another port":                          {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "4421"})},
+		"another spelling of a port":            {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "04420"})},
+		"no port":                               {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1"})},
+		"a host name instead of an IP address":  {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
+		"a directory on the host":               {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
+		"an alias of another":                   {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
+		"a name that SPDK would truncate":       {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},
+		"a NUL":                                 {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": "x\x00y"}},
+		"a bdev that does not exist yet":        {"bdev_passthru_create", p{"base_bdev_name": red.malloc, "name": "red-p"}},
+		"iSCSI's groups":                        {"iscsi_target_node_add_pg_ig_maps", p{"name": red.iqn, "pg_ig_maps": []any{p{"pg_tag": 1, "ig_tag": 1}}}},
+		"iSCSI's secrets":                       {"iscsi_get_auth_groups", nil},
+		"authentication of another":             {"iscsi_target_node_set_auth", p{"name": red.iqn, "chap_group": 7}},
+		"a block device of the target's host":   {"nbd_start_disk", p{"bdev_name": red.malloc}},
+		"transports":                            {"nvmf_create_transport", p{"trtype": "RDMA"}},
+		"the end":                               {"spdk_kill_instance", p{"sig_name": "SIGTERM"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(w.sent)
@@ -153,7 +153,7 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 	}
 }
 
-// Naming another tenant's volume by UUID causes as many lookups as naming a missing one.
+// Naming another tenant's volume by UUID causes as many lookups as naming a missing volume.
 func TestLookupsDoNotRevealExistence(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
@@ -172,7 +172,8 @@ func TestLookupsDoNotRevealExistence(t *testing.T) {
 }
 
 // The owner of an alias is determined from its spelling and the cached lvstores. A bdev that
-// matches a glob is looked up, because it must not be based on a volume; others are not.
+// matches a glob is looked up, because it must not be based on a volume. Other bdevs are not looked
+// up.
 func TestAliasesNeedNoLookup(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -190,7 +191,7 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 		"a glob of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-x*"} },
 		"a name of a glob":       func(a, b *Tenant) { b.Bdevs = []string{"red-1"} },
 		"a prefix of a prefix":   func(a, b *Tenant) { b.NQNPrefixes = []string{"nqn.2016-06.io.spdk:re"} },
-		"another case":           func(a, b *Tenant) { b.IQNPrefixes = []string{"iqn.2016-06.IO.SPDK:RED-X"} },
+		"different letter case":  func(a, b *Tenant) { b.IQNPrefixes = []string{"iqn.2016-06.IO.SPDK:RED-X"} },
 		"keys":                   func(a, b *Tenant) { b.KeyPrefixes = []string{"red-"} },
 		"everything":             func(a, b *Tenant) { b.Bdevs = []string{"*"} },
 		"a slash in a glob":      func(a, b *Tenant) { b.Bdevs = []string{"lvs/*"} },
@@ -257,7 +258,7 @@ func TestUUIDsHaveOneSpelling(t *testing.T) {
 	} {
 		assert.Equal(t, want, canonical(text), text)
 	}
-	assert.True(t, isCanonical(id), "SPDK's spelling is taken as it is")
+	assert.True(t, isCanonical(id), "SPDK's spelling is used unchanged")
 	assert.False(t, isCanonical(strings.ToUpper(id)))
 	assert.False(t, isCanonical(id+"0"))
 }

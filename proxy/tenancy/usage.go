@@ -2,8 +2,8 @@ package tenancy
 
 import "context"
 
-// A Usage is how much of its quota a tenant uses. The functions that count for decisions on calls
-// (count.go) also count this, and treat calls without a response in the same way.
+// A Usage records how much of its quota a tenant uses. The functions that count for decisions on
+// calls (count.go) also compute it, and treat calls without a response in the same way.
 type Usage struct{ Bytes, Volumes, Subsystems, Hosts, Listeners uint64 }
 
 // Usage returns the usage of each tenant, in the order of the scopes. It reads the target's lists

@@ -18,7 +18,7 @@ func (w *world) usage(scopes ...*Scope) []Usage {
 	return used
 }
 
-// For each bound of the quota, Usage returns the same amount as the error for a refused call.
+// For each limit in the quota, Usage returns the same amount as the error for a refused call.
 func TestUsageIsWhatRefusalsName(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestUsageIsWhatRefusalsName(t *testing.T) {
 			assert.Equal(t, Usage{Bytes: 20 * mib, Volumes: 3, Subsystems: 2, Hosts: 2, Listeners: 1}, used[0])
 			assert.Equal(t, used[0].Volumes, refused("bdev_lvol_create", p{"lvol_name": "d", "size_in_mib": 4, "lvs_name": "lvs-red"}).Used)
 
-			// Usage reflects an administrator's changes for the tenant at once.
+			// Usage immediately reflects changes that an administrator makes to the tenant's
+			// objects.
 			w.must("", "bdev_lvol_delete", p{"name": "lvs-red/b"})
 			assert.EqualValues(t, 2, w.usage(red)[0].Volumes)
 		})

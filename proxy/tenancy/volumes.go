@@ -10,9 +10,10 @@ import (
 )
 
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. A
-// volume's lvstore never changes while the volume exists. After a call that could delete a volume,
-// or load another one with its UUID, the cache is emptied. Volumes not used for a while are also
-// removed. The cache is used only for calls that read. It does not record who owns an lvstore.
+// volume's lvstore never changes while the volume exists. A call that could delete a volume, or
+// load another volume with the same UUID, empties the cache. Volumes that are not used for a while
+// are also removed. The cache is used only for calls that read. It does not record who owns an
+// lvstore.
 type volumes struct {
 	mu        sync.RWMutex
 	recent    map[string]string // volume → lvstore

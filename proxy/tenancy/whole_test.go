@@ -30,7 +30,7 @@ func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 		assert.Contains(t, refused.Reason, "affects the whole target")
 	}
 	assert.Positive(t, tried)
-	assert.Empty(t, w.sent, "and SPDK was not asked")
+	assert.Empty(t, w.sent, "SPDK received no query")
 }
 
 // A UUID may be an alias of an existing bdev, so a tenant must not name a new bdev with a UUID, not

@@ -27,7 +27,7 @@ type webSocket struct {
 }
 
 func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
-	w := &webSocket{ws: ws, conn: conn, wake: func() {}, in: new(bytes.Buffer), dec: jsontext.NewDecoder(nothing)}
+	w := &webSocket{ws: ws, conn: conn, wake: func() {}, in: new(bytes.Buffer), dec: jsontext.NewDecoder(noInput)}
 	ws.SetReadLimit(maxMessage)
 	ws.SetPingHandler(func(data string) error {
 		if !w.mayAnswer() {

@@ -29,7 +29,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		m, err := messageOf(jsontext.NewDecoder(nothing), text)
+		m, err := messageOf(jsontext.NewDecoder(noInput), text)
 		var reference map[string]json.RawMessage
 		if err != nil || bytes.Contains(text, []byte(`\u`)) || json.Unmarshal(text, &reference) != nil {
 			return // escaped names are not recognized

@@ -106,7 +106,7 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 // memory. It resets dec afterwards, because the text may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
-	defer dec.Reset(nothing)
+	defer dec.Reset(noInput)
 	m, err := splitMessage(dec, func(part []byte) []byte { return part })
 	if err != nil {
 		return m, err
@@ -117,14 +117,14 @@ func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	return m, nil
 }
 
-// nothing is the input of an unused decoder.
-var nothing = new(bytes.Buffer)
+// noInput is the input of a decoder that is not in use.
+var noInput = new(bytes.Buffer)
 
 // lenient holds the options for decoding SPDK's replies, in which names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
 // decoders pools the memory that tracks names and nesting.
-var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing) }}
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(noInput) }}
 
 // failed returns the error of a reply, or nil if the reply has a result.
 func (m message) failed() (*jsonrpc.Error, error) {

@@ -21,7 +21,7 @@ func unmarshalOthers[T any](text []byte, described any, others *map[string]T, na
 	dec := decoders.Get().(*jsontext.Decoder)
 	defer decoders.Put(dec)
 	dec.Reset(bytes.NewBuffer(text), lenient...)
-	defer dec.Reset(nothing)
+	defer dec.Reset(noInput)
 	if start, err := dec.ReadToken(); err != nil || start.Kind() != '{' {
 		return err // null has no members
 	}

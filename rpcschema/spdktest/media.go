@@ -104,7 +104,8 @@ func (s *storeRecord) sorted() []*lvolRecord {
 // there, and the mark is at MarkOffset.
 const markPrefix = "spdktest lvstore "
 
-// MarkOffset is the offset of the second block of a file that contains an lvstore with metadata.
+// MarkOffset is the offset of the mark in a file that contains an lvstore with metadata: the second
+// block.
 const MarkOffset = markSize
 
 const markSize = 4096

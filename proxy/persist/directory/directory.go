@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is the path of a directory. Root also works in it (`spdk-proxy saved`), and the service's
-// user could replace files, or the directory itself, with links. So no links are followed: each
-// step opens the directory and accesses files relative to it.
+// A Path is the path of a directory. Root also works in this directory (`spdk-proxy saved`), and
+// the service's user could replace files, or the directory itself, with links. So no links are
+// followed: each operation opens the directory and accesses files relative to it.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
 
-// open opens the directory. Each step does so, because a restored backup may replace it.
+// open opens the directory. Each operation opens it again, because a restored backup may replace
+// it.
 func (d Path) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
@@ -38,7 +39,7 @@ func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, er
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// within runs one step in the directory.
+// within runs one operation in the directory.
 func (d Path) within(op, name string, step func(folder int) error) error {
 	f, err := d.open()
 	if err != nil {
@@ -65,8 +66,8 @@ func (d Path) Write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
-// running as that user can still read it.
+// giveToOwner changes the owner of a file created by root to the directory's owner. A proxy that
+// runs as that user can then still read the file.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -111,8 +112,8 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 var ErrSuspect = errors.New("another user may have created this file")
 
 // checkSaved refuses files that the directory's owner could have placed there without being able to
-// read them, because root would read them for that user. It accepts a file owned by root as edited
-// by an administrator, unless the file has a second name elsewhere.
+// read them, because root would read them for that user. It accepts a file owned by root, which an
+// administrator may have edited, unless the file has a second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {

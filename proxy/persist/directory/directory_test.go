@@ -25,14 +25,14 @@ func TestWrittenFileIsPrivate(t *testing.T) {
 func TestSuspectFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, create := range map[string]func(path string) error{
-		"a link":            func(path string) error { return os.Symlink("/etc/hostname", path) },
-		"a directory":       func(path string) error { return os.Mkdir(path, 0o700) },
-		"written by others": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"a link":             func(path string) error { return os.Symlink("/etc/hostname", path) },
+		"a directory":        func(path string) error { return os.Mkdir(path, 0o700) },
+		"writable by others": func(path string) error { return os.WriteFile(path, nil, 0o600) },
 	} {
 		require.NoError(t, create(filepath.Join(dir, name)))
 	}
-	require.NoError(t, os.Chmod(filepath.Join(dir, "written by others"), 0o620))
-	for _, name := range []string{"a link", "a directory", "written by others"} {
+	require.NoError(t, os.Chmod(filepath.Join(dir, "writable by others"), 0o620))
+	for _, name := range []string{"a link", "a directory", "writable by others"} {
 		_, _, err := Path(dir).Read(name)
 		require.ErrorIs(t, err, ErrSuspect, name)
 	}

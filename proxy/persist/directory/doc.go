@@ -1,6 +1,6 @@
 // Package directory reads and writes files in a directory that another user could manipulate. It
-// follows no links, reads no files that another user may have created, and returns from a write
-// once the file is durable.
+// follows no links, and reads no files that another user may have created. A write returns once the
+// file is durable.
 //
-// It must not depend on what the files contain, which package persist decides.
+// It must not depend on what the files contain: package persist decides that.
 package directory

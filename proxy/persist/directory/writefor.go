@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Temp begins the name of a file being written, or left behind by a crash.
+// Temp is the prefix of the name of a file that is being written, or was left behind by a crash.
 const Temp = ".new-"
 
 // WriteFor atomically replaces the file at path, which must be absolute, with one that only the
@@ -51,7 +51,7 @@ func WriteFor(path string, text []byte, uid, gid int) (err error) {
 	return folder.Sync()
 }
 
-// fill writes a new file and then changes its owner. Until then, only this process's user can read
+// fill writes a new file, and then changes its owner. Until then, only this process's user can read
 // it.
 func fill(file *os.File, text []byte, uid, gid int) error {
 	if _, err := file.Write(text); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// identifiedBy lists the parameters that identify what a call creates or sets, for methods whose
-// required parameters include others, or lack some of these. Calls with equal ones conflict: of two
-// iscsi_create_initiator_group with one tag, spdk_tgt loads only the first, even if their
-// initiators differ. An empty list means that the target has only one such setting. A dot separates
-// a member.
+// identifiedBy lists the parameters that identify what a call creates or sets. It contains the
+// methods for which these differ from the required parameters. Calls with equal identifying
+// parameters conflict: of two iscsi_create_initiator_group with one tag, spdk_tgt loads only the
+// first, even if their initiators differ. An empty list means that the target has only one such
+// setting. A dot separates a member.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
@@ -69,10 +69,10 @@ var identifiedBy = map[string][]string{
 var losesMembers = map[string]bool{"bdev_raid_create": true, "iscsi_create_target_node": true}
 
 // LosesMembers reports whether the objects that a method creates lose members without a call, when
-// a disk is removed or the target stops. Such a loss must not be taken for a change by a call.
+// a disk is removed or the target stops. Such a loss must not be mistaken for a change by a call.
 func LosesMembers(method string) bool { return losesMembers[method] }
 
-const maxNames = 4096 // more than any SPDK call contains
+const maxNames = 4096 // no SPDK call contains more parameters
 
 // Of identifies what a call creates or sets, by its method and parameters. Calls with equal results
 // conflict: spdk_tgt can load only one of them. Of returns "" for a call whose object is unknown.

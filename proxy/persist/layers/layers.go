@@ -1,5 +1,5 @@
-// Package layers finds out what bdevs consist of: whether a bdev is a logical volume, or a
-// partition on one or on a disk.
+// Package layers determines what bdevs consist of: whether a bdev is a logical volume, or a
+// partition on a logical volume or on a disk.
 //
 // It must not depend on why that matters: package persist decides what the target examines.
 package layers
@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Layers caches what one reading of the target found.
+// Layers caches what one read of the target has found.
 type Layers struct {
 	Disks []string // disks of the partitions that WithoutVolumes has returned
 	ask   Ask
@@ -52,8 +52,8 @@ func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []str
 // maxLayers bounds partitions within partitions.
 const maxLayers = 8
 
-// stack returns a bdev and, if it is a partition, the disks below it; nothing if a logical volume
-// is among them. Only the name tells what a missing bdev is.
+// stack returns a bdev and, if it is a partition, the disks below it. It returns nothing if a
+// logical volume is among them. A missing bdev is judged only by its name.
 func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
 	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {

@@ -73,7 +73,7 @@ const (
 	Removed Cause = "removed"
 )
 
-// removedDisk begins the names that SPDK saves in the place of disks that a RAID has lost.
+// removedDisk is the prefix of the names that SPDK saves in place of disks that a RAID has lost.
 const removedDisk = "removed_base_bdev_"
 
 // A Lost names a RAID that a restart would not restore, and one of the disks that prevent it.
@@ -82,7 +82,7 @@ type Lost struct {
 	Cause      Cause
 }
 
-// Reason returns a sentence that explains the cause, and what to do.
+// Reason returns a sentence that explains the cause and what to do.
 func (l Lost) Reason() string {
 	switch l.Cause {
 	case NewUUID:
@@ -94,9 +94,9 @@ func (l Lost) Reason() string {
 	}
 }
 
-// causes lists, for each method that creates disks of its kind, why a RAID on them is lost. For
-// NewUUID, this applies only if the saved call has no uuid: SPDK saves the UUIDs of io_uring bdevs
-// since v24.05, and those of AIO bdevs since v24.09.
+// causes lists, for each method that creates disks of its kind, why a RAID on such disks is lost.
+// For NewUUID, this applies only if the saved call contains no uuid: SPDK saves the UUIDs of
+// io_uring bdevs since v24.05, and those of AIO bdevs since v24.09.
 var causes = map[string]Cause{
 	"bdev_aio_create":    NewUUID,
 	"bdev_uring_create":  NewUUID,
@@ -107,9 +107,9 @@ var causes = map[string]Cause{
 // fewest is the smallest number of disks with which SPDK creates a RAID.
 var fewest = map[string]int{"raid1": 2, "raid5f": 3}
 
-// Padded returns a call to bdev_raid_create that SPDK can load: it adds names to a list of disks
-// that is too short, as SPDK itself does since v24.05. SPDK then waits for disks with these names.
-// Other calls stay unchanged.
+// Padded returns a call of bdev_raid_create that SPDK can load: if the list of disks is too short,
+// it adds names to the list, as SPDK itself does since v24.05. SPDK then waits for disks with these
+// names. Other calls stay unchanged.
 func Padded(call json.RawMessage) json.RawMessage {
 	var c struct {
 		Method string         `json:"method"`
@@ -134,9 +134,9 @@ func Padded(call json.RawMessage) json.RawMessage {
 	return text
 }
 
-// Unrestorable lists the RAIDs that the calls, which are saved for subsystem bdev, would not
-// restore. superblock lists the RAIDs that the calls do not contain. It considers only the disks
-// themselves, not the bdevs below them.
+// Unrestorable lists the RAIDs that calls would not restore. calls are those saved for subsystem
+// bdev. superblock lists the RAIDs that the calls do not contain. Unrestorable considers only the
+// disks themselves, not the bdevs below them.
 func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 	disks := map[string]Cause{}
 	for _, call := range calls {
@@ -148,7 +148,7 @@ func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 				Disks []string `json:"base_bdevs"`
 			} `json:"params"`
 		}
-		// Other calls may have parameters of these names with other types.
+		// Other calls may contain parameters with these names but other types.
 		if json.Unmarshal(call, &c) != nil {
 			continue
 		}

@@ -68,17 +68,17 @@ func TestUnrestorable(t *testing.T) {
 		calls []string
 		want  []Lost
 	}{
-		"saved UUIDs":                        {superblock, []string{d0, d1}, nil},
-		"no saved UUID":                      {superblock, []string{d0, noUUID}, []Lost{{"r", "d1", NewUUID}}},
-		"no saved UUID, io_uring":            {superblock, []string{d0, uring}, []Lost{{"r", "d1", NewUUID}}},
-		"content is lost":                    {superblock, []string{d0, malloc}, []Lost{{"r", "d1", NoContent}}},
-		"each RAID once":                     {superblock, []string{`{"method":"bdev_null_create","params":{"name":"d0"}}`, malloc}, []Lost{{"r", "d0", NoContent}}},
-		"NVMe":                               {superblock, []string{d0, nvme, odd, other}, nil},
-		"no superblock, disks without UUID":  {nil, []string{noUUID, other, plain}, nil},
-		"no superblock, a disk was removed":  {nil, []string{d0, d1, lacks}, []Lost{{"p", "removed_base_bdev_1", Removed}}},
-		"a superblock, a disk was removed":   {[]Raid{{"r", []string{"d0"}}}, []string{d0}, nil},
-		"disks that no saved call creates":   {[]Raid{{"r", []string{"lvs0/a"}}}, []string{d0}, nil},
-		"both kinds, each with its own lack": {superblock, []string{lacks, d0, noUUID}, []Lost{{"p", "removed_base_bdev_1", Removed}, {"r", "d1", NewUUID}}},
+		"saved UUIDs":                         {superblock, []string{d0, d1}, nil},
+		"no saved UUID":                       {superblock, []string{d0, noUUID}, []Lost{{"r", "d1", NewUUID}}},
+		"no saved UUID, io_uring":             {superblock, []string{d0, uring}, []Lost{{"r", "d1", NewUUID}}},
+		"content is lost":                     {superblock, []string{d0, malloc}, []Lost{{"r", "d1", NoContent}}},
+		"each RAID once":                      {superblock, []string{`{"method":"bdev_null_create","params":{"name":"d0"}}`, malloc}, []Lost{{"r", "d0", NoContent}}},
+		"NVMe":                                {superblock, []string{d0, nvme, odd, other}, nil},
+		"no superblock, disks without UUID":   {nil, []string{noUUID, other, plain}, nil},
+		"no superblock, a disk was removed":   {nil, []string{d0, d1, lacks}, []Lost{{"p", "removed_base_bdev_1", Removed}}},
+		"a superblock, a disk was removed":    {[]Raid{{"r", []string{"d0"}}}, []string{d0}, nil},
+		"disks that no saved call creates":    {[]Raid{{"r", []string{"lvs0/a"}}}, []string{d0}, nil},
+		"both kinds, each with its own cause": {superblock, []string{lacks, d0, noUUID}, []Lost{{"p", "removed_base_bdev_1", Removed}, {"r", "d1", NewUUID}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls []json.RawMessage

@@ -32,7 +32,7 @@ type content struct {
 	Subsystems map[string][]string `json:"subsystems"` // NQNs by tenant
 }
 
-// Open reads a file. The file need not exist, but its directory must.
+// Open reads the file at path. The file need not exist, but its directory must.
 func Open(path string, log *slog.Logger) (*File, error) {
 	f := &File{path: path, log: log, of: map[string]map[string]bool{}}
 	text, err := os.ReadFile(path)

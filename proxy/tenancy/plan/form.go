@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form describes the values that the schema permits in one place, prepared for use during calls.
-// It combines all nodes that may apply to a value there.
+// A Form describes the values that the schema permits in one place, in a form that is fast to use
+// during calls. It combines all nodes that may apply to a value there.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name

@@ -66,13 +66,13 @@ var (
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
 	// uncounted methods add, on each call, state that SPDK does not list, so that no quota can
-	// bound it: hosts that see a namespace, and states of copies. SPDK keeps a copy's state until a
-	// client asks for it by number, which tenants may not do.
+	// limit it. Examples are the hosts that see a namespace, and the states of copies. SPDK keeps a
+	// copy's state until a client requests it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
-	// claiming methods make SPDK load a bdev at each start of the target although a host may still
-	// write to it: a RAID claims its disks without checking for other writers, such as an iSCSI
-	// target.
+	// claiming methods make SPDK load a bdev at each start of the target, although a host may still
+	// write to it. For example, a RAID claims its disks without checking for other writers, such as
+	// an iSCSI target.
 	claiming = []string{"bdev_raid_add_base_bdev"}
 
 	// harmlessTexts are parameters without a fixed set of values that do not name objects: values

@@ -36,7 +36,7 @@ func (t *Shapes) Nodes(s *rpcschema.Schema) []Node {
 	return list
 }
 
-// expand lists the nodes of s. above holds the annotations of the schemas that refer to it.
+// expand lists the nodes of s. above holds the annotations of the schemas that refer to s.
 func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node) {
 	if s == nil || depth > 32 {
 		return nil

@@ -20,6 +20,6 @@ func TestValuesFitNodesOfTheirType(t *testing.T) {
 	}
 	assert.True(t, Node{Schema: &rpcschema.Schema{}}.Fits("x"))
 	union := &rpcschema.Schema{OneOf: []*rpcschema.Schema{{}}}
-	assert.False(t, Node{Schema: union}.Fits("x"), "a union's variants are nodes of their own")
+	assert.False(t, Node{Schema: union}.Fits("x"), "each variant of a union is a separate node")
 	assert.False(t, Node{Schema: &rpcschema.Schema{AnyOf: union.OneOf}}.Fits("x"))
 }

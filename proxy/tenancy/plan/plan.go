@@ -12,7 +12,7 @@ type Plan struct {
 	Open    bool   // the method names no objects and changes nothing
 	Lists   bool   // its result can be filtered, whatever its parameters
 	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
-	Creates bool   // it creates a bdev named by a parameter
+	Creates bool   // it creates a bdev that a parameter names
 	Volume  bool   // it creates a logical volume
 
 	Params    map[string]Param

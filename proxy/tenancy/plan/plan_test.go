@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // The golden file records the plan of every method for people to read. A schema change that opens a
 // method to tenants appears here.

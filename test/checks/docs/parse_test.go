@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []string{"The : what, and why?", "See this, that, , , .", "Twice", "Twice", "A ref."}, strings.FieldsFunc(d.prose, func(r rune) bool { return r == '\n' }))
 }
 
-func TestFollow(t *testing.T) {
+func TestFollowFindsBrokenLinks(t *testing.T) {
 	docs := map[string]document{
 		"DESIGN.md":                 {path: "DESIGN.md", anchors: []string{"here"}},
 		"rpcschema/areas/README.md": {path: "rpcschema/areas/README.md", anchors: []string{"there"}},

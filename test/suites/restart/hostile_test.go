@@ -75,8 +75,8 @@ func (h *hostileTenant) create(method string, params p, writable bool) {
 	}
 }
 
-// takeSnapshots takes the snapshot of a volume as the driver does.
-func (h *hostileTenant) takeSnapshots(name, target string) {
+// takeSnapshot takes a snapshot of a volume, as the driver would.
+func (h *hostileTenant) takeSnapshot(name, target string) {
 	var result []struct{ UUID string }
 	err := h.red.Call(h.t.Context(), "spdkgate_lvol_snapshot", p{"snapshots": []p{{"lvol_name": target, "snapshot_name": name}}}, &result)
 	h.done = append(h.done, fmt.Sprintf("spdkgate_lvol_snapshot %s: %v %v", target, result, err))
@@ -204,7 +204,7 @@ func (h *hostileTenant) step(name string) {
 	case 21:
 		_, _ = h.try("bdev_lvol_set_parent_bdev", p{"lvol_name": target, "parent_name": h.any()})
 	case 23:
-		h.takeSnapshots(name, target)
+		h.takeSnapshot(name, target)
 	case 19:
 		_, _ = h.try("bdev_lvol_rename_lvstore", p{"old_name": store, "new_name": pick(r, "lvs-blue", "inner")})
 	}

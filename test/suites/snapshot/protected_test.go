@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A subject is a volume under writes, of which snapshots are taken.
+// A subject is a volume of which snapshots are taken while it is being written.
 type subject struct {
 	writer
 	kind   string
