@@ -66,7 +66,7 @@ executed: the message says when to retry.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeCall,
+		ValidArgsFunction: o.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 			defer stop()
@@ -89,9 +89,10 @@ executed: the message says when to retry.`,
 
 // Environment variables. Flags take precedence.
 const (
-	urlVariable  = "SPDK_PROXY_URL"
-	userVariable = "SPDK_PROXY_USER"
-	caVariable   = "SPDK_PROXY_CA"
+	urlVariable      = "SPDK_PROXY_URL"
+	userVariable     = "SPDK_PROXY_USER"
+	caVariable       = "SPDK_PROXY_CA"
+	passwordVariable = "SPDK_PROXY_PASSWORD"
 )
 
 // addTo adds the flags that determine where calls are sent.
@@ -259,11 +260,11 @@ func (o callOptions) password() (string, error) {
 		defer func() { _ = f.Close() }()
 		return firstLine(f)
 	}
-	if password, ok := os.LookupEnv("SPDK_PROXY_PASSWORD"); ok {
+	if password, ok := os.LookupEnv(passwordVariable); ok {
 		return password, nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return "", usageError{errors.New("give the password with --password-file or $SPDK_PROXY_PASSWORD")}
+		return "", usageError{errors.New("give the password with --password-file or $" + passwordVariable)}
 	}
 	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
 }

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -34,6 +38,41 @@ func TestCompletionOffersMethodsAndParameters(t *testing.T) {
 	assert.Empty(t, call("no_such_method", ""))
 	assert.Contains(t, call("spdkgate_key_add", ""), "secret=@", "a secret comes from a file")
 	assert.Contains(t, call("spdkgate_lvol_snapshot", ""), "snapshots:=", "only JSON expresses a list of objects")
+}
+
+// Completion offers the methods that the target has and the user may call, through a proxy and at
+// the target's socket. It offers all methods if there is no response.
+func TestCompletionOffersMethodsThatCanBeCalled(t *testing.T) {
+	sim := target(t)
+	path := writeConfig(t, sim.Socket(), "")
+	change(t, path, "roles: [admin, careful]", "roles: [few]")
+	change(t, path, "roles: {careful", "roles: {few: {allow: [rpc_get_methods, bdev_get_bdevs, bdev_ftl_create, bdev_lvol_delete, spdkgate_get_tenants]}, careful")
+	d := start(t, nil, "serve", "--config", path)
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
+	proxied := []string{"call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password, ""}
+
+	offered := offers(t, proxied...)
+	assert.Subset(t, offered, []string{"rpc_get_methods", "bdev_get_bdevs", "spdkgate_get_tenants"})
+	assert.NotContains(t, offered, "bdev_ftl_create", "the simulated target does not have it")
+	assert.NotContains(t, offered, "bdev_lvol_create", "the user may not call it")
+	assert.NotContains(t, offered, "spdkgate_get_metrics", "the user may not call it")
+
+	direct := []string{"call", "--socket", sim.Socket(), ""}
+	offered = offers(t, direct...)
+	assert.Contains(t, offered, "bdev_lvol_create")
+	assert.NotContains(t, offered, "bdev_ftl_create")
+	assert.NotContains(t, offered, "spdkgate_get_tenants", "there is no proxy")
+
+	change(t, path, "rpc_get_methods, ", "")
+	d.hangUp()
+	require.Eventually(t, func() bool { return !slices.Contains(offers(t, proxied...), "rpc_get_methods") }, long, 10*time.Millisecond)
+	assert.Contains(t, offers(t, proxied...), "bdev_ftl_create", "the user may not read what the target has")
+
+	sim.Crash()
+	assert.Contains(t, offers(t, direct...), "bdev_ftl_create")
+	require.NoError(t, os.WriteFile(password, []byte("wrong\n"), 0o600))
+	assert.Contains(t, offers(t, proxied...), "bdev_lvol_create")
 }
 
 func TestCompletionOffersValues(t *testing.T) {

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// completionTimeout bounds how long a user waits for an offer.
+const completionTimeout = 3 * time.Second
+
+// complete is completeCall, and offers only methods that the target has and the user may call. If
+// these are unknown, it offers the methods of all releases.
+func (o *callOptions) complete(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	offers, directive := completeCall(cmd, args, word)
+	if len(args) > 0 {
+		return offers, directive
+	}
+	usable := o.usableMethods(cmd.Context())
+	if usable == nil {
+		return offers, directive
+	}
+	offers = offers[:0]
+	for _, m := range rpcschema.Default().Methods() {
+		if usable(m) {
+			offers = append(offers, cobra.CompletionWithDesc(m.Name, m.Summary))
+		}
+	}
+	return offers, directive
+}
+
+// usableMethods returns a function that reports whether the target has a method and the user may
+// call it, or nil if this cannot be determined. It never asks for a password.
+func (o callOptions) usableMethods(ctx context.Context) func(*rpcschema.Method) bool {
+	if _, given := os.LookupEnv(passwordVariable); !given && o.passwordFile == "" && o.socket == "" && o.tokenFile == "" && o.cert == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	o.timeout = completionTimeout
+	caller, err := o.caller()
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = caller.Close() }()
+
+	allowed, err := allowedMethods(ctx, caller)
+	isProxy := err == nil
+	if !isProxy && spdkrpc.KindOf(err) != spdkrpc.MethodNotFound {
+		return nil // the target's own socket does not have the method
+	}
+	var present []string
+	err = caller.Call(ctx, "rpc_get_methods", map[string]any{"include_aliases": true}, &present)
+	isPresent := err == nil
+	if !isProxy && !isPresent {
+		return nil
+	}
+	return func(m *rpcschema.Method) bool {
+		switch {
+		case isProxy && !slices.Contains(allowed, m.Name):
+			return false
+		case m.ServedBy == rpcschema.ServedByProxy:
+			return isProxy
+		case !isPresent:
+			return true
+		}
+		has := func(name string) bool { return slices.Contains(present, name) }
+		return has(m.Name) || slices.ContainsFunc(m.Aliases, has)
+	}
+}
+
+// allowedMethods returns the names of the methods that a proxy lets the user call.
+func allowedMethods(ctx context.Context, caller spdkrpc.Caller) (names []string, err error) {
+	var document struct {
+		Methods []struct {
+			Name string `json:"name"`
+		} `json:"methods"`
+	}
+	if err := caller.Call(ctx, "rpc.discover", nil, &document); err != nil {
+		return nil, err
+	}
+	for _, m := range document.Methods {
+		names = append(names, m.Name)
+	}
+	return names, nil
+}
