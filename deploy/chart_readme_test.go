@@ -145,7 +145,7 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 
 // The schemas for the values have the keys that the programs read, except for those set by the
 // charts.
-func TestChartsKnowTheConfiguration(t *testing.T) {
+func TestChartSchemasMatchTheConfiguration(t *testing.T) {
 	properties := func(chart string) map[string]any {
 		var schema map[string]any
 		text, err := os.ReadFile(chart + "/values.schema.json")

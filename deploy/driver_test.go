@@ -71,7 +71,7 @@ func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 }
 
 // The manifests mount both files at the paths where the driver reads them.
-func TestFilesAreWhereTheDriverLooks(t *testing.T) {
+func TestDriverFindsItsFiles(t *testing.T) {
 	_, cfg := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(config.Path))
 	assert.Equal(t, "spdkcsi-cm", cfg.ConfigMap.Name)
 	_, secret := controller(t).mount(t, "spdkcsi-controller", config.CredentialsDir)

@@ -12,7 +12,7 @@ import (
 )
 
 // grpc-health-probe and grpcurl work on the CSI socket.
-func TestHealthAndReflection(t *testing.T) {
+func TestHealthAndReflectionAreServed(t *testing.T) {
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Log: logs.Logger()})
 	health, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})

@@ -91,7 +91,7 @@ func TestLogNamesTheSnapshot(t *testing.T) {
 }
 
 // external-provisioner passes topology to the driver only if the driver reports the capability.
-func TestTopologyCapability(t *testing.T) {
+func TestTopologyCapabilityFollowsTheConfiguration(t *testing.T) {
 	for _, topology := range []bool{true, false} {
 		r, err := (&Identity{Topology: topology}).GetPluginCapabilities(t.Context(), nil)
 		require.NoError(t, err)

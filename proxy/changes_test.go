@@ -102,7 +102,7 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 
 // Targets before v24.05 do not report cluster counts, so the configuration must permit reading
 // changes without them.
-func TestChangesBeforeV2405(t *testing.T) {
+func TestChangesBeforeV2405MustBePermitted(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
 		b.chained(t)

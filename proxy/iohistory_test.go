@@ -61,7 +61,7 @@ func TestIOHistoryOfTenants(t *testing.T) {
 	assert.Len(t, b.ioHistory(t, "admin", fmt.Sprintf(`{"name":%q}`, uuids[teamB])), 1)
 }
 
-func TestIOHistoryCanBeSwitchedOff(t *testing.T) {
+func TestIOHistoryCanBeDisabled(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) { c.Metrics.IOHistory = false })
 	assert.Contains(t, b.as(t, "admin", "spdkgate_get_io_history", "", http.StatusBadRequest).body, "has no metrics.io_history: true")
 }

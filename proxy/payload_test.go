@@ -145,8 +145,8 @@ func (h *hostileTenant) check(loaded bool) {
 
 // Whatever a tenant writes into its volumes and calls, it gains nothing and takes nothing from
 // others. A failed test logs all calls. To repeat them with other UUIDs, pass the seed: go test
-// -run TestHostileTenantHarmsNoOther/loaded=false/3 ./proxy
-func TestHostileTenantHarmsNoOther(t *testing.T) {
+// -run TestHostileTenantDoesNotHarmOthers/loaded=false/3 ./proxy
+func TestHostileTenantDoesNotHarmOthers(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {
 		for seed := range uint64(10) {

@@ -122,7 +122,7 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 
 // SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses that call or
 // one that the proxy makes before it.
-func TestSnapshotRefusalsAreSPDKs(t *testing.T) {
+func TestSnapshotRefusalsAreReturnedUnchanged(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
 	take := func(name string) *jsonrpc.Error {
@@ -245,7 +245,7 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 // Before v24.09, a listing during a deletion crashes the target. Deletions by clients never run
 // concurrently with listings. The same applies to the proxy's own deletions, below a frozen volume
 // and of snapshots that it undoes.
-func TestOwnDeletionsAreKeptApartFromListings(t *testing.T) {
+func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
 		call   string

@@ -233,7 +233,7 @@ func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 }
 
 // Removing a role takes effect with the next message.
-func TestReloadChangesWhatAStreamMayDo(t *testing.T) {
+func TestReloadAppliesToOpenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	c := s.stream("viewer", viewerPassword)
@@ -288,7 +288,7 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 
 // A message that is not a request, is too long, or arrives too slowly ends the stream. The client
 // receives the reason.
-func TestMessagesThatEndAStream(t *testing.T) {
+func TestInvalidMessagesEndTheStream(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(200 * time.Millisecond) })
 	s := serve(t, b)
 	binary := s.stream("admin", adminPassword)
@@ -349,7 +349,7 @@ func TestLongAndFragmentedMessages(t *testing.T) {
 }
 
 // When a client disconnects, its waiting calls end and their resources are released.
-func TestStreamClientLeaves(t *testing.T) {
+func TestDisconnectedStreamClientHoldsNothing(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)

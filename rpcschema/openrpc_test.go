@@ -45,7 +45,7 @@ func TestDocumentIsOpenRPC(t *testing.T) {
 }
 
 // Mistakes that this structure must detect.
-func TestMistakesAreNotOpenRPC(t *testing.T) {
+func TestMistakesViolateOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`
 	for name, c := range map[string]struct {

@@ -225,7 +225,7 @@ func otherAuthority(t *testing.T) []byte {
 	return der
 }
 
-func TestDoctorRefuses(t *testing.T) {
+func TestDoctorRefusesInvalidArguments(t *testing.T) {
 	newTarget(t)
 	file := filepath.Join(t.TempDir(), "list")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -116,7 +116,7 @@ func TestInventoryListsSnapshots(t *testing.T) {
 }
 
 // Over iSCSI, a path is one of the export's portal groups.
-func TestInventoryISCSI(t *testing.T) {
+func TestInventoryListsISCSIPaths(t *testing.T) {
 	rpc := newTarget(t)
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 )
 
 // The node plugin monitors its volumes unless a flag disables it.
-func TestNodeWatchesItsVolumesByDefault(t *testing.T) {
+func TestNodeMonitorsItsVolumesByDefault(t *testing.T) {
 	for interval, watches := range map[string]bool{"": true, "1s": true, "0": false} {
 		t.Run("interval "+interval, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "csi.sock")

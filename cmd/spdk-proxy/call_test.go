@@ -36,7 +36,7 @@ func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 }
 
 // A proxy that refuses a call because of its limits is not reported as unreachable.
-func TestCallAfterTooManyFailedLogins(t *testing.T) {
+func TestCallReportsTooManyFailedLogins(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "limits: {auth_failures_per_minute: 1}\n")
 	d := start(t, nil, "serve", "--config", path)
 	wrong := filepath.Join(t.TempDir(), "password")

@@ -183,7 +183,7 @@ func TestServeAndCall(t *testing.T) {
 	assert.NotContains(t, d.log.String(), "correct horse")
 }
 
-func TestCallBySocket(t *testing.T) {
+func TestCallOverASocket(t *testing.T) {
 	target := target(t)
 	call := func(args ...string) outcome {
 		return run(t, "", append([]string{"call", "--socket", target.Socket()}, args...)...)
@@ -243,7 +243,7 @@ func TestOldCommandLineIsAccepted(t *testing.T) {
 	assert.Contains(t, o.stderr, "HOST PORT USER PASSWORD")
 }
 
-func TestReloadBySignal(t *testing.T) {
+func TestSignalReloadsTheConfiguration(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)

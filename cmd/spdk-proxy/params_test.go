@@ -101,7 +101,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s3cret")
 }
 
-func TestParseParamsRefuses(t *testing.T) {
+func TestParseParamsRefusesInvalidArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		says string

@@ -34,7 +34,7 @@ func assertHash(t *testing.T, line []byte, password string) {
 }
 
 // Two commands in a script that share standard input each read their own line.
-func TestHashPasswordReadsOneLineOfAPipe(t *testing.T) {
+func TestHashPasswordReadsOneLineFromAPipe(t *testing.T) {
 	for stdin, left := range map[string]string{
 		"correct horse\nsecond line\n":  "second line\n",
 		"correct horse\r\n\nthird line": "\nthird line",

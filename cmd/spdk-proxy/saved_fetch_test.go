@@ -106,7 +106,7 @@ func TestFetchRefusesInvalidArguments(t *testing.T) {
 
 // Another host's responses are not trusted: file names outside the directory and contents that
 // differ from their checksums are refused.
-func TestFetchDistrustsTheResponse(t *testing.T) {
+func TestFetchVerifiesTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"
 	var name string

@@ -91,7 +91,7 @@ func TestSaved(t *testing.T) {
 }
 
 // The command works as in spdk_tgt's unit if spdk_tgt runs as another user.
-func TestPrepareForAnotherUser(t *testing.T) {
+func TestPrepareCopiesForAnotherUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	to := filepath.Join(t.TempDir(), "saved.json")
 	prepare := func(args ...string) error {

@@ -127,7 +127,7 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 }
 
 // A change to a file that the configuration names causes a reload, however the file is replaced.
-func TestReloadByChangedFiles(t *testing.T) {
+func TestChangedFilesCauseAReload(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
 	// Kubernetes mounts files as a link to a link, and replaces the latter.
@@ -188,7 +188,7 @@ func systemdSocket(t *testing.T) net.Listener {
 }
 
 // Clients that connect during a restart wait, and are then served.
-func TestRestartRefusesNoConnection(t *testing.T) {
+func TestRestartRefusesNoConnections(t *testing.T) {
 	l := systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
 	change(t, path, "127.0.0.1:0", l.Addr().String())
@@ -242,7 +242,7 @@ func TestSocketMustMatchTheConfiguration(t *testing.T) {
 }
 
 // check-config on the command line finds the secrets in the same place as the service.
-func TestCheckConfigFindsTheSecrets(t *testing.T) {
+func TestCheckConfigReadsTheServicesSecrets(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)

@@ -147,7 +147,7 @@ func TestStatusShowsTenants(t *testing.T) {
 	assert.NotContains(t, o.stdout, "This is all")
 }
 
-func TestStatusBeforeTheStart(t *testing.T) {
+func TestStatusOfATargetInStartup(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

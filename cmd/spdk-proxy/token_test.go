@@ -45,7 +45,7 @@ func TestNewToken(t *testing.T) {
 }
 
 // A new token and a new certificate allow calls, until a reload removes both.
-func TestCallByTokenAndCertificate(t *testing.T) {
+func TestCallWithATokenOrACertificate(t *testing.T) {
 	target, dir := target(t), t.TempDir()
 	authority := authntest.NewAuthority(t, "clients")
 	cert, key := authntest.WritePair(t, dir, "dashboard", authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }))

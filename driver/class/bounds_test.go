@@ -9,7 +9,7 @@ import (
 )
 
 // Each number accepts its minimum and maximum, and nothing beyond.
-func TestBoundsOfNumbers(t *testing.T) {
+func TestNumberBounds(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"ctrl_loss_tmo": {1, 86400}, "reconnect_delay": {1, 3600}, "keep_alive_tmo": {1, 3600}, "fast_io_fail_tmo": {1, 86400},
 		"nr_io_queues": {1, 1024}, "queue_size": {16, 1024},

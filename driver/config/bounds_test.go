@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-func TestBoundsOfTheConfiguration(t *testing.T) {
+func TestConfigurationBounds(t *testing.T) {
 	addresses := func(n int) string {
 		var list []string
 		for i := range n {

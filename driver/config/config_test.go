@@ -119,7 +119,7 @@ func TestCredentialsFile(t *testing.T) {
 	}
 }
 
-func TestTransportFollowsFromTheTarget(t *testing.T) {
+func TestTransportIsDerivedFromTheTarget(t *testing.T) {
 	for targetType, want := range map[string]export.Transport{TargetNVMeTCP: export.TCP, TargetNVMeRDMA: export.RDMA, TargetISCSI: export.ISCSI, TargetLoop: export.TCP} {
 		assert.Equal(t, want, (&Target{TargetType: targetType}).Transport(), targetType)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Each value accepts its minimum and maximum, and nothing beyond.
-func TestBoundsOfNVMeOptions(t *testing.T) {
+func TestNVMeOptionBounds(t *testing.T) {
 	for key, b := range map[string]struct {
 		least, most int
 		unlimited   bool
@@ -60,7 +60,7 @@ func TestBoundsOfNVMeOptions(t *testing.T) {
 		NVMeOptions{CtrlLossTimeout: time.Second, ReconnectDelay: time.Second, KeepAlive: time.Second, FastIOFail: time.Second, IOQueues: 1, QueueSize: 1}.values())
 }
 
-func TestBoundsOfNamesAndPorts(t *testing.T) {
+func TestNameAndPortBounds(t *testing.T) {
 	const nqn, iqn = "nqn.2026-11.x:", "iqn.2026-11.x:"
 	for n, ok := range map[int]bool{222: true, 223: true, 224: false} {
 		assert.Equal(t, ok, validNQN(nqn+strings.Repeat("x", n-len(nqn))), n)

@@ -12,7 +12,7 @@ import (
 )
 
 // If loop devices cannot be read, calls fail.
-func TestLoopDevicesCannotBeRead(t *testing.T) {
+func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)

@@ -86,7 +86,7 @@ func TestNVMeSeveralAddresses(t *testing.T) {
 	}
 }
 
-func TestNVMeNoAddressWorks(t *testing.T) {
+func TestNVMeConnectFailsIfNoAddressWorks(t *testing.T) {
 	for _, multipath := range []string{"Y", "N"} {
 		k, c := newNVMeKernel(t, multipath == "Y")
 		k.file("sys/module/nvme_core/parameters/multipath", multipath+"\n")
@@ -124,7 +124,7 @@ func TestISCSISeveralAddresses(t *testing.T) {
 }
 
 // A node uses the addresses that match its labels, and those without labels.
-func TestAddressesOfANode(t *testing.T) {
+func TestNodeAddressesAreChosenByLabels(t *testing.T) {
 	all := []Address{
 		{Addr: "192.0.2.1", Port: "4420", Topology: map[string]string{"zone": "a"}},
 		{Addr: "fd00::1", Port: "4420", Topology: map[string]string{"zone": "b"}},

@@ -27,7 +27,7 @@ func (k *kernel) blocked(path string) {
 
 // If part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing
 // is detached.
-func TestNVMeSysfsCannotBeRead(t *testing.T) {
+func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
 	for name, c := range map[string]struct {
 		spoil func(k *nvmeKernel)
@@ -84,7 +84,7 @@ func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]fun
 	}
 }
 
-func TestISCSISysfsCannotBeRead(t *testing.T) {
+func TestUnreadableISCSISysfsFailsCalls(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
 	const session = "sys/class/iscsi_session/session1"
 	for name, c := range map[string]struct {
@@ -192,7 +192,7 @@ func TestISCSIUndoFails(t *testing.T) {
 
 // The functions through which a node accesses the kernel are tested on files that behave like the
 // kernel's.
-func TestNodeFiles(t *testing.T) {
+func TestNodeFilesAreReadAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	attribute, fifo := filepath.Join(dir, "attribute"), filepath.Join(dir, "fabrics")
 	require.ErrorIs(t, writeAttribute(attribute, "1"), fs.ErrNotExist)
@@ -262,7 +262,7 @@ func TestResolve(t *testing.T) {
 }
 
 // A target that closes the connection instead of responding to the probe is unreachable.
-func TestProbeConnectIsCutOff(t *testing.T) {
+func TestProbeReportsAClosedConnectionAsUnreachable(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.exchange = func(string) error { return syscall.EIO }
 	e := export1
@@ -283,7 +283,7 @@ func TestProbeConnectIsCutOff(t *testing.T) {
 	require.ErrorContains(t, err, "write to /dev/nvme-fabrics: not an errno")
 }
 
-func TestExportsInErrors(t *testing.T) {
+func TestErrorsDescribeTheExport(t *testing.T) {
 	c, err := New(HostOf("worker-1"), Options{Root: t.TempDir(), Log: testLog(t)})
 	require.NoError(t, err)
 	for want, e := range map[string]Export{

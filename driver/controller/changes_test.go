@@ -118,7 +118,7 @@ func (b *backup) delta(t *testing.T, q *csi.GetMetadataDeltaRequest) (received, 
 	return receive(t, stream)
 }
 
-func TestMetadataOfSnapshots(t *testing.T) {
+func TestSnapshotMetadataIsStreamed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	var asked []spdkrpc.SpdkgateLvolChangesParams
@@ -157,7 +157,7 @@ func TestMetadataOfSnapshots(t *testing.T) {
 }
 
 // The number of ranges in a message keeps it below gRPC's size limit.
-func TestRangesOfAMessageAreBounded(t *testing.T) {
+func TestRangesPerMessageAreBounded(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	target.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {

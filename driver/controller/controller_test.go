@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-func TestFiftyIdenticalCreatesMakeOne(t *testing.T) {
+func TestFiftyIdenticalCreatesMakeOneVolume(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	ids := make([]string, 50)
 	var wg sync.WaitGroup
@@ -39,7 +39,7 @@ func TestFiftyIdenticalCreatesMakeOne(t *testing.T) {
 	assert.Len(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...), 1)
 }
 
-func TestTwentyVolumesAtOnceLeaveNothing(t *testing.T) {
+func TestTwentyConcurrentVolumesLeaveNothingBehind(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	before := []uint64{b.targets[0].free(t), b.targets[1].free(t)}
 	var wg sync.WaitGroup
@@ -193,7 +193,7 @@ func TestVolumesMatchThoseOfSpdkCSI(t *testing.T) {
 	assert.Equal(t, []string{"lvs0/pvc-1"}, b.targets[0].lvols(t))
 }
 
-func TestBadIDs(t *testing.T) {
+func TestInvalidIDsAreRefused(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	for _, id := range []string{"x", "t0:", ":" + uuid.NewString(), "t0:" + strings.ToUpper(uuid.NewString()), "t0:{" + uuid.NewString() + "}", "a:b:" + uuid.NewString(), "../../etc"} {
 		require.NoError(t, b.delete(t.Context(), id), id)
@@ -268,7 +268,7 @@ func TestValidate(t *testing.T) {
 	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_MULTI_WRITER")
 }
 
-func TestOneCallAtATimeOnAVolume(t *testing.T) {
+func TestOneCallAtATimePerVolume(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, _ := request.ParseVolumeID(v.GetVolumeId())

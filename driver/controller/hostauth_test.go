@@ -99,7 +99,7 @@ func TestPublishAuthenticated(t *testing.T) {
 }
 
 // With a Secret that contains only host keys, the controller uses its own credentials.
-func TestSecretWithOnlyKeys(t *testing.T) {
+func TestSecretMayContainOnlyKeys(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, nil)
 	b.Controller.credentialsFile = t.TempDir() + "/missing"
@@ -112,7 +112,7 @@ func TestSecretWithOnlyKeys(t *testing.T) {
 }
 
 // A class with authentication uses only targets that support its method.
-func TestAuthenticationAndTargets(t *testing.T) {
+func TestAuthenticationSelectsTargetsThatSupportIt(t *testing.T) {
 	nvme, iscsi := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Nodes: []config.Target{{}, {TargetType: config.TargetISCSI}}}, nvme, iscsi)
 	for method, target := range map[string]string{"dhchap": "t0", "chap": "t1"} {
@@ -143,7 +143,7 @@ func TestAuthenticationAndTargets(t *testing.T) {
 }
 
 // On a release that does not support authentication, nothing is exported for such a class.
-func TestReleaseWithoutAuthentication(t *testing.T) {
+func TestReleaseWithoutAuthenticationExportsNothing(t *testing.T) {
 	b := newTestController(t, newSimTargetWith(t, "t0", spdktest.Options{Release: rpcschema.MustRelease("v24.01")}, storeMiB, "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, dhchapSecrets)
 	_, err := b.publish(t.Context(), v, nodeA)

@@ -80,7 +80,7 @@ func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 // From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error makes
 // the sidecar retry the call, and tells users that the call will succeed once the volume is
 // attached.
-func TestLimitsOfAnUnusedVolume(t *testing.T) {
+func TestLimitsOfAnUnusedVolumeChangeWhenItIsAttached(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	v := b.create(t, "pvc-1", 4*mib)

@@ -19,9 +19,9 @@ func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.info = info
 }
 
-// TestRawBlockVolumesNeedATargetThatLoadsNothing creates and publishes volumes with and without a
+// TestRawBlockVolumesNeedATargetThatDoesNotExamine creates and publishes volumes with and without a
 // file system.
-func TestRawBlockVolumesNeedATargetThatLoadsNothing(t *testing.T) {
+func TestRawBlockVolumesNeedATargetThatDoesNotExamine(t *testing.T) {
 	rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 	for name, c := range map[string]struct {
 		info    *spdkrpc.ProxyTargetInfo
@@ -66,7 +66,7 @@ func TestRawBlockVolumesNeedATargetThatLoadsNothing(t *testing.T) {
 }
 
 // A raw block volume is created on a target that loads nothing, if there is one.
-func TestRawBlockVolumesAvoidTargets(t *testing.T) {
+func TestRawBlockVolumesAvoidExaminingTargets(t *testing.T) {
 	t0, t1 := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	t0.setInfo(&spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)})
 	b := newTestController(t, t0, t1)

@@ -17,7 +17,7 @@ import (
 )
 
 // A token renewed in its file is used from the next call on, by the same client.
-func TestTokenFileOfTheController(t *testing.T) {
+func TestRenewedTokenIsUsedFromTheNextCall(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen = append(seen, r.Header.Get("Authorization"))

@@ -144,7 +144,7 @@ func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 }
 
 // If a target's certificates cannot be read, the controller does not start.
-func TestCAFileThatIsMissing(t *testing.T) {
+func TestMissingCAFileIsReported(t *testing.T) {
 	_, err := New(&config.Config{Nodes: []config.Target{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")
 }
@@ -177,7 +177,7 @@ func TestNVMeOptionsOfTheClass(t *testing.T) {
 }
 
 // The volume context contains the parameters that nodes need, under the keys that nodes read.
-func TestParametersForNodes(t *testing.T) {
+func TestVolumeContextContainsParametersForNodes(t *testing.T) {
 	given := map[string]string{
 		request.KeyFSType: "btrfs", request.KeyMkfsOptions: "-d single", request.KeyFilesystemUUID: "volume",
 		request.KeyEncryption: request.EncryptionLUKS2, request.KeyEncryptionDiscards: "true",

@@ -25,7 +25,7 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 
 // If a call to a target fails, the target is reported as unreachable, and no wrong finding is
 // reported.
-func TestFailedReadingIsReported(t *testing.T) {
+func TestFailedReadIsReported(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {

@@ -77,7 +77,7 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 }
 
 // Findings on other targets need two readings; the refusal is reported before the second.
-func TestRefusalBesideOtherFindings(t *testing.T) {
+func TestRefusalIsReportedBeforeOtherFindings(t *testing.T) {
 	simulatedOnly(t)
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))

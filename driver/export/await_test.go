@@ -44,10 +44,10 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// TestChangesOfOtherCallsAreAwaited verifies that a call waits for the saved configuration if it
+// TestChangesByOtherCallsAreAwaited verifies that a call waits for the saved configuration if it
 // finds a step already done that the target has not confirmed to this call. Steps that the target
 // confirmed are already saved.
-func TestChangesOfOtherCallsAreAwaited(t *testing.T) {
+func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
 	admitN1 := func(ctx context.Context, s *export.Service, id string) error { return admit(ctx, s, id, n1) }

@@ -178,7 +178,7 @@ func TestInitiatorGroups(t *testing.T) {
 
 // From v26.09 on, "Invalid parameters" means that there is no such subsystem. On earlier releases,
 // it proves nothing.
-func TestAmbiguousQuery(t *testing.T) {
+func TestAmbiguousErrorsDependOnTheRelease(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets of two releases; a real target has one of its own")
 	}

@@ -168,7 +168,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 }
 
 // Another controller may remove a key after it is placed and before a host uses it.
-func TestKeyRemovedMeanwhile(t *testing.T) {
+func TestKeyRemovedDuringTheCallIsAddedAgain(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
 	h := withKeys(t, drivertest.Host("a"), oneKey, "")

@@ -269,7 +269,7 @@ func TestConnectedLegacyExportIsKept(t *testing.T) {
 }
 
 // Exports whose names are not the driver's are not listed.
-func TestInspectIgnoresOthers(t *testing.T) {
+func TestInspectIgnoresForeignExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	for _, name := range []string{"x", "ECB6EF11-6851-584F-8AE7-01A5A2789A1E", "{ecb6ef11-6851-584f-8ae7-01a5a2789a1e}"} {
 		require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(name)}))

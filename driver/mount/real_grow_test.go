@@ -32,7 +32,7 @@ func stagedExt4(t *testing.T, m *Mounter) (Stage, *disk) {
 }
 
 // A process that is not permitted to grow a mounted ext4 file system grows it before mounting.
-func TestGrowBeforeMounting(t *testing.T) {
+func TestUnprivilegedProcessGrowsBeforeMounting(t *testing.T) {
 	var log strings.Builder
 	m := testMounter(t, Options{})
 	m.log, m.canGrow = slog.New(slog.NewTextHandler(&log, nil)), withoutCapability

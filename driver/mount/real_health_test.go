@@ -111,7 +111,7 @@ func TestFailingDeviceKeepsTheMount(t *testing.T) {
 
 // A volume that was mounted read-only is not mistaken for one that the kernel made read-only after
 // errors.
-func TestCheckReadOnlyMount(t *testing.T) {
+func TestReadOnlyMountIsNotReportedAsBroken(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 		path := mountPoint(t, m, "staging")

@@ -56,7 +56,7 @@ func TestRecordDropsUnmountedTargets(t *testing.T) {
 
 // If the record cannot be written, nothing is connected, because no later call would know what to
 // undo.
-func TestNothingIsDoneWithoutARecord(t *testing.T) {
+func TestStagingStopsIfTheRecordCannotBeWritten(t *testing.T) {
 	n, f := newFakeNode(t)
 	obstacle := filepath.Join(f.staging, recordName+".new")
 	require.NoError(t, os.Symlink(filepath.Join(f.staging, "missing", "x"), obstacle))

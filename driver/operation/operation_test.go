@@ -122,6 +122,6 @@ func TestSharedQueryHangsOnce(t *testing.T) {
 	}, wait, tick)
 }
 
-func TestNewStepIsStarting(t *testing.T) {
+func TestNewStepReportsStarting(t *testing.T) {
 	assert.Equal(t, "starting", new(Step).String())
 }

@@ -102,7 +102,7 @@ func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	assert.Len(t, b.written(), 3, "it was reachable again after each of them")
 }
 
-func TestSuccessOfAnotherMethodProvesNothing(t *testing.T) {
+func TestSuccessOfAnotherMethodDoesNotEndAnOutage(t *testing.T) {
 	b := newBench()
 	b.fail(1, "t0", "no response")
 	b.Succeeded("t0", "NodeUnpublishVolume")

@@ -52,7 +52,7 @@ func TestNewLvstoresAreAwaited(t *testing.T) {
 }
 
 // Detach removes a host's access even if the volume cannot be read.
-func TestDetachUnreadableVolume(t *testing.T) {
+func TestDetachWorksForUnreadableVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	host := drivertest.Host("n1")

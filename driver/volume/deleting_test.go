@@ -114,7 +114,7 @@ func TestRepeatedDeleteDuringDeletion(t *testing.T) {
 
 // A volume in an lvstore that the driver must not use is not deleted, even though only
 // confirmDeleted sees it.
-func TestConfirmDeletedInForbiddenStore(t *testing.T) {
+func TestVolumeInForbiddenStoreIsNotDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB})
 	require.NoError(t, err)

@@ -157,7 +157,7 @@ func TestUnfreezableGroupsAreRefused(t *testing.T) {
 
 // A group never contains snapshots from two moments: leftovers of an interrupted attempt are
 // deleted, not completed.
-func TestHalfMadeGroupsAreNotCompleted(t *testing.T) {
+func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")

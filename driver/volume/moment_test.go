@@ -207,7 +207,7 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 }
 
 // The leftovers of an interrupted attempt are deleted on every target.
-func TestHalfMadeGroupOnSeveralTargets(t *testing.T) {
+func TestIncompleteGroupOnSeveralTargetsIsNotCompleted(t *testing.T) {
 	p := newPair(t)
 	half := newGroupID("group-1", time.Now(), 2, 2)
 	left, err := p.services[1].rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: p.sources[1][0], SnapshotName: half.snapshotOf(p.sources[1][0])})

@@ -127,7 +127,7 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 }
 
 // Base bdevs are queried early only for the requested lvstore, and only if there are few.
-func TestBasesAreAskedAheadForFewLvstores(t *testing.T) {
+func TestBasesAreQueriedAheadForFewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	stores, err := b.Stores(t.Context())
 	require.NoError(t, err)

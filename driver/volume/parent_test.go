@@ -15,7 +15,7 @@ import (
 
 // After a restart of the target, SPDK refuses a snapshot without clones as a parent, until a helper
 // has cloned it.
-func TestSetParentAfterATargetRestart(t *testing.T) {
+func TestSetParentSucceedsAfterATargetRestart(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	skipBeforeSetParent(t, b)
 	source := b.create(t, "pvc-1", 4)

@@ -16,7 +16,7 @@ import (
 
 // If any RPC of a read-only operation fails, the operation fails, or returns the same result as
 // without the failure.
-func TestFailedReadingIsReported(t *testing.T) {
+func TestFailedReadIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
 	taken := snapshots(t, b, v, c)

@@ -134,7 +134,7 @@ func TestOnlyLogicalVolumesAreVolumes(t *testing.T) {
 	}
 }
 
-func TestCloneOrigins(t *testing.T) {
+func TestCloneWithAnotherOriginIsRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	fromV := Origin{UUID: v.UUID}

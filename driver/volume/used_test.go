@@ -149,7 +149,7 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 }
 
 // If volumes with both names exist, which this driver never causes, the driver chooses neither.
-func TestVolumesWithBothNamesAreAmbiguous(t *testing.T) {
+func TestNoVolumeIsChosenIfBothNamesExist(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)

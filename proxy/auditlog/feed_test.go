@@ -27,7 +27,7 @@ func named(method string) *Entry {
 }
 
 // A line in the feed equals the line in the log, except for its timestamp.
-func TestFeedHasTheLinesOfTheLog(t *testing.T) {
+func TestFeedContainsTheLinesOfTheLog(t *testing.T) {
 	l, book := newFed(slog.LevelInfo)
 	e := named("bdev_lvol_create")
 	e.Params, e.Err, e.Code = map[string]any{"lvol_name": "<v>", "lvs_name": "l"}, errors.New("no\nway"), 1
@@ -43,7 +43,7 @@ func TestFeedHasTheLinesOfTheLog(t *testing.T) {
 }
 
 // The feed contains lines that the log's level hides.
-func TestFeedIgnoresTheLevel(t *testing.T) {
+func TestFeedIgnoresTheLogLevel(t *testing.T) {
 	l, book := newFed(slog.LevelError)
 	assert.Equal(t, Hidden, l.Write(named("a")))
 	lines, _, _, _ := l.Feed.From(0)

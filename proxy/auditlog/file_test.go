@@ -179,7 +179,7 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 
 // A file that cannot be examined may have been replaced. Its lines fail, so that the caller writes
 // them elsewhere.
-func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
+func TestWritesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	l := newLogFile(t, dir, 1<<20, 1)
@@ -197,7 +197,7 @@ func TestLinesFailIfTheFileCannotBeExamined(t *testing.T) {
 	assert.Equal(t, []string{"one", "three"}, lines)
 }
 
-func TestOpenFileRefuses(t *testing.T) {
+func TestOpenFileRefusesUnsafeFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	require.NoError(t, os.WriteFile(at("readable"), nil, 0o640))

@@ -18,7 +18,7 @@ import (
 
 var source = Source{Address: netip.MustParseAddrPort("192.0.2.1:5")}
 
-func TestAnEntryIsOneLine(t *testing.T) {
+func TestEntryIsOneLine(t *testing.T) {
 	book := new(logtest.Log)
 	l := New(slog.New(slog.NewJSONHandler(book, nil)), rpcschema.Default())
 	e := &Entry{

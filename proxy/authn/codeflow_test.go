@@ -128,7 +128,7 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 }
 
 // The browser can influence what the issuer's response contains, so the proxy repeats none of it.
-func TestFailedExchangesRepeatNothing(t *testing.T) {
+func TestFailedExchangesDoNotRepeatTheResponse(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
 	_, err := b.signIn(nil)

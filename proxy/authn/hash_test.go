@@ -95,7 +95,7 @@ func TestAcceptedBcryptCosts(t *testing.T) {
 	}
 }
 
-func TestParseHashRefuses(t *testing.T) {
+func TestParseHashRefusesInvalidHashes(t *testing.T) {
 	salt, sum := "c29tZXNhbHQxMjM", "c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	for text, says := range map[string]string{
 		"":                                  "hash-password",

@@ -170,7 +170,7 @@ func TestAcceptedAlgorithmsProveTheSigner(t *testing.T) {
 	}
 }
 
-func TestJWTsSignedWithOtherKeys(t *testing.T) {
+func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	ec, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	require.NoError(t, err)
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)

@@ -53,7 +53,7 @@ func TestWrongPasswordsCostTheSame(t *testing.T) {
 }
 
 // A second password does not allow more attempts.
-func TestTwoPasswordsAreGuessedNoFaster(t *testing.T) {
+func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 	now := func() time.Time { return time.Unix(0, 0) }
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	a := newBasic(t, Options{Now: now}, User{Name: "ann", Hashes: []Hash{before, after}})

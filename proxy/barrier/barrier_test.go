@@ -18,7 +18,7 @@ func (s *Barriers) count() int {
 	return len(s.byKey)
 }
 
-func TestBarrierOpensAndGivesUp(t *testing.T) {
+func TestBarrierOpensOrTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Barriers
 		arrived := make(chan error, 1)

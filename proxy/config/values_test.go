@@ -77,7 +77,7 @@ func TestExpiringTokensCauseAWarning(t *testing.T) {
 
 // A file with mistakes is decoded as far as possible. Roles and users can be read from a file whose
 // secrets do not exist on this host.
-func TestFilesWithMistakesAreDecodedInPart(t *testing.T) {
+func TestFilesWithMistakesAreDecodedPartially(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
 	require.NoError(t, err)

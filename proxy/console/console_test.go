@@ -79,7 +79,7 @@ func TestFilesAreCompressed(t *testing.T) {
 	}
 }
 
-func TestHeadHasNoBody(t *testing.T) {
+func TestHeadResponsesHaveNoBody(t *testing.T) {
 	h, err := Handler(page)
 	require.NoError(t, err)
 	w := httptest.NewRecorder()

@@ -96,7 +96,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 	}
 }
 
-func TestMistakesNameTheFile(t *testing.T) {
+func TestErrorsNameTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	_, err := Load(path, rpcschema.Default())
 	require.ErrorContains(t, err, "there is no configuration at "+path)

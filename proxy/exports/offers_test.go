@@ -51,7 +51,7 @@ func TestUnreadableExportsCauseAWarning(t *testing.T) {
 }
 
 // A list without the names of volumes is better than none; a failed read is an error.
-func TestListWithoutNamesOfVolumes(t *testing.T) {
+func TestListWorksWithoutVolumeNames(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
 	list, err := List(t.Context(), spdkrpc.NewClient(&denying{w.socket, "bdev_lvol_get_lvols"}), false)

@@ -43,7 +43,7 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 }
 
 // Folder and Keeper behave alike.
-func TestStoresBehaveAlike(t *testing.T) {
+func TestBothKeyStoresBehaveTheSame(t *testing.T) {
 	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {
 			f := newFolder(t)

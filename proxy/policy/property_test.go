@@ -139,7 +139,7 @@ func TestDenyNeverAllows(t *testing.T) {
 }
 
 // A role that extends others decides like a user with all of them, in any order and depth.
-func TestExtendsIsUnion(t *testing.T) {
+func TestExtendsIsAUnion(t *testing.T) {
 	allowed, refused := 0, 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		a, b, c := k.role(methods), k.role(methods), k.role(methods)

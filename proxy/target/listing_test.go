@@ -48,7 +48,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	}
 }
 
-func TestListingsAndDeletionsRunApart(t *testing.T) {
+func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	var a listingGate
 	old := rpcschema.MustRelease("v24.05")
 	enter := func(ctx context.Context, method string, wait time.Duration) (func(), error) {

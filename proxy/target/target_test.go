@@ -249,7 +249,7 @@ func TestRecreatedSocketGetsANewConnection(t *testing.T) {
 	assert.Equal(t, Runtime, look(t, target).Phase)
 }
 
-func TestAttemptsAreSpacedOut(t *testing.T) {
+func TestConnectionAttemptsAreSpacedOut(t *testing.T) {
 	target := newTarget(t, Config{Socket: filepath.Join(t.TempDir(), "none")})
 	_, first := target.Connect(t.Context(), "u")
 	require.Error(t, first)
@@ -330,7 +330,7 @@ func TestCanceledCallsAreNotSentAndSentCallsAreAwaited(t *testing.T) {
 	require.NoError(t, <-done, "the outcome is known all the same")
 }
 
-func TestConnectionLostMidCall(t *testing.T) {
+func TestLostConnectionLeavesTheOutcomeUnknown(t *testing.T) {
 	var f *fake
 	f = newFake(t, "v26.05", func(call) string { f.stop(); return "" })
 	_, err := connect(t, newTarget(t, Config{Socket: f.path})).Call(t.Context(), "u", "m", nil, long)

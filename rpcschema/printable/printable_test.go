@@ -75,7 +75,7 @@ func TestWriterKeepsLinesAndTabs(t *testing.T) {
 }
 
 // Programs copy text in blocks, and a block may end in the middle of a character.
-func TestWriterJoinsDividedCharacters(t *testing.T) {
+func TestWriterJoinsSplitCharacters(t *testing.T) {
 	const text = "a\u0085é日😀\u202e\u2028\xe2\x80z"
 	var whole bytes.Buffer
 	_, err := NewWriter(&whole).Write([]byte(text))

@@ -193,7 +193,7 @@ func (s *stream) callsInFlight() (n int) {
 }
 
 // When a connection is lost, the outcome of its calls is unknown. Later calls are POST requests.
-func TestStreamIsLost(t *testing.T) {
+func TestLostStreamLeavesTheOutcomeUnknown(t *testing.T) {
 	for name, lose := range map[string]func(ws *websocket.Conn){
 		"connection closed": func(ws *websocket.Conn) { _ = ws.NetConn().Close() },
 		"1011":              func(ws *websocket.Conn) { closeWith(ws, websocket.CloseInternalServerErr) },

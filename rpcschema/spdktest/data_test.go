@@ -51,7 +51,7 @@ func (b *bench) length(id string) int64 {
 	return info.Size()
 }
 
-func TestVolumesHoldData(t *testing.T) {
+func TestVolumesStoreData(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v := b.lvol("v", 10)

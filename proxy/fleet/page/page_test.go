@@ -38,7 +38,7 @@ func get(p *Page, method, host, path string) *httptest.ResponseRecorder {
 
 // Another site's page reaches this address only by a name of its own (DNS rebinding), and other
 // users of this host reach it only without the secret.
-func TestPageServesOnlyItsOwnAddress(t *testing.T) {
+func TestPageRefusesOtherAddresses(t *testing.T) {
 	p := New(address, time.Second, func() *terminal.Fleet { return fleetOf("a") })
 	root := strings.TrimPrefix(p.URL(), "http://127.0.0.1:8080")
 	require.Greater(t, len(root), 26)
@@ -73,7 +73,7 @@ func TestPageServesOnlyItsOwnAddress(t *testing.T) {
 	}
 }
 
-func TestTableEscapesWhatServersReport(t *testing.T) {
+func TestTableEscapesServerResponses(t *testing.T) {
 	f := fleetOf("a\u202e")
 	f.Servers[0].URL = "javascript:alert(1)"
 	p := New(address, time.Second, func() *terminal.Fleet { return f })

@@ -19,7 +19,7 @@ import (
 // accumulate in such packages.
 var emptyNames = []string{"base", "common", "commons", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}
 
-func TestPackageNamesSayWhatIsInside(t *testing.T) {
+func TestPackageNamesDescribeTheirContents(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, e := range elements(p.path()) {
 			assert.NotContains(t, emptyNames, e, "%s: name it for what it provides", p.path())

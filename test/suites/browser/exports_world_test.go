@@ -40,8 +40,8 @@ tenants:
 log: {format: json}
 `
 
-// exportWorld creates a separate world: a target with the volumes lvs0/db and team/web, and
-// with a listener at 127.0.0.1:4420. With SPDK_SOCK and without arguments, the target is real.
+// exportWorld creates a separate world: a target with the volumes lvs0/db and team/web, and with a
+// listener at 127.0.0.1:4420. With SPDK_SOCK and without arguments, the target is a real one.
 func exportWorld(t *testing.T, targetArgs ...string) *world {
 	t.Helper()
 	chromium(t)

@@ -63,8 +63,8 @@ func (g *gate) histogram(bdev string, on bool) {
 	}
 }
 
-// counts returns a histogram in which, each second, 980 operations took 0.26 ms and 20 took 4.2 ms,
-// or nil if it is off.
+// counts returns a histogram in which, each second, 980 operations took 0.26 ms and 20 took 4.2 ms.
+// If the histogram is off, it returns nil.
 func (g *gate) counts(bdev string) any {
 	g.mu.Lock()
 	defer g.mu.Unlock()

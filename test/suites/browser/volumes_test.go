@@ -167,9 +167,9 @@ func TestIOOfVolumes(t *testing.T) {
 	p.until(`document.querySelector(".panel .io")?.innerText.includes("No I/O in the samples")`)
 }
 
-// Percentiles of latencies are shown, and the list is sorted by them, once the volume's histogram
-// is switched on. Until then, list and panel say that it is off. The proxy needs two readings, one
-// minute apart.
+// Once a volume's histogram is switched on, its latency percentiles are shown, and the list can be
+// sorted by them. Until then, the list and the panel say that the histogram is off. The proxy needs
+// two readings, one minute apart.
 func TestLatencyPercentilesOfVolumes(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -205,7 +205,7 @@ func TestLatencyPercentilesOfVolumes(t *testing.T) {
 	assert.False(t, eval[bool](p, `[...document.querySelectorAll(".panel button")].some((b) => b.innerText.includes("Measure"))`))
 }
 
-// A tenant's user sees the tenant's own objects, and nothing of others.
+// A tenant's user sees only the tenant's own objects.
 func TestTenantSeesOnlyItsOwn(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")

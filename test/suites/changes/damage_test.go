@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Whatever the damage to a metadata page, the response is correct or an error. If a page has a
-// valid checksum but lacks a cluster, only the number of clusters reveals it, which SPDK reports
+// Whatever the damage to a metadata page, the response is correct or an error. If a page with a
+// valid checksum lacks a cluster, only the number of clusters shows this. SPDK reports that number
 // from v24.05 on.
 func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)

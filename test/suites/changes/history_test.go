@@ -22,7 +22,7 @@ var (
 	seed      = flag.Int64("seed", 1, "seed of the first history")
 )
 
-// Whatever the history of the volumes, each snapshot can be restored from any other snapshot and
+// Whatever has happened to the volumes, each snapshot can be restored from any other snapshot and
 // the reported changes.
 func TestChangesRestoreSnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme", "uring"} {

@@ -18,15 +18,16 @@ import (
 const (
 	timedBytes   = 100 << 30
 	timedCluster = 4 * mib
-	timedOthers  = 1000 // volumes in the lvstore whose metadata precede those of the timed volume
+	timedOthers  = 1000 // volumes in the lvstore whose metadata come before those of the timed volume
 	timedWriters = 16
 	timedRounds  = 3
 	timedCalls   = 5 // calls to each proxy
 )
 
-// TestTimes prints how long it takes to read the changes on a volume of 100 GiB, as a table. A
-// proxy's first call (cold) searches for the snapshots; later calls (warm) do not. Each cluster of
-// the volume has been allocated by a write of 4 KiB, and 1 % of them once more after a snapshot.
+// TestTimes measures how long it takes to read the changes on a volume of 100 GiB, and prints a
+// table. A proxy's first call (cold) searches for the snapshots; later calls (warm) do not. Each
+// cluster of the volume was allocated by a write of 4 KiB, and 1 % of them were written once more
+// after a snapshot.
 func TestTimes(t *testing.T) {
 	image := newImage(t, 2*timedBytes)
 	g := newTarget(t, func(g *target) { g.useFile(image) })

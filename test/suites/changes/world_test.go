@@ -186,8 +186,8 @@ func (w *world) query(q p, s *snapshot) ([]bool, error) {
 }
 
 // restore copies the listed clusters to the base. It returns the first cluster that differs from
-// the snapshot afterwards, or -1 if none does. differ is the number of clusters that differed, and
-// listed the number in the list.
+// the snapshot afterwards, or -1 if none does. differ is the number of clusters that differed
+// before, and listed is the number of clusters in the list.
 func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 	image := make([]byte, len(s.content))
 	if base != nil {
@@ -226,7 +226,7 @@ func (w *world) compareVolume(v *volume) {
 	w.judge("volumes", s, nil, list, err)
 }
 
-// judge checks and counts the result of a query of a kind.
+// judge checks and counts the result of a query. kind is the kind of the query.
 func (w *world) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

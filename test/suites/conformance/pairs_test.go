@@ -206,7 +206,7 @@ func (f *farm) checkListed(pair [2]operation, outcomes [2]error) (wrong []string
 	return wrong
 }
 
-// checkAllocated finds volumes that are not thin and lack clusters, on releases that count them.
+// checkAllocated finds volumes that are not thin but lack clusters, on releases that count them.
 func (f *farm) checkAllocated() (wrong []string) {
 	bdevs, err := f.direct.BdevGetBdevs(f.t.Context(), spdkrpc.BdevGetBdevsParams{})
 	require.NoError(f.t, err)
@@ -265,8 +265,8 @@ func (f *farm) clear() {
 	f.t.Fatal("volumes cannot be deleted")
 }
 
-// runAll runs pairs on a target in random order, all of them or some in each round, until all have
-// run or the test's time is over.
+// runAll runs pairs on a target until all rounds are done, or the test's time is over. Each round
+// runs the first pairs of a new random order.
 func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)

@@ -89,7 +89,7 @@ func TestReadOnlyMany(t *testing.T) {
 
 const (
 	// readDirectly prints the checksum of a device's data, bypassing the node's cache.
-	// writeDirectly first writes new data.
+	// writeDirectly writes new data first.
 	readDirectly  = "dd if=/dev/volume bs=1M count=4 iflag=direct 2>/dev/null | sha256sum | cut -c1-64"
 	writeDirectly = "dd if=/dev/urandom of=/tmp/%[1]s bs=1M count=4 2>/dev/null; dd if=/tmp/%[1]s of=/dev/volume bs=1M oflag=direct 2>/dev/null; " + readDirectly
 )
@@ -149,7 +149,7 @@ func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error
 	return nil, err
 }
 
-// admits requires that the target gives exactly the given nodes access to a claim's volume.
+// admits requires that the target gives access to a claim's volume to exactly the given nodes.
 func (n *namespace) admits(claim string, nodes ...string) {
 	n.t.Helper()
 	now, err := n.admitted(context.Background(), claim)
@@ -157,7 +157,7 @@ func (n *namespace) admits(claim string, nodes ...string) {
 	assert.ElementsMatch(n.t, nodes, now, "nodes that the target admits")
 }
 
-// awaitAdmitted waits until the target gives exactly the given nodes access to a claim's volume.
+// awaitAdmitted waits until the target gives access to a claim's volume to exactly the given nodes.
 func (n *namespace) awaitAdmitted(claim string, nodes ...string) {
 	n.t.Helper()
 	n.eventually("the target admits only "+strings.Join(nodes, ", "), func(ctx context.Context) error {
