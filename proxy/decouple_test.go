@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
@@ -103,4 +104,30 @@ func TestSnapshotsKeepTheirParent(t *testing.T) {
 	}
 	b.call(t, "bdev_lvol_clone", `{"snapshot_name":"lvs0/a-s","clone_name":"c"}`)
 	b.call(t, "bdev_lvol_set_parent", `{"lvol_name":"lvs0/c","parent_name":"lvs0/b-s"}`)
+}
+
+// After a restart, SPDK reports a snapshot without clones as a volume that refuses writes. The
+// simulated target reports a read-only volume in the same way.
+func TestRestartedSnapshotsKeepParentAndName(t *testing.T) {
+	b := newRestartBench(t, withJournal(t))
+	b.call(t, "bdev_aio_create", `{"name":"disk","filename":"`+b.disk+`","block_size":4096}`)
+	b.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs0"}`)
+	for _, name := range []string{"a", "b"} {
+		b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"`+name+`","size_in_mib":8,"thin_provision":true}`)
+	}
+	b.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/b","snapshot_name":"b-s"}`)
+	b.call(t, "bdev_lvol_set_read_only", `{"name":"lvs0/a"}`)
+	b.call(t, "spdkgate_config_save", "")
+	b.crash(t)
+	require.Contains(t, b.call(t, "bdev_get_bdevs", `{"name":"lvs0/a"}`), `"snapshot":false`)
+	b.target.ForgetCalls()
+	for method, params := range map[string]string{
+		"bdev_lvol_set_parent": `{"lvol_name":"lvs0/a","parent_name":"lvs0/b-s"}`,
+		"bdev_lvol_rename":     `{"old_name":"lvs0/a","new_name":"c"}`,
+	} {
+		assert.Equal(t, -32602, b.post(rpcCall(method, params)).code(t), method)
+		for _, c := range b.target.Calls() {
+			assert.NotEqual(t, method, c.Method)
+		}
+	}
 }

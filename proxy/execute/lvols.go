@@ -148,7 +148,7 @@ func (e *Executor) awaitShallowCopy(c Command) {
 // renameLvol serves bdev_lvol_rename. Other calls may use the volume by its names, so no such call
 // may run concurrently. If the volume is a snapshot, SPDK refuses only after changing its bdev's
 // alias, which then differs from the name that its clones report. So the proxy refuses to rename
-// snapshots itself.
+// snapshots and read-only volumes itself.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)
@@ -158,7 +158,7 @@ func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMe
 		if err != nil || b == nil || b.DriverSpecific.Lvol == nil {
 			return names, err
 		}
-		if snapshot := b.DriverSpecific.Lvol.Snapshot; snapshot != nil && *snapshot {
+		if isReadOnly(b) {
 			return names, &spdkrpc.Error{Method: renameMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "Operation not permitted"}
 		}
 		names.Exclusive = append(append(names.Exclusive, b.Name), b.Aliases...)

@@ -54,15 +54,21 @@ func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) e
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {
 		return err
 	}
-	if isSnapshot := v.DriverSpecific.Lvol.Snapshot; isSnapshot != nil && *isSnapshot {
+	if isReadOnly(v) {
 		return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
-			Message: "Invalid argument: this is a snapshot, and another parent would change its content. Nothing was executed. Make a clone of the snapshot (bdev_lvol_clone), and set the parent of the clone"}
+			Message: "Invalid argument: this is a snapshot or a read-only volume, and another parent would change its content. Nothing was executed. Make a clone (bdev_lvol_clone), and set the parent of the clone"}
 	}
 	if len(v.DriverSpecific.Lvol.Clones) == 0 && !v.Claimed {
 		return nil
 	}
 	return &spdkrpc.Error{Method: c.Method.Name, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams,
 		Message: "Invalid argument: other volumes or bdevs use this volume. If its new parent were one of them, hosts could not read it, and SPDK could not load it after a restart. Nothing was executed. Set the parent of a volume without clones"}
+}
+
+// isReadOnly reports whether an lvol is a snapshot or a read-only volume. After a restart, SPDK
+// reports a snapshot without clones as a volume, but no I/O that writes as supported.
+func isReadOnly(b *spdkrpc.BdevInfo) bool {
+	return value(b.DriverSpecific.Lvol.Snapshot) || !b.SupportedIOTypes.Write
 }
 
 // bdev queries the target for one bdev. It returns nil if the bdev does not exist.
