@@ -51,8 +51,8 @@ type Target struct {
 	// (rpcschema.CountsClusters). On these, the metadata cannot be checked against that number.
 	AcceptUncounted bool
 	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
-	// both before and after locking them.
-	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error
+	// both before and after locking them. It may cancel do's context, and then returns an error.
+	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error
 	// Reserve is called with how many bytes of memory the reading and its result take, before
 	// anything is locked. Its error ends the reading. nil means that memory is not limited.
 	Reserve func(bytes int) error
@@ -122,7 +122,7 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 		return nil, err
 	}
 	var result *Changes
-	err := q.Lock(ctx, q.find, func() (err error) {
+	err := q.Lock(ctx, q.find, func(ctx context.Context) (err error) {
 		bounded, cancel := context.WithTimeout(ctx, maxLocked)
 		defer cancel()
 		result, err = q.readTwice(bounded)

@@ -319,20 +319,22 @@ func TestLockErrorsAreReturned(t *testing.T) {
 	w := newWorld(t, true)
 	busy := errors.New("busy")
 	locking := w.target()
-	locking.Lock = func(context.Context, func(context.Context) ([]string, error), func() error) error { return busy }
+	locking.Lock = func(context.Context, func(context.Context) ([]string, error), func(context.Context) error) error {
+		return busy
+	}
 	_, err := new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	require.ErrorIs(t, err, busy)
 
 	// A deletion between the two calls to find moves clusters and removes a snapshot from the
 	// chain.
-	locking.Lock = func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
+	locking.Lock = func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 		if _, err := find(ctx); err != nil {
 			return err
 		}
 		w.store.Lvols[2].Parent, w.store.Lvols[2].Allocated = 1, []uint64{1, 3, 700, 1299}
 		w.image = w.store.Image()
 		require.NoError(t, os.WriteFile(w.path, w.image, 0o600))
-		return do() // without finding again
+		return do(ctx) // without finding again
 	}
 	_, err = new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "%v", err)

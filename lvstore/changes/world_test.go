@@ -130,7 +130,7 @@ func (w *world) answer(method, name, command, kind string) (any, error) {
 }
 
 func (w *world) target() Target {
-	return Target{RPC: spdkrpc.NewClient(w), Release: rpcschema.MustRelease(w.release), Lock: func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
+	return Target{RPC: spdkrpc.NewClient(w), Release: rpcschema.MustRelease(w.release), Lock: func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 		for range 2 {
 			names, err := find(ctx)
 			if err != nil {
@@ -138,7 +138,7 @@ func (w *world) target() Target {
 			}
 			w.locked = append(w.locked, names)
 		}
-		return do()
+		return do(ctx)
 	}}
 }
 

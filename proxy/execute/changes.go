@@ -114,13 +114,7 @@ var (
 )
 
 func (e *Executor) changesTarget(c Command) changes.Target {
-	lock := func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
-		return e.quiescer.WhileLocked(ctx, func(ctx context.Context) (names quiesce.Names, err error) {
-			names.Shared, err = find(ctx)
-			return names, err
-		}, func() (<-chan struct{}, error) { return nil, do() })
-	}
-	return changes.Target{RPC: spdkrpc.NewClient(ownCaller{c}), Release: c.Conn.Release(), AcceptUncounted: c.AcceptUncounted, Lock: lock}
+	return changes.Target{RPC: spdkrpc.NewClient(ownCaller{c}), Release: c.Conn.Release(), AcceptUncounted: c.AcceptUncounted, Lock: e.quiescer.WhileRead}
 }
 
 // An ownCaller makes the calls that a command depends on.

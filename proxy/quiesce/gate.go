@@ -4,17 +4,31 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
 // its lock; operations that need it unchanged lock it exclusively. All names of one call or
 // operation are locked at once. Calls that share a lock cannot keep an operation waiting forever:
-// once it waits, no further call may join those that share the lock.
+// once it waits, no further call may join those that share the lock, and long readings are
+// interrupted.
 type gate struct {
 	mu     sync.Mutex
 	locked map[string]int // number of calls that share the lock, or exclusive
 	queue  []*waiter      // in the order in which they began to wait
+
+	readers map[*reader]bool
 }
+
+// A reader shares locks, and releases them soon after interrupt was called.
+type reader struct {
+	locks     lockSet
+	interrupt func()
+}
+
+// interruptAfter is how long an operation waits for readers before it interrupts them. Most
+// readings end sooner.
+const interruptAfter = lockTimeout / 4
 
 // A waiter waits for its locks. granted is closed when the waiter has acquired them.
 type waiter struct {
@@ -55,14 +69,22 @@ func locksOf(by int, names []string) lockSet {
 	return l
 }
 
-// lock waits for all locks in l, and acquires them at once. The error is ctx's.
+// lock waits for all locks in l, and acquires them at once. If it waits long, it interrupts readers
+// that share the locks in l that are exclusive. The error is ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	w := g.lockOrWait(l)
 	release = func() { g.release(l) }
-	select {
-	case <-w.granted:
-		return release, nil
-	case <-ctx.Done():
+	patience := time.NewTicker(interruptAfter)
+	defer patience.Stop()
+	for waits := true; waits; {
+		select {
+		case <-w.granted:
+			return release, nil
+		case <-patience.C:
+			g.interrupt(l)
+		case <-ctx.Done():
+			waits = false
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,6 +95,36 @@ func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) 
 	g.queue = slices.Delete(g.queue, i, i+1)
 	g.grant() // others may have waited only for w
 	return nil, ctx.Err()
+}
+
+// read adds a reader that shares the locks in l. It must be removed before they are released.
+func (g *gate) read(l lockSet, interrupt func()) (remove func()) {
+	r := &reader{l, interrupt}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.readers == nil {
+		g.readers = map[*reader]bool{}
+	}
+	g.readers[r] = true
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.readers, r)
+	}
+}
+
+// interrupt interrupts the readers that share a lock which is exclusive in l.
+func (g *gate) interrupt(l lockSet) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for r := range g.readers {
+		for name := range r.locks {
+			if l[name] == exclusive {
+				r.interrupt()
+				break
+			}
+		}
+	}
 }
 
 func (g *gate) lockOrWait(l lockSet) *waiter {

@@ -93,6 +93,39 @@ func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
 	assert.Empty(t, g.locked)
 }
 
+// Readings that never end by themselves end when an operation waits for their volumes. Readings of
+// other volumes continue.
+func TestReadingsGiveWayToOperations(t *testing.T) {
+	var q Quiescer
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	ended := map[string]chan error{}
+	for _, name := range []string{"a", "b", "c"} {
+		begun := make(chan struct{})
+		ended[name] = make(chan error, 1)
+		readers.Go(func() {
+			ended[name] <- q.WhileRead(ctx, func(context.Context) ([]string, error) { return []string{name, "parent"}, nil }, func(ctx context.Context) error {
+				close(begun)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		})
+		<-begun
+	}
+	release, err := q.gate.lock(t.Context(), lockSet{"a": exclusive, "b": exclusive, "parent": shared})
+	require.NoError(t, err)
+	var busy *BusyError
+	require.ErrorAs(t, <-ended["a"], &busy)
+	require.ErrorAs(t, <-ended["b"], &busy)
+	assert.Empty(t, ended["c"])
+	cancel()
+	require.ErrorIs(t, <-ended["c"], context.Canceled)
+	readers.Wait()
+	release()
+	assert.Empty(t, q.gate.readers)
+	assert.Empty(t, q.gate.locked)
+}
+
 // Random calls and operations exclude each other, and no call waits forever.
 func TestGateUnderLoad(t *testing.T) {
 	var g gate

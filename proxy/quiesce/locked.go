@@ -1,6 +1,9 @@
 package quiesce
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Names lists the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
 // other names that callers agree on.
@@ -39,3 +42,26 @@ func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (
 	o.settled, err = do()
 	return err
 }
+
+// WhileRead shares the names that find returns, and calls do, which only reads. If an operation
+// waits for one of the names, do's context is canceled: otherwise, clients that read one after the
+// other could delay deletions forever. The errors are as for WhileLocked.
+func (q *Quiescer) WhileRead(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
+	var locked lockSet
+	return q.WhileLocked(ctx, func(ctx context.Context) (Names, error) {
+		names, err := find(ctx)
+		locked = locksOf(shared, names)
+		return Names{Shared: names}, err
+	}, func() (<-chan struct{}, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer q.gate.read(locked, func() { cancel(errInterrupted) })()
+		err := do(ctx)
+		if err != nil && errors.Is(context.Cause(ctx), errInterrupted) {
+			return nil, &BusyError{Why: errInterrupted.Error(), Err: err}
+		}
+		return nil, err
+	})
+}
+
+var errInterrupted = errors.New("another call is deleting or changing one of these volumes or snapshots")

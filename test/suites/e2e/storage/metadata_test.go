@@ -86,11 +86,11 @@ func (h *history) changed(snapshot, base string) (list []int) {
 	}
 	found, err := new(changes.Reader).Read(h.Context(), changes.Target{
 		RPC: h.rpc, Release: rpcschema.MustRelease("v26.05"),
-		Lock: func(ctx context.Context, find func(context.Context) ([]string, error), do func() error) error {
+		Lock: func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 			if _, err := find(ctx); err != nil {
 				return err
 			}
-			return do()
+			return do(ctx)
 		},
 	}, lvstore+"/"+snapshot, base)
 	require.NoError(h, err, "%s since %q", snapshot, base)
