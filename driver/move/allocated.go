@@ -2,8 +2,10 @@ package move
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -57,7 +59,11 @@ func (a *allocations) proven() bool { return !a.uncounted }
 // or if the original no longer has the size that was copied.
 func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	if a.before == nil {
-		now, err := a.m.Controller.Inspect(ctx, a.original, "", NodeOf(a.original))
+		var now inventory.Inspected
+		err := a.m.retry(ctx, func() (err error) {
+			now, err = a.m.Controller.Inspect(ctx, a.original, "", NodeOf(a.original))
+			return err
+		})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the original's size again: %w", err)
@@ -66,7 +72,11 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 		}
 		return nil
 	}
-	after, err := a.m.Controller.Allocated(ctx, a.original)
+	var after inventory.Allocation
+	err := a.m.retry(ctx, func() (err error) {
+		after, err = a.m.Controller.Allocated(ctx, a.original)
+		return err
+	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the allocated clusters again: %w", err)
@@ -74,6 +84,30 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 		return ErrChanged
 	}
 	return nil
+}
+
+// The last question about the original is repeated, because a repeated move would read both volumes
+// again.
+const (
+	tries = 4
+	pause = 5 * time.Second
+)
+
+// retry calls do until it succeeds, a few times. The error is do's last one.
+func (m Mover) retry(ctx context.Context, do func() error) (err error) {
+	for try := range tries {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(cmp.Or(m.Pause, pause)):
+			}
+		}
+		if err = do(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 func (a *allocations) warn(text string, args ...any) {

@@ -231,10 +231,10 @@ func TestOriginalMustNotChangeMeanwhile(t *testing.T) {
 		"unknown":                 {err: errUnknown, want: errUnknown},
 	} {
 		f, _ := sparse(t)
-		was, asked := f.allocated, 0
+		was, asked, repeated := f.allocated, 0, false
 		f.allocated = func(id string) (inventory.Allocation, error) {
 			if id == original.String() {
-				if asked++; asked == 2 {
+				if asked++; asked >= 2 && !repeated {
 					return c.later, c.err
 				}
 			}
@@ -244,7 +244,31 @@ func TestOriginalMustNotChangeMeanwhile(t *testing.T) {
 		require.ErrorIs(t, err, c.want, name)
 		assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)
 		assert.NotContains(t, f.node, original.String(), "%s: nodes can attach the original again", name)
+		repeated = true
 		_, err = f.mover().Copy(t.Context(), original, nil, nil)
 		require.NoError(t, err, name)
+	}
+}
+
+// A storage server that does not respond for a moment does not fail a move that is almost complete.
+func TestLastQuestionIsRepeated(t *testing.T) {
+	for _, failures := range []int{1, tries - 1, tries} {
+		f, want := sparse(t)
+		was, asked := f.allocated, 0
+		f.allocated = func(id string) (inventory.Allocation, error) {
+			if id == original.String() {
+				if asked++; asked > 1 && asked <= 1+failures {
+					return inventory.Allocation{}, errUnknown
+				}
+			}
+			return was(id)
+		}
+		_, err := f.mover().Copy(t.Context(), original, nil, nil)
+		if failures == tries {
+			require.ErrorIs(t, err, errUnknown)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, want, f.contents(copied))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/stretchr/testify/require"
@@ -62,7 +63,7 @@ func newFarm(t *testing.T, contents []byte) *farm {
 	return f
 }
 
-func (f *farm) mover() Mover { return Mover{Controller: f, Connector: f} }
+func (f *farm) mover() Mover { return Mover{Controller: f, Connector: f, Pause: time.Nanosecond} }
 
 func (f *farm) file(id string) string { return filepath.Join(f.dir, id) }
 

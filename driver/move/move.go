@@ -71,6 +71,8 @@ type Mover struct {
 	VerifyAll bool
 	// Log receives the reason if more has to be read than the allocated clusters.
 	Log *slog.Logger
+	// Pause is the time between attempts to ask about the original again at the end. 0 means 5 s.
+	Pause time.Duration
 	// Progress, if not nil, is called periodically while data is copied and verified.
 	Progress func(Progress)
 }
