@@ -27,8 +27,12 @@ var (
 	ErrForbidden = errors.New("the service account is not permitted to do this")
 	// ErrNotFound means that an object does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrChanged means that an object has changed since it was read.
+	// ErrChanged means that an object has changed since it was read, or already exists.
 	ErrChanged = errors.New("changed meanwhile")
+	// ErrNoResource means that the API has no such kind of object. It is also an [ErrNotFound].
+	ErrNoResource = fmt.Errorf("the Kubernetes API does not have this resource: %w", ErrNotFound)
+	// ErrInvalid means that the object violates its schema or an admission policy.
+	ErrInvalid = errors.New("the API server refuses this object")
 )
 
 // serviceAccountDir is where kubelet mounts the token of a pod's service account.
@@ -43,10 +47,12 @@ type Client struct {
 
 // InCluster returns a client for this pod. It fails with [ErrNoAccess] if the pod has no token.
 func InCluster() (*Client, error) {
-	return newClient(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), serviceAccountDir)
+	return New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), serviceAccountDir)
 }
 
-func newClient(host, port, dir string) (*Client, error) {
+// New returns a client for the API server at host and port. dir contains the files token and
+// ca.crt.
+func New(host, port, dir string) (*Client, error) {
 	if host == "" || port == "" {
 		return nil, fmt.Errorf("%w: this process does not run in a pod ($KUBERNETES_SERVICE_HOST is empty)", ErrNoAccess)
 	}
@@ -74,52 +80,90 @@ func (c *Client) call(ctx context.Context, path string, query url.Values, patch 
 	if patch != nil {
 		method = http.MethodPatch
 	}
-	err := c.exchange(ctx, method, path, query, patch, result)
+	body, err := c.exchange(ctx, method, path, query, patch)
+	if err == nil {
+		err = json.Unmarshal(body, result)
+	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	return nil
 }
 
+// Send makes a call with an object in JSON, or without a body if object is nil, and returns the
+// body of the response. The server executed nothing if the error is [ErrNoAccess], [ErrForbidden],
+// [ErrNotFound], [ErrNoResource], [ErrChanged] or [ErrInvalid]. After any other error, the call may
+// have been executed, or may still be.
+func (c *Client) Send(ctx context.Context, method, path string, object []byte) ([]byte, error) {
+	body, err := c.exchange(ctx, method, path, nil, object)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return body, nil
+}
+
 // mostBytes limits the size of a response. A page of volume attachments is about 1 MiB.
 const mostBytes = 64 << 20
 
-func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, patch []byte, result any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.server+path+"?"+query.Encode(), bytes.NewReader(patch))
+func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	address := c.server + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	token, err := os.ReadFile(filepath.Join(c.dir, "token")) // read for each call, because kubelet renews the token
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoAccess, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoAccess, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	req.Header.Set("Accept", "application/json")
-	if patch != nil {
+	switch {
+	case method == http.MethodPatch:
 		req.Header.Set("Content-Type", "application/json-patch+json")
+	case body != nil:
+		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, mostBytes))
 	if err != nil {
+		return nil, err
+	}
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusAccepted:
+		return text, nil
+	}
+	var status struct {
+		Message string
+		Details struct{ Name string }
+	}
+	_ = json.Unmarshal(text, &status)
+	return nil, kindOf(method, resp.StatusCode, status.Details.Name, fmt.Errorf("HTTP status %d: %s", resp.StatusCode, status.Message))
+}
+
+// kindOf adds the kind to an error response. name is the object that the response names; a server
+// without the resource names none.
+func kindOf(method string, code int, name string, err error) error {
+	kind := ErrChanged
+	switch {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		kind = ErrForbidden
+	case code == http.StatusNotFound && name == "":
+		kind = ErrNoResource
+	case code == http.StatusNotFound:
+		kind = ErrNotFound
+	case code == http.StatusConflict:
+	case code == http.StatusUnprocessableEntity && (method == http.MethodPost || method == http.MethodPut):
+		kind = ErrInvalid
+	case code == http.StatusUnprocessableEntity: // a test in the JSON patch failed
+	default:
 		return err
 	}
-	if resp.StatusCode == http.StatusOK {
-		return json.Unmarshal(body, result)
-	}
-	var status struct{ Message string }
-	_ = json.Unmarshal(body, &status)
-	err = fmt.Errorf("HTTP status %d: %s", resp.StatusCode, status.Message)
-	switch resp.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: %w", ErrForbidden, err)
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: %w", ErrNotFound, err)
-	case http.StatusConflict, http.StatusUnprocessableEntity: // 422 if a test in a JSON patch fails
-		return fmt.Errorf("%w: %w", ErrChanged, err)
-	}
-	return err
+	return fmt.Errorf("%w: %w", kind, err)
 }

@@ -1,7 +1,9 @@
 package kubernetes
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,17 +16,17 @@ func TestMissingAccessIsReported(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := InCluster()
 	require.ErrorIs(t, err, ErrNoAccess, "outside of a cluster")
-	_, err = newClient("192.0.2.1", "443", t.TempDir())
+	_, err = New("192.0.2.1", "443", t.TempDir())
 	require.ErrorIs(t, err, ErrNoAccess)
 	require.ErrorContains(t, err, "token must be mounted")
 
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("x"), 0o600))
-	_, err = newClient("192.0.2.1", "443", dir)
+	_, err = New("192.0.2.1", "443", dir)
 	require.ErrorContains(t, err, "has no certificate")
 	require.NoError(t, os.Remove(filepath.Join(dir, "ca.crt")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "ca.crt"), 0o700))
-	_, err = newClient("192.0.2.1", "443", dir)
+	_, err = New("192.0.2.1", "443", dir)
 	require.ErrorContains(t, err, "read the CA")
 }
 
@@ -44,6 +46,55 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 	a.change(func() { a.status = http.StatusInternalServerError })
 	_, err := a.client.node(t.Context(), "node-1")
 	require.ErrorContains(t, err, "HTTP status 500")
+}
+
+// A resource that the API does not have is not a missing object, and a refused object has not
+// changed meanwhile.
+func TestErrorsOfSend(t *testing.T) {
+	for _, test := range []struct {
+		method, body string
+		status       int
+		is, isNot    error
+	}{
+		{http.MethodGet, `404 page not found`, http.StatusNotFound, ErrNoResource, ErrChanged},
+		{http.MethodGet, `{"kind": "Status", "details": {"name": "x"}}`, http.StatusNotFound, ErrNotFound, ErrNoResource},
+		{http.MethodPost, `{}`, http.StatusConflict, ErrChanged, ErrInvalid},
+		{http.MethodPost, `{}`, http.StatusUnprocessableEntity, ErrInvalid, ErrChanged},
+		{http.MethodPut, `{}`, http.StatusUnprocessableEntity, ErrInvalid, ErrChanged},
+		{http.MethodPut, `{}`, http.StatusForbidden, ErrForbidden, ErrChanged},
+	} {
+		a := newAPI(t)
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, test.method, r.Method)
+			assert.Equal(t, "/apis/x", r.RequestURI)
+			w.WriteHeader(test.status)
+			_, _ = w.Write([]byte(test.body))
+		}))
+		t.Cleanup(server.Close)
+		a.client.server = server.URL
+		_, err := a.client.Send(t.Context(), test.method, "/apis/x", []byte(`{}`))
+		require.ErrorIs(t, err, test.is, "%d", test.status)
+		require.NotErrorIs(t, err, test.isNot, "%d", test.status)
+	}
+}
+
+func TestSend(t *testing.T) {
+	a := newAPI(t)
+	for _, status := range []int{http.StatusOK, http.StatusCreated, http.StatusAccepted} {
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.JSONEq(t, `{"a": 1}`, string(body))
+			assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(`{"b": 2}`))
+		}))
+		t.Cleanup(server.Close)
+		a.client.server = server.URL
+		response, err := a.client.Send(t.Context(), http.MethodPut, "/apis/x", []byte(`{"a": 1}`))
+		require.NoError(t, err)
+		assert.JSONEq(t, `{"b": 2}`, string(response))
+	}
 }
 
 // Kubelet renews the token while the process runs.

@@ -49,7 +49,7 @@ func newAPI(t *testing.T) *api {
 	require.NoError(t, err)
 	host, port, err := net.SplitHostPort(u.Host)
 	require.NoError(t, err)
-	a.client, err = newClient(host, port, a.dir)
+	a.client, err = New(host, port, a.dir)
 	require.NoError(t, err)
 	return a
 }

@@ -33,7 +33,7 @@ func TestRegistered(t *testing.T) {
 
 func TestClientNeedsAPod(t *testing.T) {
 	for _, server := range [][2]string{{"", ""}, {"192.0.2.1", ""}, {"", "443"}} {
-		_, err := newClient(server[0], server[1], t.TempDir())
+		_, err := New(server[0], server[1], t.TempDir())
 		require.ErrorContains(t, err, "does not run in a pod", server)
 	}
 }

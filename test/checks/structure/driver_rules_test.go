@@ -138,6 +138,13 @@ var driverRules = []rule{
 		reason: "it decides on values alone, so that a model can explore every state with the same functions",
 	},
 	{
+		who:    "witness knows Kubernetes and the decisions",
+		binds:  is("driver/witness"),
+		not:    driverPackagesBut("driver/witness", "driver/replica", "driver/kubernetes"),
+		linked: true,
+		reason: "controller and node store the same object with it; what the object means for a mirror or a target is decided elsewhere",
+	},
+	{
 		who:    "placement makes no calls",
 		binds:  in("driver/placement"),
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },

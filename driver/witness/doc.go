@@ -1,0 +1,12 @@
+// Package witness stores the witness of a replicated volume: the ReplicatedVolume object in the
+// Kubernetes API that records the volume's replicas, its writer, and its in-sync set
+// (docs/design/replication.md). The controller and the node that uses the volume change it.
+//
+// Every change is a compare-and-swap with resourceVersion, computed from an object that was read
+// for this change. If the outcome of a write is unknown, the object is read again. An object that
+// this version of the driver does not understand completely is refused, and so is one that is older
+// than an object that this process has seen. The driver does not use the package yet.
+//
+// Which changes are permitted is decided by package replica. The package must not know CSI's
+// services, RPCs, devices or mirrors.
+package witness

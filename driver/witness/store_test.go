@@ -1,0 +1,231 @@
+package witness
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+const volume = "pvc-1"
+
+var (
+	placeA, placeB, placeC = Place{"storage-1", "lvs/pvc-1"}, Place{"storage-2", "lvs/pvc-1"}, Place{"storage-3", "lvs/pvc-1"}
+	setA, setB, setAB      = replica.SetOf(0), replica.SetOf(1), replica.SetOf(0, 1)
+	writer                 = replica.Writer{Node: "node-1", Generation: 1}
+)
+
+func create(w replica.Witness) (replica.Witness, error) { return w.Create(writer) }
+
+func start(w replica.Witness) (replica.Witness, error) { return w.Start(writer, setAB, 0) }
+
+func dropB(w replica.Witness) (replica.Witness, error) { return w.SetInSync(writer, setA) }
+
+// created returns an API with a volume that node-1 has created, and the store of that node.
+func created(t *testing.T) (*api, *Store, Record) {
+	a := newAPI(t)
+	s := a.store()
+	_, err := s.Create(t.Context(), volume, placeA, placeB)
+	require.NoError(t, err)
+	r, err := s.Publish(t.Context(), volume, writer.Node)
+	require.NoError(t, err)
+	r, err = s.Change(t.Context(), volume, r.UID, create)
+	require.NoError(t, err)
+	a.calls = nil
+	return a, s, r
+}
+
+// started returns the same after the start of the mirror with both replicas.
+func started(t *testing.T) (*api, *Store, Record) {
+	a, s, r := created(t)
+	r, err := s.Change(t.Context(), volume, r.UID, start)
+	require.NoError(t, err)
+	a.calls = nil
+	return a, s, r
+}
+
+func TestLifeOfAWitness(t *testing.T) {
+	a := newAPI(t)
+	controller, node := a.store(), a.store()
+	r, err := controller.Create(t.Context(), volume, placeA, placeB)
+	require.NoError(t, err)
+	assert.Equal(t, replica.NewWitness(setAB), r.Witness)
+	assert.Equal(t, [replica.MaxReplicas]Place{placeA, placeB}, r.Places)
+
+	model := replica.NewWitness(setAB).Publish(writer.Node)
+	r, err = controller.Publish(t.Context(), volume, writer.Node)
+	require.NoError(t, err)
+	assert.Equal(t, model, r.Witness)
+	for _, transition := range []func(replica.Witness) (replica.Witness, error){
+		create, start, dropB,
+		func(w replica.Witness) (replica.Witness, error) { return w.Hold(writer, setA) },
+		func(w replica.Witness) (replica.Witness, error) { return w.Log(writer, setB) },
+		func(w replica.Witness) (replica.Witness, error) { return w.Stop(writer) },
+	} {
+		model, err = transition(model)
+		require.NoError(t, err)
+		r, err = node.Change(t.Context(), volume, r.UID, transition)
+		require.NoError(t, err)
+		assert.Equal(t, model, r.Witness)
+	}
+	r, err = controller.Add(t.Context(), volume, 2, placeC)
+	require.NoError(t, err)
+	assert.Equal(t, [replica.MaxReplicas]Place{placeA, placeB, placeC}, r.Places)
+	r, err = controller.Remove(t.Context(), volume, 1, placeB)
+	require.NoError(t, err)
+	assert.Equal(t, replica.Witness{Writer: writer, Created: true, Replicas: replica.SetOf(0, 2), InSync: setA, Held: setA, Clean: true, Epoch: model.Epoch}, r.Witness)
+	assert.Equal(t, [replica.MaxReplicas]Place{0: placeA, 2: placeC}, r.Places)
+	got, err := node.Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.True(t, got.same(r))
+
+	require.ErrorIs(t, controller.Delete(t.Context(), volume), ErrInUse)
+	_, err = controller.Publish(t.Context(), volume, "")
+	require.NoError(t, err)
+	require.NoError(t, controller.Delete(t.Context(), volume))
+	require.NoError(t, controller.Delete(t.Context(), volume))
+	_, err = controller.Get(t.Context(), volume)
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// A publication makes the replicas in the previous node's mirror unimportant, with one write.
+func TestPublicationEndsHeld(t *testing.T) {
+	a, s, r := started(t)
+	assert.Equal(t, setAB, r.Witness.Held)
+	r, err := s.Publish(t.Context(), volume, "node-2")
+	require.NoError(t, err)
+	assert.Equal(t, replica.Writer{Node: "node-2", Generation: 2}, r.Witness.Writer)
+	assert.Zero(t, r.Witness.Held)
+	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1"}, a.calls)
+	_, err = s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, replica.ErrFenced)
+	assert.NotErrorIs(t, err, ErrUnknown)
+	_, err = s.Publish(t.Context(), volume, "node-2")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1", "GET /pvc-1", "GET /pvc-1"}, a.calls, "a repeated publication writes nothing")
+}
+
+// A write proves that the node is still the writer, even if it changes nothing.
+func TestChangeIsAlwaysWritten(t *testing.T) {
+	a, s, r := started(t)
+	_, err := s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w, nil })
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1/status"}, a.calls)
+}
+
+func TestConflictIsDecidedAgain(t *testing.T) {
+	a, s, r := started(t)
+	a.inject(http.MethodPut, after(func() {
+		a.edit(volume, func(o map[string]any) {
+			o["spec"].(map[string]any)["writer"] = map[string]any{"node": "node-2", "generation": 2}
+		})
+	}))
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, replica.ErrFenced)
+	assert.NotErrorIs(t, err, ErrUnknown)
+	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1/status", "GET /pvc-1"}, a.calls)
+	got, err := s.Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.Equal(t, setAB, got.Witness.InSync)
+}
+
+// Concurrent changes of one witness are applied one after the other, and none is lost.
+func TestConcurrentChanges(t *testing.T) {
+	a, s, r := created(t)
+	var group sync.WaitGroup
+	errs := make([]error, 8)
+	s.pause, s.seen = NewStore(nil).pause, map[string]mark{}
+	for i := range errs {
+		group.Go(func() { _, errs[i] = s.Publish(t.Context(), volume, "node-"+strconv.Itoa(i+10)) })
+	}
+	group.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	got, err := a.store().Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.Equal(t, r.Witness.Writer.Generation+8, got.Witness.Writer.Generation)
+}
+
+// Data that are older than what this process has seen are refused: by a read, which the controller
+// makes before it admits a node, and by a change.
+func TestOldWitnessIsRefused(t *testing.T) {
+	a, s, r := started(t)
+	old := a.object(volume)
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.NoError(t, err)
+	a.inject(http.MethodGet, responds(old))
+	_, err = s.Get(t.Context(), volume)
+	require.ErrorIs(t, err, ErrOlder)
+	a.inject(http.MethodGet, responds(old))
+	_, err = s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrOlder)
+
+	old = a.object(volume)
+	_, err = s.Publish(t.Context(), volume, "node-2")
+	require.NoError(t, err)
+	a.inject(http.MethodGet, responds(old))
+	_, err = s.Get(t.Context(), volume)
+	require.ErrorIs(t, err, ErrOlder)
+
+	// The API server's data are restored, and resourceVersions are used again.
+	a.mu.Lock()
+	a.objects[volume] = copyOf(t, old)
+	a.mu.Unlock()
+	_, err = s.Publish(t.Context(), volume, "node-3")
+	require.ErrorIs(t, err, ErrOlder)
+}
+
+// An old response that arrives late is not taken for an old state of the API server.
+func TestOvertakenReadIsNotOld(t *testing.T) {
+	a, s, r := started(t)
+	old := a.object(volume)
+	a.inject(http.MethodGet, func(func() (int, any)) (int, any) {
+		s.mu.Lock()
+		s.seen[volume] = mark{r.UID, r.Witness.Epoch + 1, r.Witness.Writer.Generation}
+		s.mu.Unlock()
+		return http.StatusOK, old
+	})
+	_, err := s.Get(t.Context(), volume)
+	require.NoError(t, err)
+	_, err = s.Get(t.Context(), volume)
+	require.ErrorIs(t, err, ErrOlder)
+}
+
+// A witness that was deleted and restored from a backup is another object for the writer.
+func TestRestoredObjectIsNotTheWriters(t *testing.T) {
+	a, s, r := started(t)
+	a.mu.Lock()
+	a.edit(volume, func(o map[string]any) { meta(o)["uid"] = "other" })
+	a.mu.Unlock()
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrReplaced)
+	assert.Equal(t, []string{"GET /pvc-1"}, a.calls)
+}
+
+// Every read asks the API server for the newest object: a resourceVersion in the request would
+// permit an old one.
+func TestReadsAreNotCached(t *testing.T) {
+	a, s, _ := started(t)
+	for range 2 {
+		_, err := s.Get(t.Context(), volume)
+		require.NoError(t, err)
+	}
+	assert.Equal(t, []string{"GET /pvc-1", "GET /pvc-1"}, a.calls)
+}
+
+// An API server that drops members of the witness is noticed.
+func TestAlteredWitnessIsRefused(t *testing.T) {
+	a, s, r := started(t)
+	a.alter = func(status any) { status.(map[string]any)["clean"] = true }
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrAltered)
+	a.alter = func(status any) { delete(status.(map[string]any), "logged") }
+	_, err = s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w.Log(writer, setB) })
+	require.ErrorIs(t, err, ErrUnreadable)
+}

@@ -1,0 +1,94 @@
+package witness
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// The transition counts once, although the API server's response was lost.
+func TestLostResponseIsReadBack(t *testing.T) {
+	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest, "failed": fails(http.StatusInternalServerError)} {
+		t.Run(name, func(t *testing.T) {
+			a, s, r := started(t)
+			a.inject(http.MethodPut, fault)
+			got, err := s.Change(t.Context(), volume, r.UID, dropB)
+			require.NoError(t, err)
+			assert.Equal(t, setA, got.Witness.InSync)
+			assert.Equal(t, r.Witness.Epoch+1, got.Witness.Epoch)
+			stored, err := a.store().Get(t.Context(), volume)
+			require.NoError(t, err)
+			assert.True(t, stored.same(got))
+		})
+	}
+}
+
+// A transition that cannot be made twice succeeds although its first response was lost.
+func TestLostResponseOfCreate(t *testing.T) {
+	a := newAPI(t)
+	s := a.store()
+	a.inject(http.MethodPost, lostResponse)
+	r, err := s.Create(t.Context(), volume, placeA, placeB)
+	require.NoError(t, err)
+	r, err = s.Publish(t.Context(), volume, writer.Node)
+	require.NoError(t, err)
+	a.inject(http.MethodPut, lostResponse)
+	r, err = s.Change(t.Context(), volume, r.UID, create)
+	require.NoError(t, err)
+	assert.True(t, r.Witness.Created)
+	assert.EqualValues(t, 1, r.Witness.Epoch)
+}
+
+// A write that the API server executes later than the read cannot succeed after the repetition.
+func TestLateWriteIsSettled(t *testing.T) {
+	a, s, r := started(t)
+	var run func()
+	a.inject(http.MethodPut, late(&run))
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.NoError(t, err)
+	got, err := s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w.SetInSync(writer, setAB) })
+	require.NoError(t, err)
+	a.mu.Lock()
+	run()
+	a.mu.Unlock()
+	stored, err := a.store().Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.True(t, stored.same(got), "the late write has overwritten a newer one")
+}
+
+// Nothing is reported as done or as refused if the outcome is unknown.
+func TestUnknownOutcomeIsReported(t *testing.T) {
+	a, s, r := started(t)
+	a.inject(http.MethodPut, lostResponse)
+	a.inject(http.MethodGet, after(func() {}))
+	a.inject(http.MethodGet, slices.Repeat([]fault{fails(http.StatusServiceUnavailable)}, 20)...)
+	_, err := s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrUnknown)
+
+	a, s, r = started(t)
+	a.inject(http.MethodGet, slices.Repeat([]fault{fails(http.StatusServiceUnavailable)}, 20)...)
+	_, err = s.Change(t.Context(), volume, r.UID, dropB)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrUnknown, "nothing was written")
+
+	// The change was stored, and then the controller published the volume to another node.
+	a, s, r = started(t)
+	a.inject(http.MethodPut, lostResponse)
+	a.inject(http.MethodGet, after(func() {}), after(func() {
+		a.edit(volume, func(o map[string]any) {
+			o["spec"].(map[string]any)["writer"] = map[string]any{"node": "node-2", "generation": 2}
+		})
+	}))
+	_, err = s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, replica.ErrFenced)
+
+	a.inject(http.MethodPost, slices.Repeat([]fault{lostRequest}, 20)...)
+	_, err = s.Create(t.Context(), "pvc-2", placeA)
+	require.ErrorIs(t, err, ErrUnknown)
+}
