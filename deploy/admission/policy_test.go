@@ -1,6 +1,6 @@
 // Package admission tests whether an API server would admit manifests and charts. It evaluates the
-// ValidatingAdmissionPolicy in deploy/kubernetes/components/node-lifecycle: CEL over the changed
-// object, its previous version and the request. It compares the charts' pods with the Pod Security
+// ValidatingAdmissionPolicies and the validations of the resource definition in deploy/kubernetes:
+// CEL over the changed object, its previous version and the request. It compares the charts' pods with the Pod Security
 // Standards.
 package admission
 
@@ -26,8 +26,12 @@ type policy struct {
 	}
 }
 
-func load(t *testing.T) (p policy) {
-	source, err := os.ReadFile("../kubernetes/components/node-lifecycle/policy.yaml")
+func load(t *testing.T) policy {
+	return loadFrom(t, "../kubernetes/components/node-lifecycle/policy.yaml")
+}
+
+func loadFrom(t *testing.T, file string) (p policy) {
+	source, err := os.ReadFile(file)
 	require.NoError(t, err)
 	first, _, _ := strings.Cut(string(source), "\n---\n")
 	require.NoError(t, yaml.Unmarshal([]byte(first), &p))
