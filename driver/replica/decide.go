@@ -65,7 +65,7 @@ const (
 	NoReason           Reason = iota
 	WitnessUnreachable        // the API server does not respond
 	Fenced                    // the witness names another publication
-	WitnessOlder              // a superblock has a later epoch than the witness
+	WitnessOlder              // a superblock has a later epoch than the witness, which was restored
 	ReplicaMissing            // required replicas are unreachable or unreadable
 	ReplicaNotOurs            // a required replica is blank, or contains foreign data
 	SplitBrain                // each replica's superblock says that the other failed
@@ -97,11 +97,13 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 		return Decision{Reason: WitnessUnreachable}
 	case w.permits(self) != nil:
 		return Decision{Action: Refuse, Reason: Fenced}
-	case !w.Created:
-		return decideNew(w, v)
 	}
+	// A restored witness may lack its status, and then looks like that of a new volume.
 	if later := v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Epoch > w.Epoch }); later != 0 {
 		return Decision{Action: Refuse, Reason: WitnessOlder, Because: later}
+	}
+	if !w.Created {
+		return decideNew(w, v)
 	}
 	if lost := v.where(w.InSync, func(s Seen) bool { return s.State == Blank || s.State == Foreign }); lost != 0 {
 		return Decision{Action: Refuse, Reason: ReplicaNotOurs, Because: lost}

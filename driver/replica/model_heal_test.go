@@ -73,7 +73,7 @@ func (m *stepper) heal(s world, n int) {
 		case Leave, NotThere:
 			continue
 		}
-		t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: node.Members, Rebuild: rebuild}}
+		t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: m.epoch(&s, n), InSync: node.Members, Rebuild: rebuild}}
 		t.Replicas[id].Bit, t.Replicas[id].Used = node.Bit, node.Generation
 		t.Nodes[n].Rebuilding = SetOf(id)
 		t.Nodes[n].Dropped &^= SetOf(id)

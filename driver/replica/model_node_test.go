@@ -44,7 +44,7 @@ func (m *stepper) stage(s world, n int) {
 		}
 		if err == nil && (!node.NoAPI || early) {
 			t := s
-			t.W, t.Nodes[n].Known, t.Nodes[n].Plan, t.Nodes[n].PlanSet = w, d.InSync, planStart, d.InSync
+			t.W, t.Nodes[n].Known, t.Nodes[n].Plan, t.Nodes[n].PlanSet, t.Nodes[n].PlanEpoch = w, d.InSync, planStart, d.InSync, w.Epoch
 			m.add(t, decided, n, 0, "")
 		}
 	case Wait, Refuse:
@@ -62,16 +62,16 @@ func (m *stepper) start(s world, n int) {
 	set := s.Nodes[n].PlanSet
 	if !s.reachesAll(n, set) {
 		t := s
-		t.Nodes[n].Plan, t.Nodes[n].PlanSet = noPlan, 0
+		t.Nodes[n].Plan, t.Nodes[n].PlanSet, t.Nodes[n].PlanEpoch = noPlan, 0, 0
 		m.add(t, unstaged, n, 0, "")
 		return
 	}
 	ready := true
 	for _, id := range set.IDs() {
-		if !s.agrees(id, set) {
+		if !s.agrees(id, set) || !m.rules.startUnwritten && s.Replicas[id].Seen.Superblock.Epoch != s.Nodes[n].PlanEpoch {
 			ready = false
 			t := s
-			t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.W.Epoch, InSync: set}}
+			t.Replicas[id].Seen = Seen{State: Ours, Superblock: Superblock{Epoch: s.Nodes[n].PlanEpoch, InSync: set}}
 			m.add(t, startSuperblock, n, id, "")
 		}
 	}
@@ -80,7 +80,7 @@ func (m *stepper) start(s world, n int) {
 	}
 	t := s
 	node := &t.Nodes[n]
-	node.Running, node.Members, node.Slots, node.Plan, node.PlanSet = true, set, s.W.Replicas, noPlan, 0
+	node.Running, node.Members, node.Slots, node.Plan, node.PlanSet, node.PlanEpoch = true, set, s.W.Replicas, noPlan, 0, 0
 	for _, id := range set.IDs() {
 		t.Replicas[id].Used = node.Generation
 	}
@@ -208,13 +208,25 @@ func (m *stepper) clearBits(s world, n int) {
 	}
 }
 
+// epoch returns the epoch for superblocks of a running mirror: a restored witness does not decrease
+// it.
+func (m *stepper) epoch(s *world, n int) uint64 {
+	epoch := s.W.Epoch
+	for _, id := range s.Nodes[n].Members.IDs() {
+		if !m.rules.followRestored {
+			epoch = max(epoch, s.Replicas[id].Seen.Superblock.Epoch)
+		}
+	}
+	return epoch
+}
+
 // superblock returns the contents of a member's superblock. It does not declare a replica failed
 // before the witness has recorded the failure.
 func (m *stepper) superblock(s *world, n int) Superblock {
 	if m.rules.goOnAfterError {
-		return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members}
+		return Superblock{Epoch: m.epoch(s, n), InSync: s.Nodes[n].Members}
 	}
-	return Superblock{Epoch: s.W.Epoch, InSync: s.Nodes[n].Members | s.Nodes[n].Known}
+	return Superblock{Epoch: m.epoch(s, n), InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
 // maintain adds the steps by which the plugin keeps witness, superblocks and mirror consistent.
@@ -344,6 +356,9 @@ func (m *stepper) violated(s world) string {
 // unavailable returns the reason why a volume cannot start although its node can reach the witness
 // and an in-sync replica.
 func (m *stepper) unavailable(s world) string {
+	if m.restore {
+		return "" // a restored witness is refused
+	}
 	for n := range s.Nodes {
 		node := s.Nodes[n]
 		if !s.writes(n) || node.Off || node.NoAPI || node.Running || node.Plan == planStart {

@@ -49,6 +49,9 @@ const (
 	rebuilt
 	listed
 	slotsChanged
+	backedUp
+	witnessRestored
+	witnessRecreated
 	kindCount
 )
 
@@ -101,6 +104,9 @@ var kindTexts = [kindCount]struct {
 	rebuilt:           {"%s has rebuilt %s", 0, 2},
 	listed:            {"%s adds its members to the witness", 0, 1},
 	slotsChanged:      {"%s gives each replica of the witness a slot", 0, 1},
+	backedUp:          {"the witness is backed up", 0, 0},
+	witnessRestored:   {"the witness is restored", 0, 0},
+	witnessRecreated:  {"the witness is restored without its status", 0, 0},
 }
 
 // A step is a possible next state, and the invariant that it violates.
@@ -117,6 +123,8 @@ type stepper struct {
 	// errors lets live servers fail writes.
 	faults          uint8
 	replace, errors bool
+	// restore lets the witness be replaced by an earlier one, or by one without a status.
+	restore bool
 	// reduced merges states that differ only in what cannot matter. It does not suit wrong rules.
 	reduced bool
 	// window permits a witness that lists a replica which lacks a write, so that mistakes behind it
@@ -152,10 +160,7 @@ func (m *stepper) next(s world) []step {
 				m.add(s.stopped(n), unstaged, n, 0, "")
 			}
 		} else if node.Running {
-			m.writes(s, n)
-			m.maintain(s, n)
-			m.keepLog(s, n)
-			m.heal(s, n)
+			m.running(s, n)
 		} else {
 			m.stage(s, n)
 		}
@@ -163,7 +168,26 @@ func (m *stepper) next(s world) []step {
 	return m.steps
 }
 
+// running adds the steps of a running mirror. For its plugin, an API server whose data were restored
+// counts as one that does not respond.
+func (m *stepper) running(s world, n int) {
+	first, noAPI := len(m.steps), s.Nodes[n].NoAPI
+	if s.W.Epoch < m.epoch(&s, n) && !m.rules.changeRestored {
+		s.Nodes[n].NoAPI = true
+	}
+	m.writes(s, n)
+	m.maintain(s, n)
+	m.keepLog(s, n)
+	m.heal(s, n)
+	for i := range m.steps[first:] {
+		m.steps[first+i].next.Nodes[n].NoAPI = noAPI
+	}
+}
+
 func (m *stepper) environment(s world) {
+	if m.restore {
+		m.restoreWitness(s)
+	}
 	for id := range ID(MaxReplicas) {
 		if !s.Replicas[id].Exists {
 			continue
@@ -218,10 +242,25 @@ func (m *stepper) environment(s world) {
 		m.fault(power, powerLost, n, 0)
 		if node.Plan != noPlan || node.Dropped != 0 {
 			restarted := s
-			restarted.Nodes[n].Plan, restarted.Nodes[n].PlanSet, restarted.Nodes[n].Dropped = noPlan, 0, 0
+			restarted.Nodes[n].Plan, restarted.Nodes[n].PlanSet, restarted.Nodes[n].PlanEpoch, restarted.Nodes[n].Dropped = noPlan, 0, 0, 0
 			m.fault(restarted, pluginRestarted, n, 0)
 		}
 	}
+}
+
+// restoreWitness adds the steps of a backup of the API server's data.
+func (m *stepper) restoreWitness(s world) {
+	if !s.BackedUp {
+		t := s
+		t.Backup, t.BackedUp = s.W, true
+		m.add(t, backedUp, 0, 0, "")
+		return
+	}
+	t := s
+	t.W = s.Backup
+	m.fault(t, witnessRestored, 0, 0)
+	t.W = Witness{Writer: s.Backup.Writer, Replicas: s.Backup.Replicas}
+	m.fault(t, witnessRecreated, 0, 0)
 }
 
 // controller adds publications, and updates of the host lists to match the witness. The controller
@@ -274,7 +313,7 @@ func (m *stepper) controller(s world) {
 	for n := range s.Nodes {
 		if g := s.W.Writer.Generation; s.W.Writer.Node == nodeNames[n] && uint64(s.Nodes[n].Generation) != g && !s.Nodes[n].Running && !s.Nodes[n].Off {
 			t := s
-			t.Nodes[n].Generation, t.Nodes[n].Plan, t.Nodes[n].PlanSet = uint8(g), noPlan, 0
+			t.Nodes[n].Generation, t.Nodes[n].Plan, t.Nodes[n].PlanSet, t.Nodes[n].PlanEpoch = uint8(g), noPlan, 0, 0
 			m.add(t, attached, n, 0, "")
 		}
 	}

@@ -1,6 +1,9 @@
 package replica
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The model of a replicated volume: what can happen to two nodes, the servers of the replicas, the
 // links between them, and the API server. Decisions and transitions are those of the package; a
@@ -46,6 +49,12 @@ type rules struct {
 	coreDegraded bool
 	// coreEarly moves the log to memory when a rebuild ends, before the witness lists the replica.
 	coreEarly bool
+	// startUnwritten starts a mirror without writing the epoch of the start to the superblocks.
+	startUnwritten bool
+	// followRestored writes the epoch of a restored witness to the superblocks of a running mirror.
+	followRestored bool
+	// changeRestored lets a running mirror change a restored witness.
+	changeRestored bool
 	// dropSlot gives the slot of a replica that is not in sync to the replacement.
 	dropSlot bool
 }
@@ -117,6 +126,7 @@ type nodeState struct {
 	WriteData Set  // replicas that have the data of the write
 	Plan      plan // the plugin's plan; lost when the plugin restarts
 	PlanSet   Set
+	PlanEpoch uint64 // of the witness with PlanSet
 }
 
 type world struct {
@@ -125,6 +135,9 @@ type world struct {
 	Nodes    [nodeCount]nodeState
 	// Faults is the number of failures and publications so far.
 	Faults uint8
+	// Backup is an earlier witness, if BackedUp is set. Restorable is set if there can be one.
+	Backup               Witness
+	BackedUp, Restorable bool
 }
 
 func initialWorld() world {
@@ -151,16 +164,7 @@ func runningWorld() world {
 // witness, which contents are equal, and plans that can succeed. If reduced is true, it also omits
 // the mirror of an inert node, and marks of a log that is not in use.
 func (s world) canonical(reduced bool) world {
-	for id := range s.Replicas {
-		if b := &s.Replicas[id].Seen.Superblock; b.Epoch > s.W.Epoch {
-			b.Epoch = 2
-		} else if b.Epoch > 0 {
-			b.Epoch = 1
-		}
-	}
-	if s.W.Epoch > 0 {
-		s.W.Epoch = 1
-	}
+	s.rankEpochs()
 	for n := range s.Nodes {
 		node := &s.Nodes[n]
 		if s.writes(n) {
@@ -198,6 +202,32 @@ func (s world) canonical(reduced bool) world {
 		rename(&s.Nodes[n].WriteID)
 	}
 	return s
+}
+
+// rankEpochs replaces each epoch by its rank. Without backups, no epoch is later than the
+// witness's, and all earlier ones have the same rank.
+func (s *world) rankEpochs() {
+	epochs := []*uint64{&s.W.Epoch, &s.Backup.Epoch}
+	for id := range s.Replicas {
+		epochs = append(epochs, &s.Replicas[id].Seen.Superblock.Epoch)
+	}
+	for n := range s.Nodes {
+		epochs = append(epochs, &s.Nodes[n].PlanEpoch)
+	}
+	values := make([]uint64, len(epochs))
+	for i, e := range epochs {
+		if values[i] = *e; !s.Restorable && *e < s.W.Epoch {
+			values[i] = 0
+		}
+	}
+	for i, e := range epochs {
+		*e = 0
+		for j, v := range values {
+			if v < values[i] && !slices.Contains(values[:j], v) {
+				*e++
+			}
+		}
+	}
 }
 
 // inert reports whether a node is fenced and can never again reach a replica, finish a write or

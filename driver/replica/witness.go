@@ -44,7 +44,8 @@ type Witness struct {
 	// Logged contains the replicas, none of them in InSync, for which the log on the replicas in
 	// InSync marks every region in which they may differ.
 	Logged Set
-	// Epoch counts the changes of InSync.
+	// Epoch counts the changes of InSync and the starts of the mirror. A superblock with a later
+	// epoch shows that the witness was restored from a backup.
 	Epoch uint64
 }
 
@@ -75,7 +76,8 @@ func (w Witness) Create(self Writer) (Witness, error) {
 
 // Start records the replicas from which the writer starts the mirror, and those that the log
 // covers. Both are taken from a [Decision]. From then on, a stop counts as unclean until Stop is
-// stored.
+// stored. The writer writes the new epoch to the superblocks of these replicas before it starts the
+// mirror.
 func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 	started := w
 	started.Held, started.Logged, started.Clean = inSync, logged, false
@@ -83,6 +85,7 @@ func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 	if err != nil {
 		return w, err
 	}
+	started.Epoch = w.Epoch + 1 // even if InSync is unchanged
 	return started, nil
 }
 
