@@ -48,7 +48,7 @@ func dockerfile(source string) ([]instruction, error) {
 		} else {
 			name, rest, _ := strings.Cut(text, " ")
 			if !slices.Contains(dockerfileInstructions, name) || rest == "" {
-				return nil, fmt.Errorf("line %d: %q is no instruction of ours", i+1, text)
+				return nil, fmt.Errorf("line %d: %q is not a known instruction", i+1, text)
 			}
 			found = append(found, instruction{i + 1, name, strings.TrimSpace(rest)})
 		}

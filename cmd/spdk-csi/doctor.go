@@ -117,7 +117,7 @@ Exit codes: 0 nothing was found, or all of it was repaired; 1 something was foun
 func (f doctorFlags) check() error {
 	switch {
 	case f.fix && f.wait < f.leastWait:
-		return fmt.Errorf("--fix needs --wait=%s or more: calls in flight may take as long", f.leastWait)
+		return fmt.Errorf("--fix needs --wait=%s or more, because calls in flight may take that long", f.leastWait)
 	case len(f.deleteVolumes) > 0 && (!f.fix || f.volumes == ""):
 		return errors.New("--delete-volume needs --fix and --volumes with the complete list of volumes")
 	case f.wait < 0 || f.timeout <= 0:

@@ -67,13 +67,13 @@ func setFault(f *spdktest.Fault, word string) (err error) {
 		}
 	case key == "skip":
 		if f.Skip, err = strconv.Atoi(value); err != nil || f.Skip < 0 {
-			return fmt.Errorf("%s: give how many calls pass first, such as skip=3", word)
+			return fmt.Errorf("%s: give the number of calls that pass first, such as skip=3", word)
 		}
 	case word == "times=all":
 		f.Times = -1
 	case key == "times":
 		if f.Times, err = strconv.Atoi(value); err != nil || f.Times < 1 {
-			return fmt.Errorf("%s: give how many calls to strike, such as times=2, or times=all", word)
+			return fmt.Errorf("%s: give the number of calls that the fault affects, such as times=2, or times=all", word)
 		}
 	default:
 		return fmt.Errorf("%q is unknown: use delay=, skip=, times= or executed", word)

@@ -99,7 +99,7 @@ func (c *Credential) resolveFiles(dir string) {
 
 // errFiles means that a call's secret refers to files that the controller's own secret does not
 // contain.
-var errFiles = fmt.Errorf("names files, which the secret of a call may do only with an entry that the controller's own %s has, too ($%s, or in %s): correct it, give a token or a password, or remove the secret from the class, so that the controller's own is used",
+var errFiles = fmt.Errorf("names files. The secret of a call may name a file only with an entry that the controller's own %s contains as well ($%s, or in %s): correct the entry, use a token or a password, or remove the secret from the class, so that the controller's own is used",
 	SecretKey, CredentialsEnv, CredentialsDir)
 
 // parseSecret reads secret.json, and calls resolve for each entry that names files. Errors never

@@ -21,7 +21,7 @@ func (e Export) CheckKeys() error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but this call has no secret with keys: set csi.storage.k8s.io/node-stage-secret-name and -namespace, and node-publish-secret-name and -namespace, in the StorageClass before the volume is created",
 			ErrNoKeys, e.Authentication)
 	case e.BothAuthenticate && !e.keys.Both():
-		return fmt.Errorf("%w: the target must authenticate too, because the controller's secret had a key for it, but the secret of this call has none: give both the same Secret", ErrNoKeys)
+		return fmt.Errorf("%w: the target must authenticate too, because the controller's secret contained a key for it, but the secret of this call contains none: use the same Secret for both", ErrNoKeys)
 	}
 	return nil
 }
