@@ -114,8 +114,8 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	return slog.LevelWarn
 }
 
-// during returns the level of a line that repeats known information while calls fail because of a
-// target, or of any target if the name is empty.
+// during returns the log level for a line that adds no information while calls to a target are
+// failing: debug in that case, and usual otherwise. If target is empty, any target counts.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug

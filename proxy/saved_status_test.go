@@ -62,7 +62,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 }
 
 // The status is available without a target.
-func TestSavedStatusWithoutATarget(t *testing.T) {
+func TestSavedStatusIsAvailableWithoutATarget(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
 	r.save(t)

@@ -149,7 +149,7 @@ func TestSnapshotRefusalsAreReturnedUnchanged(t *testing.T) {
 	assert.Contains(t, unread.Err.Message, "Nothing was executed")
 }
 
-func TestSnapshotsWithoutAJournal(t *testing.T) {
+func TestSnapshotsAreRefusedWithoutAJournal(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.exported(t, true)
 	g := b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))

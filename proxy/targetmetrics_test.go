@@ -107,7 +107,7 @@ func TestScrapersShareAReading(t *testing.T) {
 }
 
 // A target that is down is reported in a successful response, not as an error.
-func TestTargetMetricsWithoutATarget(t *testing.T) {
+func TestTargetMetricsReportATargetThatIsDown(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	defer func() { _ = target.Close() }()

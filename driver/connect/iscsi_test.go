@@ -338,7 +338,7 @@ func TestISCSILoginIsPadded(t *testing.T) {
 	}
 }
 
-func TestISCSINotInstalled(t *testing.T) {
+func TestMissingISCSIToolsAreReported(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/iscsiadm"); err == nil {
 		t.Setenv("PATH", "/nonexistent")
 	}

@@ -68,7 +68,7 @@ func TestMissingModulesAreReported(t *testing.T) {
 
 // If the kernel does not support the transport, the error names the missing module instead of
 // reporting a refusal.
-func TestConnectWithoutTheModule(t *testing.T) {
+func TestConnectNamesTheMissingModule(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.remove("sys/module/nvme_tcp")
 	var ran []string

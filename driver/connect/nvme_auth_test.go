@@ -58,7 +58,7 @@ func TestNVMeAuthenticates(t *testing.T) {
 	}
 }
 
-func TestNVMeWithoutKeys(t *testing.T) {
+func TestNVMeConnectWithoutKeysIsRefused(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	e := export1
 	e.Authentication = hostauth.DHCHAP

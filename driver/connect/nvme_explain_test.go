@@ -106,7 +106,7 @@ func TestNVMeExplainsFailedConnects(t *testing.T) {
 	}
 }
 
-func TestProbeConnectToAnotherServer(t *testing.T) {
+func TestProbeRefusesAServerThatIsNotNVMe(t *testing.T) {
 	port := serveTCP(t, func(c net.Conn) {
 		c.Write(bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n"), 10))
 		io.Copy(io.Discard, c)
@@ -117,7 +117,7 @@ func TestProbeConnectToAnotherServer(t *testing.T) {
 
 // Without a valid host identifier, the probe fails and does not report that the target accepts the
 // host.
-func TestProbeConnectWithoutHostIdentifier(t *testing.T) {
+func TestProbeFailsWithoutAHostIdentifier(t *testing.T) {
 	port := nvmeTarget(t, func(string, string) uint16 { return 0 })
 	_, err := probeConnect(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})
 	require.ErrorContains(t, err, "host identifier")

@@ -319,7 +319,7 @@ func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 }
 
 // After a start, the first new volume waits until the sizes of existing volumes are known.
-func TestOvercommitAfterARestart(t *testing.T) {
+func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
 		cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1}}
@@ -333,7 +333,7 @@ func TestOvercommitAfterARestart(t *testing.T) {
 
 // A volume that another client deleted does not count: sizes are read again before a volume is
 // refused.
-func TestOvercommitAfterForeignDeletion(t *testing.T) {
+func TestSizesAreReadAgainBeforeAVolumeIsRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)
 	v := b.create(t, "pvc-1", 300*mib)

@@ -78,7 +78,7 @@ func TestFence(t *testing.T) {
 }
 
 // If a host is fenced while an export admits it, the host is not admitted in the end.
-func TestFenceDuringAnExport(t *testing.T) {
+func TestFenceDuringAnExportExcludesTheHost(t *testing.T) {
 	for tr, methods := range map[export.Transport][]string{
 		export.TCP:   {"nvmf_create_subsystem", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"},
 		export.ISCSI: {"iscsi_create_initiator_group", "iscsi_create_target_node"},
@@ -160,7 +160,7 @@ func TestFenceReportsOpenExports(t *testing.T) {
 
 // If any call fails or loses its reply, the next attempt finishes the work, and no attempt reports
 // success before that.
-func TestFenceAfterFailures(t *testing.T) {
+func TestFenceIsCompletedAfterFailures(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
 			"lost call":  func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, false, false) },

@@ -24,7 +24,7 @@ import (
 const claimTag = 999
 
 // Many concurrent first exports on a target create only one transport and one portal group.
-func TestConcurrentFirstExports(t *testing.T) {
+func TestConcurrentFirstExportsCreateOnePortalGroup(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")
@@ -70,7 +70,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 }
 
 // While a call that creates the portal group may still be executed, no other call creates one.
-func TestPortalGroupWithUnknownOutcome(t *testing.T) {
+func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	var late any
@@ -151,7 +151,7 @@ func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 
 // Whichever call fails in a target's first export, there is one portal group and no claim after the
 // next export.
-func TestFirstExportFails(t *testing.T) {
+func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	failures := map[string]func(f *drivertest.FaultyCaller, n int){
 		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },
 		"reply lost":  func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, true, false) },

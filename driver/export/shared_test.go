@@ -152,7 +152,7 @@ func TestISCSIIsNotShared(t *testing.T) {
 
 // Any call may fail or lose its reply while a second host is admitted or the first one removed. A
 // retry finishes the work, and the other host can use the volume all the time.
-func TestSharingAfterFailures(t *testing.T) {
+func TestSharingIsCompletedAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
 		"lost call":  func(c *drivertest.FaultyCaller, n int) { c.FailCall(n, false, false) },

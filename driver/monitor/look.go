@@ -62,8 +62,8 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	}
 }
 
-// lookAtMapping checks that a mapping belongs to the volume's current device. A removed device's
-// mapping stays.
+// lookAtMapping checks that a mapping belongs to the volume's current device. A mapping remains
+// when its device is removed.
 func (m *Monitor) lookAtMapping(ctx context.Context, s *State, device string) {
 	dead, err := operation.Share(ctx, &m.reads, "mapping of "+s.Volume.ID, func() (bool, error) { return s.Volume.OnAnother(device) })
 	switch {

@@ -77,7 +77,7 @@ func TestPublishWithKeys(t *testing.T) {
 }
 
 // Malformed keys make NodePublishVolume fail, even if it needs no keys.
-func TestPublishWithMalformedKeys(t *testing.T) {
+func TestMalformedKeysFailPublish(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
 	req.VolumeContext[hostauth.KeyMethod] = "dhchap"

@@ -58,7 +58,7 @@ func TestCreateNoticesFullStore(t *testing.T) {
 
 // If the reply of a creation is lost, the error says nothing about space, even if the lvstore is
 // full: the call may still be executed.
-func TestCreateWithUnknownOutcome(t *testing.T) {
+func TestLostCreationReplyDoesNotReportMissingSpace(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
@@ -87,7 +87,7 @@ func (d deleting) Call(ctx context.Context, method string, params, result any) e
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-func TestCreateWhileTheNameIsBeingDeleted(t *testing.T) {
+func TestCreateFailsAsBusyWhileTheNameIsBeingDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	s := NewTarget(b.Config).Service(spdkrpc.NewClient(deleting{b.fault}))
 	_, err := s.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB})

@@ -37,7 +37,7 @@ func TestSnapshotIsDeletedOnlyDuringAFreeze(t *testing.T) {
 }
 
 // Through a proxy that cannot freeze, the snapshot is not deleted until the volume is detached.
-func TestDeletionsThroughAnOldProxy(t *testing.T) {
+func TestOldProxyDeletesNoSnapshotOfAVolumeInUse(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)

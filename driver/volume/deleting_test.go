@@ -81,9 +81,9 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 // While a deletion clears the volume's clusters, a repeated deletion fails with an error to be
 // retried, whether the first caller is still waiting or its reply was lost. The repeated deletion
 // succeeds when the first one is complete. Until then, no volume with the same name can be created.
-func TestRepeatedDeleteDuringDeletion(t *testing.T) {
+func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
-		t.Skip("TestDeletionTakesTime tests this on real targets")
+		t.Skip("TestRepeatedDeletionOnARealTarget tests this on real targets")
 	}
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
@@ -125,9 +125,9 @@ func TestVolumeInForbiddenStoreIsNotDeleted(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestDeletionTakesTime repeats TestRepeatedDeleteDuringDeletion on a real target, with a volume
-// that takes seconds to clear.
-func TestDeletionTakesTime(t *testing.T) {
+// TestRepeatedDeletionOnARealTarget repeats TestRepeatedDeletionFailsUntilTheFirstIsComplete on a
+// real target, with a volume that takes seconds to clear.
+func TestRepeatedDeletionOnARealTarget(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target deletes at once; set SPDK_SOCK to run on a real one")
 	}

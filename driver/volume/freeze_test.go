@@ -117,7 +117,7 @@ func TestSnapshotIsTakenDuringAFreeze(t *testing.T) {
 }
 
 // Through a proxy that cannot freeze, no snapshot is taken of an exported volume.
-func TestSnapshotsThroughAnOldProxy(t *testing.T) {
+func TestOldProxyTakesNoSnapshotOfAnExportedVolume(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)

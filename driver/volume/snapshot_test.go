@@ -97,7 +97,7 @@ func TestLegacySnapshot(t *testing.T) {
 }
 
 // A snapshot taken by spdk-csi is not returned as existing if its volume cannot be determined.
-func TestLegacySnapshotWithUnreadableSource(t *testing.T) {
+func TestLegacySnapshotOfAnUnknownVolumeIsNotReturned(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	for _, name := range []string{"snapshot-1", "snapshot-2"} { // the volume's ancestors

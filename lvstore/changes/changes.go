@@ -134,8 +134,8 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	return result, nil
 }
 
-// maxLocked bounds how long a reading keeps other calls from changing the chain. A reading that has
-// not ended by then fails with context.DeadlineExceeded.
+// maxLocked bounds how long a read keeps other calls from changing the chain. A read that takes
+// longer fails with context.DeadlineExceeded.
 const maxLocked = 30 * time.Second
 
 // locate finds the snapshots' blobs, and checks what reading their clusters costs. It runs before

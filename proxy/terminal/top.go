@@ -87,7 +87,7 @@ func perSecond(before, now figures.Operation, took float64) (count, bytes, laten
 	return n / took, float64(now.Bytes-before.Bytes) / took, (now.Latency - before.Latency) / n
 }
 
-// Top returns the first rates as a table.
+// Top returns a table of the first rows elements of rates.
 func (p Page) Top(title string, rates []Rate, rows int) string {
 	const columns = 9 * 6 // of figures
 	name := 12

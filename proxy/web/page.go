@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A Page serves requests like calls to one of the proxy's own methods. The method receives the
+// A Page treats each request as a call to one of the proxy's own methods. The method receives the
 // Visit as the exchange's Endpoint.
 type Page struct {
 	Method string

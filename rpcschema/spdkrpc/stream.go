@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A framing writes and reads the messages on one connection. At most one goroutine at a time
-// writes, and one reads. close may be called at any time, and ends both.
+// A framing writes and reads the messages on one connection. At most one goroutine writes
+// at a time, and at most one reads. close may be called at any time, and ends both operations.
 type framing interface {
 	// write writes messages, in as few writes as possible, and returns how many of them were
 	// written completely: the peer cannot have executed the others. It also writes pending pings

@@ -154,7 +154,8 @@ func (e *engine) bdevEnableHistogram(p spdkrpc.BdevEnableHistogramParams) error 
 	return nil
 }
 
-// latencies adds up the histograms of a bdev's channels, except those of another shape.
+// latencies adds up the histograms of a bdev's channels. It skips histograms whose shape differs
+// from the current one.
 func (e *engine) latencies(name string) (*histogram, error) {
 	b, ok := e.bdevs.find(name)
 	if !ok {

@@ -129,7 +129,8 @@ func download(url string) ([]byte, error) {
 }
 
 // unpack writes the regular files in an npm archive to a directory, without the first element of
-// their names. It omits documents, which would count as the repository's own.
+// their names. It omits documents, because the checks of this repository's documents would include
+// them.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // A host's access is revoked while the target has lost its configuration. After the target loads
 // the saved file again, that host has no access, but the others do.
-func TestHostWithdrawnWhileTheTargetIsEmpty(t *testing.T) {
+func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
 		left     []string
