@@ -34,7 +34,7 @@ func updated(t *testing.T, path, want string) {
 	}
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, want, string(got), "run: go test ./deploy -run TestChart -update")
+	assert.Equal(t, want, string(got), "run: go test ./deploy -run %s -update", t.Name())
 }
 
 // Each chart's README.md lists all values, with their defaults and the comments in values.yaml.

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -126,33 +127,75 @@ func (s series) holds(t *testing.T, expr string) {
 	}
 }
 
-func TestAlertsUseExistingMetrics(t *testing.T) {
-	var file struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr, For    string
-				Labels, Annotations map[string]string
-			}
+// alerts contains the file of the alert rules.
+type alerts struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Alert, Expr, For    string
+			Labels, Annotations map[string]string
 		}
 	}
+}
+
+func readAlerts(t *testing.T) (file alerts) {
+	t.Helper()
 	text, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
 	require.NoError(t, yaml.UnmarshalStrict(text, &file))
-	page, err := os.ReadFile("../docs/observability.md")
-	require.NoError(t, err)
-	all, alerts := exposed(t), 0
-	for _, g := range file.Groups {
+	return file
+}
+
+func TestAlertsUseExistingMetrics(t *testing.T) {
+	all, found := exposed(t), 0
+	for _, g := range readAlerts(t).Groups {
 		for _, r := range g.Rules {
-			alerts++
+			found++
 			all.holds(t, r.Expr)
 			assert.Contains(t, []string{"warning", "critical"}, r.Labels["severity"], r.Alert)
 			assert.NotEmpty(t, r.Annotations["summary"], r.Alert)
 			assert.NotEmpty(t, r.Annotations["action"], "%s: say what to do", r.Alert)
-			assert.Contains(t, string(page), "`"+r.Alert+"`", "docs/observability.md lists the alerts")
 		}
 	}
-	assert.Greater(t, alerts, 10)
+	assert.Greater(t, found, 10)
+}
+
+var (
+	labelTemplate = regexp.MustCompile(`\{\{ \$labels\.(\w+) \}\}`)
+	valueTemplate = regexp.MustCompile(`\{\{ \$value[^}]*\}\}`)
+	pageName      = regexp.MustCompile(`docs/([a-z-]+\.md)`)
+)
+
+// docs/alerts.md lists all alerts, with their summaries and actions.
+func TestAlertsPageListsAllRules(t *testing.T) {
+	headings := map[string]string{"spdk-proxy": "spdk-proxy and the target", "spdk-csi": "spdk-csi"}
+	var tables strings.Builder
+	for _, g := range readAlerts(t).Groups {
+		require.Contains(t, headings, g.Name)
+		fmt.Fprintf(&tables, "\n## %s\n| Alert | Severity, after | Meaning | What to do |\n|---|---|---|---|\n", headings[g.Name])
+		for _, r := range g.Rules {
+			severity := r.Labels["severity"]
+			if r.For != "" {
+				severity += ", " + r.For
+			}
+			summary := labelTemplate.ReplaceAllStringFunc(r.Annotations["summary"], func(label string) string {
+				return strings.ToUpper(labelTemplate.FindStringSubmatch(label)[1])
+			})
+			summary = valueTemplate.ReplaceAllString(summary, "N")
+			action := pageName.ReplaceAllString(r.Annotations["action"], "[$1]($1)")
+			for _, cell := range []string{summary, action} {
+				require.NotContains(t, cell, "|", r.Alert)
+				require.NotContains(t, cell, "{{", r.Alert)
+			}
+			fmt.Fprintf(&tables, "| `%s` | %s | %s | %s |\n", r.Alert, severity, summary, action)
+		}
+	}
+	page, err := os.ReadFile("../docs/alerts.md")
+	require.NoError(t, err)
+	const mark = "-update -->\n"
+	before, _, ok := strings.Cut(string(page), mark)
+	require.True(t, ok)
+	updated(t, "../docs/alerts.md", before+mark+tables.String())
 }
 
 func TestDashboardsUseExistingMetrics(t *testing.T) {
