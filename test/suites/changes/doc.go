@@ -1,13 +1,15 @@
 // Package changes compares the results of spdkgate_lvol_changes on a real target with the contents
 // of snapshots.
 //
-// SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
-// SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the
-// NVMe namespaces; with --interrupt-mode, the two targets do not compete for a core. Random
-// histories write to volumes; take, restore and delete snapshots; inflate, decouple and resize
-// volumes; and kill the target. Meanwhile, another client reads changes. For each pair of
+// Random histories write to volumes; take, restore and delete snapshots; inflate, decouple and
+// resize volumes; and kill the target. Meanwhile, another client reads changes. For each pair of
 // snapshots, the test copies the reported clusters from one to the other, its base, and compares
 // the two. spdk-proxy runs as a separate process. The lvstore is on a file (AIO, io_uring) or on an
 // NVMe namespace of a second target. -histories and -steps determine the number of operations, and
 // -seed the random choices.
+//
+// SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
+// SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the
+// NVMe namespaces. With SPDK_TGT_YIELD=1, targets that have nothing to do sleep for 50 µs instead
+// of polling. Set it if two targets share a core, or if the machine is busy.
 package changes

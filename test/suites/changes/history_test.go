@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -107,13 +108,17 @@ func (w *world) verify(pairs int) {
 		w.compareVolume(v)
 		w.open(v)
 	}
+	var g errgroup.Group
+	g.SetLimit(2) // the proxy's limit for one user
 	list := w.list()
 	for _, s := range list {
-		w.compare(s, nil)
+		g.Go(func() error { w.compare(s, nil); return nil })
 	}
 	for range pairs {
-		w.compare(pick(w.rnd, list), pick(w.rnd, list))
+		s, base := pick(w.rnd, list), pick(w.rnd, list)
+		g.Go(func() error { w.compare(s, base); return nil })
 	}
+	require.NoError(w.t, g.Wait())
 }
 
 func (w *world) step() {
@@ -238,10 +243,13 @@ func (w *world) deleteVolume(v *volume) {
 
 func (w *world) restart() {
 	for _, v := range w.vols {
-		_ = v.d.Close()
+		_ = v.hosts.close()
 	}
 	w.kill()
 	w.start()
+	require.Eventually(w.t, func() bool { // the proxy notices after a moment that the target responds again
+		return w.proxy.call("spdk_get_version", nil, nil) == nil
+	}, long, 10*time.Millisecond)
 	for _, v := range w.vols {
 		w.open(v)
 	}

@@ -3,6 +3,7 @@ package changes
 import (
 	"context"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -53,7 +54,8 @@ func newTargetOf(t *testing.T, program []string, onStart func(g *target), args .
 		g.kill()
 		if t.Failed() {
 			text, _ := os.ReadFile(g.dir + "/tgt.log")
-			t.Logf("end of the target's log:\n%s", text[max(0, len(text)-3000):])
+			lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.Contains(line, "Currently unable to find bdev") })
+			t.Logf("end of the target's log:\n%s", strings.Join(lines[max(0, len(lines)-100):], "\n"))
 		}
 	})
 	g.start()
@@ -67,6 +69,7 @@ func (g *target) start() {
 	args := slices.Concat(g.program[1:], []string{"--no-huge", "-s", "1024", "--limit-coredump", "--disable-cpumask-locks", "-r", g.dir + "/spdk.sock"}, g.args, strings.Fields(os.Getenv("SPDK_TGT_ARGS")))
 	g.process = exec.Command(g.program[0], args...)
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
+	g.process.Env = append(os.Environ(), yielding(g.t)...)
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(g.t, g.process.Start())
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, g.process.Process.Pid, 10)
@@ -148,35 +151,43 @@ type proxy struct {
 	stop   func()
 }
 
-// programs is the directory that contains the spdk-proxy under test.
+// programs is a directory for what all tests share.
 var programs string
 
-// TestMain removes the program, which all tests share.
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if programs != "" {
-		_ = os.RemoveAll(programs)
+	dir, err := os.MkdirTemp("", "changes")
+	if err != nil {
+		log.Fatal(err)
 	}
+	programs = dir
+	code := m.Run()
+	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
 
-func startProxy(g *target) *proxy {
-	program := programs + "/spdk-proxy"
-	if programs == "" {
-		dir, err := os.MkdirTemp("", "changes")
-		require.NoError(g.t, err)
-		programs, program = dir, dir+"/spdk-proxy"
-		out, err := exec.CommandContext(g.t.Context(), "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput()
-		require.NoError(g.t, err, "%s", out)
+// proxyProgram builds the spdk-proxy under test, once.
+var proxyProgram = sync.OnceValues(func() (string, error) {
+	return build(programs+"/spdk-proxy", "go", "build", "-o", programs+"/spdk-proxy", "github.com/spdkgate/spdkgate/cmd/spdk-proxy")
+})
+
+func build(result string, command ...string) (string, error) {
+	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(command, " "), err, out)
 	}
+	return result, nil
+}
+
+func startProxy(g *target) *proxy {
+	program, err := proxyProgram()
+	require.NoError(g.t, err)
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(g.t, err)
 	address := "127.0.0.1:" + freePort(g.t)
 	require.NoError(g.t, os.WriteFile(g.dir+"/proxy.yaml", fmt.Appendf(nil, proxyConfig, address, g.dir, hash), 0o600))
-	log, err := os.Create(g.dir + "/proxy.log")
+	output, err := os.Create(g.dir + "/proxy.log")
 	require.NoError(g.t, err)
 	cmd := exec.Command(program, "serve", "--config", g.dir+"/proxy.yaml")
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = output, output, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "RUNTIME_DIRECTORY="+g.dir, "STATE_DIRECTORY="+g.dir)
 	require.NoError(g.t, cmd.Start())
 	stop := sync.OnceFunc(func() {

@@ -26,9 +26,9 @@ const (
 
 // A volume is an exported logical volume.
 type volume struct {
-	uuid string
-	nqn  string
-	d    *initiator.Device
+	uuid  string
+	nqn   string
+	hosts hosts
 }
 
 // A snapshot records the content that a host reads from it.
@@ -58,7 +58,7 @@ func newWorld(t *testing.T, kind string, seed int64) *world {
 	// A killed target reads all metadata pages one by one, and two targets may share a core.
 	bytes, metadata := int64(1<<30), 100
 	if kind == "nvme" {
-		bytes, metadata = 256*mib, 10
+		bytes, metadata = 256*mib, 2
 	}
 	g, b := bases[kind](t, bytes)
 	w := &world{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
@@ -85,54 +85,68 @@ func (w *world) create() {
 
 const hostNQN = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"
 
-func (w *world) connect(bdev string) (nqn string, d *initiator.Device) {
+func (w *world) connect(bdev string) (nqn string, h hosts) {
 	nqn, address := w.share(bdev)
-	d, err := initiator.Connect(initiator.Target{Address: address, NQN: nqn, HostNQN: hostNQN})
+	h, err := connect(initiator.Target{Address: address, NQN: nqn, HostNQN: hostNQN})
 	require.NoError(w.t, err)
-	return nqn, d
+	return nqn, h
 }
 
-func (w *world) open(v *volume) { v.nqn, v.d = w.connect(v.uuid) }
+func (w *world) open(v *volume) { v.nqn, v.hosts = w.connect(v.uuid) }
 
 func (w *world) shut(v *volume) {
-	require.NoError(w.t, v.d.Close())
+	require.NoError(w.t, v.hosts.close())
 	w.unshare(v.nqn)
-	v.d = nil
+	v.hosts = nil
 }
 
 func (w *world) content(bdev string) []byte {
-	nqn, d := w.connect(bdev)
-	b := make([]byte, d.Bytes())
+	nqn, h := w.connect(bdev)
+	b := make([]byte, h[0].Bytes())
+	var reads []func(d *initiator.Device) error
 	for at := 0; at < len(b); at += 128 << 10 {
-		_, err := d.ReadAt(b[at:min(at+128<<10, len(b))], int64(at))
-		require.NoError(w.t, err)
+		reads = append(reads, func(d *initiator.Device) error {
+			_, err := d.ReadAt(b[at:min(at+128<<10, len(b))], int64(at))
+			return err
+		})
 	}
-	require.NoError(w.t, d.Close())
+	require.NoError(w.t, h.run(reads))
+	require.NoError(w.t, h.close())
 	w.unshare(nqn)
 	return b
 }
 
 // write makes random writes, trims and zero writes to a volume.
 func (w *world) write(v *volume, times int, rnd *rand.Rand) {
-	span := v.d.Bytes()
+	span := v.hosts[0].Bytes()
 	if rnd.Intn(3) > 0 {
 		span /= 4
 	}
+	var writes []func(d *initiator.Device) error
 	for range times {
 		length := int64(1+rnd.Intn(12)) * 4096
 		at := rnd.Int63n(span-length) &^ 4095
 		switch rnd.Intn(10) {
 		case 0:
-			_ = v.d.Deallocate(at/cluster*cluster, cluster)
+			writes = append(writes, func(d *initiator.Device) error {
+				_ = d.Deallocate(at/cluster*cluster, cluster)
+				return nil
+			})
 		case 1:
-			_ = v.d.WriteZeroes(at, length)
+			writes = append(writes, func(d *initiator.Device) error {
+				_ = d.WriteZeroes(at, length)
+				return nil
+			})
 		default:
 			b := make([]byte, length)
 			_, _ = rnd.Read(b)
-			_, err := v.d.WriteAt(b, at)
-			require.NoError(w.t, err)
+			writes = append(writes, func(d *initiator.Device) error {
+				_, err := d.WriteAt(b, at)
+				return err
+			})
 		}
 	}
+	require.NoError(w.t, v.hosts.run(writes))
 }
 
 // take takes a snapshot of a volume while it is written.
