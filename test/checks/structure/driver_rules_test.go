@@ -11,7 +11,7 @@ var driverRules = []rule{
 	},
 	{
 		who:    "the packages below CSI's services do not know gRPC",
-		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/luks", "driver/mkfs", "driver/monitor", "driver/operation"),
+		binds:  in("driver/class", "driver/placement", "driver/volume", "driver/export", "driver/readback", "driver/hostauth", "driver/connect", "driver/mount", "driver/luks", "driver/mirror", "driver/mkfs", "driver/monitor", "driver/operation"),
 		not:    anyOf(grpc, csiProtobufs),
 		linked: true,
 		reason: "their errors are kinds of their own, and become gRPC codes in one place of package driver",
@@ -143,6 +143,13 @@ var driverRules = []rule{
 		not:    driverPackagesBut("driver/witness", "driver/replica", "driver/kubernetes"),
 		linked: true,
 		reason: "controller and node store the same object with it; what the object means for a mirror or a target is decided elsewhere",
+	},
+	{
+		who:    "mirror knows only the decisions",
+		binds:  is("driver/mirror"),
+		not:    driverPackagesBut("driver/mirror", "driver/replica"),
+		linked: true,
+		reason: "it gets devices and a witness from its caller, so that it can be tested without Kubernetes, and its tables depend on decisions alone",
 	},
 	{
 		who:    "placement makes no calls",

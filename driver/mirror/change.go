@@ -1,0 +1,248 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// Drop gives up a replica that has failed, or whose server does not respond. It changes the witness
+// first. If that fails, the mirror still holds the writes that failed. The last replica cannot be
+// dropped.
+func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, err := m.permitted(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := m.layout(ctx, w)
+	if err != nil {
+		return err
+	}
+	if l.missing() && id == l.second {
+		return nil
+	}
+	keep, lost := l.first+l.second-id, replica.SetOf(id)
+	if !w.Replicas.Has(id) || l.missing() || !l.pair() && id == l.first && w.InSync != w.Replicas {
+		return fmt.Errorf("%w: replica %d has the only current copy, or is not in the mirror", ErrRefused, id)
+	}
+	if err := m.notRestored(ctx, w, keep); err != nil {
+		return err
+	}
+	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
+		return w.SetInSync(m.volume.Writer, w.InSync&^lost)
+	})
+	if err != nil {
+		return fmt.Errorf("record that replica %d is dropped: %w", id, err)
+	}
+	m.Log.Warn("a replica was dropped", "replica", id, "uuid", m.volume.UUIDs[id])
+	return m.goOnWithout(ctx, w, keep, id, l)
+}
+
+// goOnWithout lets the mirror go on without a replica that the witness does not list.
+func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost replica.ID, l layout) error {
+	if w.InSync != replica.SetOf(keep) {
+		return fmt.Errorf("%w: replicas %v are in sync, not only %d", ErrRefused, w.InSync.IDs(), keep)
+	}
+	// I/O below the mirror has to end before a suspend can.
+	if err := m.Release(ctx, m.volume.UUIDs[lost]); err != nil {
+		return fmt.Errorf("end the connections of replica %d: %w", lost, err)
+	}
+	start := clearMarks
+	if !l.pair() {
+		start = keepMarks // of a rebuild
+	}
+	t, err := m.singleTable(ctx, keep, start)
+	if err != nil {
+		return err
+	}
+	wait, err := m.swapQueued(t)
+	if err != nil {
+		return err
+	}
+	set := replica.SetOf(keep)
+	if err := m.write(ctx, set, replica.Superblock{Epoch: w.Epoch, InSync: set}); err != nil {
+		return err
+	}
+	if err := m.hold(ctx, set); err != nil || !l.pair() {
+		return err
+	}
+	if err := m.settle(ctx, wait); err != nil {
+		return err
+	}
+	_, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
+		return w.Log(m.volume.Writer, replica.SetOf(lost))
+	})
+	if err != nil {
+		return fmt.Errorf("record that the log covers replica %d: %w", lost, err)
+	}
+	return nil
+}
+
+// swapQueued replaces the mirror's table. While the mirror is suspended, it queues a read behind
+// the writes that wait for the new table. wait returns when the kernel has taken them up.
+func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err error) {
+	name := m.name()
+	if err := m.kernel.load(name, t.target(m.sectors())); err != nil {
+		return nil, err
+	}
+	if err := m.kernel.suspend(name); err != nil {
+		return nil, errors.Join(err, m.kernel.clear(name))
+	}
+	wait, queueErr := m.kernel.queueRead(name)
+	if err := m.kernel.resume(name); err != nil {
+		return nil, err
+	}
+	if queueErr != nil { // the mirror runs, but the log is not known to cover the writes
+		return func(context.Context) error { return queueErr }, nil
+	}
+	return wait, nil
+}
+
+// settle returns when each write of the previous table has returned, and has its mark if it could
+// not reach both replicas. A resume only schedules the writes that wait for the new table, and a
+// suspend stops the kernel from taking up those that remain. So settle first waits for the read
+// behind them. Then the suspend waits until all that was taken up has returned.
+func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
+	if err := wait(ctx); err != nil {
+		return fmt.Errorf("wait for the writes that were in flight: %w", err)
+	}
+	if err := m.kernel.suspend(m.name()); err != nil {
+		return err
+	}
+	return m.kernel.resume(m.name())
+}
+
+// Retry repeats the writes that the mirror holds, because the server responds again. It finds the
+// devices again, whose numbers may have changed.
+func (m *Mirror) Retry(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, err := m.permitted(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := m.layout(ctx, w)
+	if err != nil {
+		return err
+	}
+	var t table
+	switch {
+	case l.missing():
+		t, err = m.singleTable(ctx, l.first, keepMarks)
+	case !l.pair():
+		t, err = m.rebuildTable(ctx, l.first, l.second, keepMarks)
+	case w.InSync != w.Replicas:
+		return fmt.Errorf("%w: a replica was dropped, but its mirror still has it: start it again", ErrRefused)
+	default:
+		t, err = m.pairTable(ctx, w.InSync)
+	}
+	if err != nil {
+		return err
+	}
+	return m.swap(m.name(), t.target(m.sectors()))
+}
+
+// Add begins to rebuild the missing replica, in the way that [replica.Readd] decides. See
+// [Mirror.Complete] for its end.
+func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, err := m.permitted(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := m.layout(ctx, w)
+	if err != nil {
+		return err
+	}
+	if l.second != id {
+		return fmt.Errorf("%w: replica %d is in sync or is not the volume's", ErrRefused, id)
+	}
+	if !l.missing() {
+		return nil
+	}
+	if err := m.notRestored(ctx, w, l.first); err != nil {
+		return err
+	}
+	running := replica.SetOf(l.first)
+	view, _, causes := m.look(ctx, replica.SetOf(id))
+	kind, start := replica.ByBitmap, keepMarks
+	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
+		if w.InSync != running {
+			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror has only %d", ErrRefused, w.InSync.IDs(), l.first)
+		}
+		kind, start = replica.ByBitmap, keepMarks
+		switch replica.Readd(running, view[id], w.Logged.Has(id)) {
+		case replica.AddByBitmap:
+		case replica.AddInFull:
+			kind, start = replica.InFull, setMarks
+		case replica.NotThere:
+			return w, fmt.Errorf("replica %d: %w", id, ErrUnreachable)
+		default:
+			return w, &DecisionError{replica.Decision{Action: replica.Refuse, Because: replica.SetOf(id), Left: replica.SetOf(id)}, causes}
+		}
+		return w.Hold(m.volume.Writer, running|replica.SetOf(id))
+	})
+	if err != nil {
+		return fmt.Errorf("add replica %d: %w", id, err)
+	}
+	if err := m.write(ctx, replica.SetOf(id), replica.Superblock{Epoch: w.Epoch, InSync: running, Rebuild: kind}); err != nil {
+		return err
+	}
+	t, err := m.rebuildTable(ctx, l.first, id, start)
+	if err != nil {
+		return err
+	}
+	if err := m.swap(m.name(), t.target(m.sectors())); err != nil {
+		return err
+	}
+	m.Log.Info("a replica is being rebuilt", "replica", id, "inFull", kind == replica.InFull)
+	return nil
+}
+
+// Complete ends a rebuild: if all regions are in sync, the witness lists the replica, and the log
+// moves to memory. It returns false if regions remain.
+func (m *Mirror) Complete(ctx context.Context) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, err := m.permitted(ctx)
+	if err != nil {
+		return false, err
+	}
+	l, err := m.layout(ctx, w)
+	if err != nil {
+		return false, err
+	}
+	if l.pair() {
+		return w.InSync == w.Replicas, nil
+	}
+	p, err := parseProgress(l.status)
+	if err != nil || l.missing() || !p.complete() {
+		return false, err
+	}
+	both := replica.SetOf(l.first, l.second)
+	if err := m.write(ctx, both, replica.Superblock{Epoch: w.Epoch, InSync: both}); err != nil {
+		return false, err
+	}
+	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
+		return w.SetInSync(m.volume.Writer, both)
+	})
+	if err != nil {
+		return false, fmt.Errorf("record that replica %d is in sync: %w", l.second, err)
+	}
+	m.Log.Info("a replica is in sync", "replica", l.second)
+	return true, m.logInMemory(ctx, w)
+}
+
+// logInMemory moves the log to memory. The witness lists both replicas.
+func (m *Mirror) logInMemory(ctx context.Context, w replica.Witness) error {
+	t, err := m.pairTable(ctx, w.InSync)
+	if err != nil {
+		return err
+	}
+	return m.swap(m.name(), t.target(m.sectors()))
+}

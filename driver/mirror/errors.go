@@ -1,0 +1,70 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// Kinds of errors.
+var (
+	// ErrWait means that nothing was started. The caller tries again later.
+	ErrWait = errors.New("the volume waits")
+	// ErrRefused means that nothing was started, and that a retry alone does not help.
+	ErrRefused = errors.New("the volume is refused")
+	// ErrUnreachable means that a replica is not connected.
+	ErrUnreachable = errors.New("the replica is not connected")
+	// ErrBusy means that a device is in use.
+	ErrBusy = errors.New("the mirror is in use")
+	// ErrUnsupported means that the kernel or this package lacks what the volume needs.
+	ErrUnsupported = errors.New("not supported on this node")
+	// ErrInvalid means that a volume's description is not usable.
+	ErrInvalid = errors.New("invalid volume")
+)
+
+// A DecisionError is a decision not to start, or not to use a replica. It is an ErrWait or an
+// ErrRefused.
+type DecisionError struct {
+	Decision replica.Decision
+	// Causes says why a replica is not usable, by ID: it cannot be read, or it has other contents.
+	Causes [replica.MaxReplicas]error
+}
+
+func (e *DecisionError) Error() string {
+	text := reasons[e.Decision.Reason]
+	if text == "" {
+		text = "the replica may have the only copy of some data"
+	}
+	var because []string
+	for _, id := range e.Decision.Because.IDs() {
+		word := fmt.Sprintf("replica %d", id)
+		if cause := e.Causes[id]; cause != nil {
+			word += fmt.Sprintf(" (%v)", cause)
+		}
+		because = append(because, word)
+	}
+	if len(because) > 0 {
+		text += ": " + strings.Join(because, ", ")
+	}
+	return fmt.Sprintf("%v: %s", e.Unwrap(), text)
+}
+
+// Unwrap returns ErrWait or ErrRefused.
+func (e *DecisionError) Unwrap() error {
+	if e.Decision.Action == replica.Wait {
+		return ErrWait
+	}
+	return ErrRefused
+}
+
+var reasons = map[replica.Reason]string{
+	replica.WitnessUnreachable: "the record of its in-sync replicas cannot be read or changed; it goes on when the API server responds",
+	replica.Fenced:             "it was published to another node, or again to this one; the new publication is to use it",
+	replica.WitnessOlder:       "a replica has a later epoch than the record of the in-sync replicas, which was restored from a backup; an administrator must repair the record",
+	replica.ReplicaMissing:     "replicas that it needs are not connected or cannot be read; it goes on when they are back",
+	replica.ReplicaNotOurs:     "replicas that it needs have other contents than the driver wrote; check whether the storage server has lost or replaced the logical volume",
+	replica.SplitBrain:         "each replica says that the other one has failed; an administrator must name the one to keep",
+	replica.NotRebuilt:         "replicas that it needs are not completely rebuilt",
+}

@@ -1,0 +1,372 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+const (
+	testID   = "t0:volume"
+	testSize = 64 << 20
+	node     = "node1"
+)
+
+var (
+	both = replica.SetOf(0, 1)
+	setA = replica.SetOf(0)
+	setB = replica.SetOf(1)
+)
+
+// errCrash is returned by each step after the plugin was killed.
+var errCrash = errors.New("the plugin was killed")
+
+// A world contains what a mirror works on: the kernel's devices, the replicas and the witness. It
+// checks the rules of docs/design/replication.md at each step.
+type world struct {
+	t       *testing.T
+	witness replica.Witness
+	noAPI   bool
+	disks   map[string]*memory // by UUID
+	mapped  map[string]*mapped // by name
+	created uint32
+	steps   []string
+	crashAt int // the step before which the plugin is killed; 0 for none
+
+	old    oldWrites
+	synced int // regions in sync during a rebuild
+}
+
+// oldWrites is the state of the writes that were in flight when a replica was lost.
+type oldWrites int
+
+const (
+	noWrites oldWrites = iota
+	deferred           // they wait for the new table
+	takenUp            // the kernel has sent them to the new table
+	returned
+)
+
+type memory struct {
+	*world
+	uuid, dev string
+	gone      bool
+	failing   error                         // returned by reads
+	parts     [HeadBytes / blankPart][]byte // nil: zeroes
+	length    int64
+}
+
+type mapped struct {
+	mapping
+	inactive target
+	open     bool
+	queued   bool // a read waits behind the writes
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, mapped: map[string]*mapped{}, disks: map[string]*memory{}}
+	w.witness = replica.NewWitness(both).Publish(node)
+	for i, uuid := range []string{"uuid-a", "uuid-b"} {
+		w.disks[uuid] = &memory{world: w, uuid: uuid, dev: fmt.Sprintf("259:%d", i), length: HeadBytes + testSize}
+	}
+	return w
+}
+
+// disk returns a replica's disk.
+func (w *world) disk(id replica.ID) *memory { return w.disks[[]string{"uuid-a", "uuid-b"}[id]] }
+
+// plugin returns a mirror as a plugin that was just started has it.
+func (w *world) plugin() *Mirror {
+	m, err := New(Volume{ID: testID, Size: testSize, Writer: replica.Writer{Node: node, Generation: 1}, UUIDs: [replica.MaxReplicas]string{"uuid-a", "uuid-b"}}, Options{
+		Witness: w,
+		Find: func(_ context.Context, uuid string) (string, error) {
+			if w.disks[uuid].gone {
+				return "", ErrUnreachable
+			}
+			return uuid, nil
+		},
+		Release: func(_ context.Context, uuid string) error {
+			assert.False(w.t, w.witness.InSync.Has(w.idOf(uuid)), "a listed replica is released")
+			return w.step("release %s", uuid)
+		},
+		Log: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(w.t, err)
+	m.kernel, m.disks = w, w
+	return m
+}
+
+func (w *world) idOf(uuid string) replica.ID { return replica.ID(strings.Index("ab", uuid[5:])) }
+
+// step records a step that changes something.
+func (w *world) step(format string, args ...any) error {
+	if w.crashAt > 0 && len(w.steps)+1 >= w.crashAt {
+		return errCrash
+	}
+	w.steps = append(w.steps, fmt.Sprintf(format, args...))
+	return nil
+}
+
+// restart starts the plugin again, or the whole node.
+func (w *world) restart(power bool) {
+	w.crashAt, w.noAPI = 0, false
+	if power {
+		w.mapped, w.old = map[string]*mapped{}, noWrites
+	}
+}
+
+func (w *world) Read(context.Context) (replica.Witness, error) {
+	if w.noAPI {
+		return replica.Witness{}, errors.New("no API server")
+	}
+	return w.witness, nil
+}
+
+func (w *world) Change(_ context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error) {
+	if w.noAPI {
+		return replica.Witness{}, errors.New("no API server")
+	}
+	next, err := change(w.witness)
+	if err != nil {
+		return w.witness, err
+	}
+	if err := w.step("witness inSync=%v held=%v logged=%v clean=%v", next.InSync.IDs(), next.Held.IDs(), next.Logged.IDs(), next.Clean); err != nil {
+		return w.witness, err
+	}
+	if next.Logged&^w.witness.Logged != 0 && w.old != noWrites {
+		assert.Equal(w.t, returned, w.old, "the log counts although writes of the old table have not returned")
+	}
+	if joined := next.InSync &^ w.witness.InSync; joined != 0 && w.witness.Created {
+		for _, id := range next.InSync.IDs() {
+			s, state := w.superblock(id)
+			assert.True(w.t, state == replica.Ours && s.Rebuild == replica.NoRebuild, "replica %d is listed before its superblock is written", id)
+		}
+		assert.Equal(w.t, testSize/RegionBytes, w.synced, "a replica is listed before it is rebuilt")
+	}
+	if next.Clean && !w.witness.Clean && next.Created == w.witness.Created {
+		assert.NotContains(w.t, w.mapped, "spdkmirror-"+testID, "a running mirror counts as stopped")
+	}
+	w.witness = next
+	return next, nil
+}
+
+func (w *world) superblock(id replica.ID) (superblock, replica.State) {
+	d := *w.disk(id)
+	d.failing, d.gone = nil, false
+	state, s, _ := readHead(&d)
+	return s, state
+}
+
+func (w *world) open(path string, _ bool) (disk, error) { return w.disks[path], nil }
+func (w *world) number(path string) (string, error)     { return w.disks[path].dev, nil }
+
+func (d *memory) ReadAt(b []byte, at int64) (int, error) {
+	if part := d.parts[at/blankPart]; part != nil {
+		return copy(b, part[at%blankPart:]), d.failing
+	}
+	clear(b)
+	return len(b), d.failing
+}
+
+// put changes the contents without a step.
+func (d *memory) put(at int64, b ...byte) int {
+	part := &d.parts[at/blankPart]
+	if *part == nil {
+		*part = make([]byte, blankPart)
+	}
+	return copy((*part)[at%blankPart:], b)
+}
+
+func (d *memory) WriteAt(b []byte, at int64) (int, error) {
+	s, err := decodeSuperblock(b)
+	require.NoError(d.t, err)
+	if err := d.step("superblock %d at %d: inSync=%v rebuild=%d", s.ID, at, s.InSync.IDs(), s.Rebuild); err != nil {
+		return 0, err
+	}
+	if d.world.witness.Created {
+		assert.True(d.t, s.InSync.Contains(d.world.witness.InSync), "a superblock claims that a listed replica failed")
+		if s.Rebuild != replica.NoRebuild {
+			assert.False(d.t, d.world.witness.InSync.Has(s.ID), "a listed replica is overwritten")
+			assert.True(d.t, d.world.witness.Held.Has(s.ID), "a replica is overwritten that the witness does not hold")
+		}
+	}
+	return d.put(at, b...), nil
+}
+
+func (d *memory) Close() error            { return nil }
+func (d *memory) size() (int64, error)    { return d.length, nil }
+func (d *memory) number() (string, error) { return d.world.number(d.uuid) }
+
+func (w *world) check() error { return nil }
+
+func (w *world) find(name string) (mapping, bool, error) {
+	d := w.mapped[name]
+	if d == nil {
+		return mapping{}, false, nil
+	}
+	m := d.mapping
+	m.loaded = d.inactive.kind != ""
+	if t, err := parseTable(m.active); err == nil {
+		synced, log := testSize/RegionBytes, "1 core"
+		if t.log != "" {
+			synced, log = w.synced, "3 disk "+t.log+" A"
+		}
+		m.status = fmt.Sprintf("2 %s %s %d/%d 1 AA %s", t.legs[0].number, t.legs[1].number, synced, testSize/RegionBytes, log)
+	}
+	return m, true, nil
+}
+
+func (w *world) create(name, uuid string) error {
+	if err := w.step("create %s", name); err != nil {
+		return err
+	}
+	require.NotContains(w.t, w.mapped, name)
+	w.created++
+	w.mapped[name] = &mapped{mapping: mapping{uuid: uuid, minor: w.created, number: fmt.Sprintf("253:%d", w.created)}}
+	return nil
+}
+
+func (w *world) load(name string, t target) error {
+	if err := w.step("load %s: %s %s", name, t.kind, t.params); err != nil {
+		return err
+	}
+	w.mapped[name].inactive = t
+	return nil
+}
+
+func (w *world) clear(name string) error {
+	if err := w.step("clear %s", name); err != nil {
+		return err
+	}
+	w.mapped[name].inactive = target{}
+	return nil
+}
+
+func (w *world) suspend(name string) error {
+	if err := w.step("suspend %s", name); err != nil {
+		return err
+	}
+	d := w.mapped[name]
+	d.suspended = true
+	if t, err := parseTable(d.active); err == nil {
+		switch {
+		case t.log == "":
+			w.old = deferred
+		case w.old == takenUp:
+			w.old = returned
+		}
+	}
+	return nil
+}
+
+func (w *world) resume(name string) error {
+	if err := w.step("resume %s", name); err != nil {
+		return err
+	}
+	d := w.mapped[name]
+	if d.inactive.kind != "" {
+		if d.inactive.kind == "mirror" {
+			w.checkTable(d.active, d.inactive)
+		}
+		d.active, d.inactive = d.inactive, target{}
+	}
+	d.suspended = false
+	return nil
+}
+
+func (w *world) remove(name string) error {
+	if w.mapped[name].open {
+		return ErrBusy
+	}
+	if err := w.step("remove %s", name); err != nil {
+		return err
+	}
+	delete(w.mapped, name)
+	return nil
+}
+
+func (w *world) queueRead(name string) (func(context.Context) error, error) {
+	d := w.mapped[name]
+	behind := d.suspended
+	return func(context.Context) error {
+		assert.False(w.t, d.suspended, "nothing is read from a suspended device")
+		if behind && w.old == deferred {
+			w.old = takenUp
+		}
+		return nil
+	}, nil
+}
+
+// checkTable checks a mirror's table when the kernel activates it.
+func (w *world) checkTable(before, next target) {
+	t, err := parseTable(next)
+	require.NoError(w.t, err)
+	was, _ := parseTable(before)
+	ids := map[string]replica.ID{w.disk(0).dev: 0, w.disk(1).dev: 1}
+	first, ok := ids[t.legs[0].number]
+	require.True(w.t, ok, "the first leg is not a replica: %s", next.params)
+	has := replica.SetOf(first)
+	if t.log != "" {
+		log := w.mapped["spdkmirrorlog-"+testID]
+		assert.Equal(w.t, log.number, t.log)
+		assert.Equal(w.t, fmt.Sprintf("%s %d", t.legs[0].number, logOffset/sectorBytes), log.active.params, "the log is not on the first leg")
+		assert.False(w.t, log.suspended)
+	}
+	inSync := w.witness.InSync
+	if t.keepLog {
+		assert.Equal(w.t, w.mapped["spdkmirrorlost-"+testID].number, t.legs[1].number)
+		assert.Equal(w.t, "error", w.mapped["spdkmirrorlost-"+testID].active.kind)
+		assert.Equal(w.t, has, inSync, "the mirror goes on without a replica that the witness lists")
+		if w.witness.Logged != 0 && before.kind == "" {
+			assert.Equal(w.t, keepMarks, t.start, "the start forgets marks that are needed")
+		}
+		if was.log != "" {
+			assert.Equal(w.t, keepMarks, t.start, "the table forgets marks that are needed")
+		}
+		return
+	}
+	second, ok := ids[t.legs[1].number]
+	require.True(w.t, ok && second != first, "the second leg is not the other replica: %s", next.params)
+	s, _ := w.superblock(second)
+	switch {
+	case t.log == "":
+		assert.Equal(w.t, both, inSync, "the mirror starts with replicas that the witness does not list")
+	case was.log != "" && !was.keepLog:
+		assert.Equal(w.t, keepMarks, t.start, "a rebuild begins again")
+	default:
+		assert.Equal(w.t, has, inSync)
+		assert.True(w.t, w.witness.Held.Has(second), "the mirror has a replica that the witness does not hold")
+		want := keepMarks
+		if s.Rebuild == replica.InFull {
+			want = setMarks
+		}
+		assert.NotEqual(w.t, replica.NoRebuild, s.Rebuild)
+		assert.Equal(w.t, want, t.start)
+		assert.True(w.t, want == setMarks || w.witness.Logged.Has(second), "a replica that the log does not cover is rebuilt by the log")
+		w.synced = 0
+	}
+}
+
+// table returns the table in use.
+func (w *world) table() string {
+	if d := w.mapped["spdkmirror-"+testID]; d != nil {
+		return d.active.params
+	}
+	return ""
+}
+
+// after returns the steps since the last call.
+func (w *world) after() []string {
+	s := slices.Clone(w.steps)
+	w.steps = nil
+	return s
+}

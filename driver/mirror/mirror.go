@@ -1,0 +1,264 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// A Witness is the record of a volume's in-sync replicas, which all nodes share.
+type Witness interface {
+	// Read returns the present witness.
+	Read(ctx context.Context) (replica.Witness, error)
+	// Change calls change with the present witness, and stores its result if the witness has not
+	// changed since; otherwise, it calls change again. It returns the stored witness. If it fails,
+	// the result may have been stored.
+	Change(ctx context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error)
+}
+
+// A Volume describes a volume as this node's publication has it.
+type Volume struct {
+	ID   string
+	Size int64 // bytes that users see; a multiple of 4096
+	// Writer is the publication to this node.
+	Writer replica.Writer
+	// UUIDs contains the UUIDs of the replicas' namespaces, by ID.
+	UUIDs [replica.MaxReplicas]string
+}
+
+// Options of [New].
+type Options struct {
+	Witness Witness
+	// Find returns the path of the block device with a namespace's UUID. It returns ErrUnreachable
+	// if there is none, or if no server responds to its I/O, which would then wait.
+	Find func(ctx context.Context, uuid string) (device string, err error)
+	// Release ends the connections to a replica that the witness has dropped, so that I/O which
+	// waits for its server fails. The mirror holds the failed writes.
+	Release func(ctx context.Context, uuid string) error
+	// Log is the logger. Nil means slog.Default().
+	Log *slog.Logger
+}
+
+// A Mirror is the mirror of one publication of a volume. It is safe for concurrent use.
+type Mirror struct {
+	volume Volume
+	Options
+	kernel kernel
+	disks  disks
+
+	mu sync.Mutex
+	// stopped means that this process has removed the mirror when no write was in flight, and that
+	// the witness may not say so yet.
+	stopped bool
+}
+
+// A Status describes a mirror that runs.
+type Status struct {
+	// Device is the path of the volume's block device.
+	Device string
+	// Members are in sync in the mirror, Rebuilding is being copied, and Missing has no leg.
+	Members, Rebuilding, Missing replica.Set
+	// Failed contains the replicas to which I/O has failed. Writes wait until Retry or Drop.
+	Failed replica.Set
+	// LogFailed means that the log could not be written. Writes wait, or fail if a replica is
+	// missing.
+	LogFailed bool
+	// Synced of Regions are the same on all legs.
+	Synced, Regions uint64
+}
+
+// idPattern matches volume ids that can be part of a device's name.
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
+
+// New returns the mirror of a volume on this node. It changes nothing.
+func New(v Volume, o Options) (*Mirror, error) {
+	switch {
+	case !idPattern.MatchString(v.ID):
+		return nil, fmt.Errorf("%w: the id %q cannot be part of a device's name", ErrInvalid, v.ID)
+	case v.Size < RegionBytes || v.Size%superblockBytes != 0 || (v.Size+RegionBytes-1)/RegionBytes > maxRegions:
+		return nil, fmt.Errorf("%w: a size of %d bytes: it must be a multiple of %d from %d to %d", ErrInvalid, v.Size, superblockBytes, RegionBytes, int64(maxRegions)*RegionBytes)
+	case v.Writer.Node == "" || v.Writer.Generation == 0:
+		return nil, fmt.Errorf("%w: it has no publication", ErrInvalid)
+	case o.Witness == nil || o.Find == nil || o.Release == nil:
+		return nil, fmt.Errorf("%w: options are missing", ErrInvalid)
+	}
+	m := &Mirror{volume: v, Options: o, kernel: dmKernel{"/dev/mapper"}, disks: blockDevices{}}
+	if m.Log == nil {
+		m.Log = slog.Default()
+	}
+	m.Log = m.Log.With("volume", v.ID, "generation", v.Writer.Generation)
+	return m, nil
+}
+
+// The names of the volume's devices: the mirror, its log, and the device that stands for a missing
+// replica.
+func (m *Mirror) name() string     { return "spdkmirror-" + m.volume.ID }
+func (m *Mirror) logName() string  { return "spdkmirrorlog-" + m.volume.ID }
+func (m *Mirror) lostName() string { return "spdkmirrorlost-" + m.volume.ID }
+
+// uuidPrefix begins the UUIDs of all devices of this package. No udev rule of a host knows it.
+const uuidPrefix = "SPDKGATE-MIRROR-"
+
+// uuid returns the UUID of the mirror's device, which contains the publication's generation.
+func (m *Mirror) uuid() string {
+	return fmt.Sprintf("%s%d-%s", uuidPrefix, m.volume.Writer.Generation, m.volume.ID)
+}
+
+func (m *Mirror) sectors() uint64 { return uint64(m.volume.Size) / sectorBytes }
+
+// A seen describes a replica that is connected.
+type seen struct {
+	number     string
+	superblock superblock
+}
+
+// look reads the replicas in set. An error says why a replica is Foreign or Unreadable.
+func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, there [replica.MaxReplicas]seen, causes [replica.MaxReplicas]error) {
+	for _, id := range set.IDs() {
+		view[id].State, there[id], causes[id] = m.lookAt(ctx, id)
+		view[id].Superblock = there[id].superblock.Superblock
+	}
+	return view, there, causes
+}
+
+func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen, error) {
+	d, err := m.openReplica(ctx, id, false)
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return replica.Unreachable, seen{}, nil
+	case err != nil:
+		return replica.Unreadable, seen{}, err
+	}
+	defer d.Close()
+	number, err := d.number()
+	if err != nil {
+		return replica.Unreadable, seen{}, err
+	}
+	size, err := d.size()
+	if err == nil && size < HeadBytes+m.volume.Size {
+		err = fmt.Errorf("it has %d bytes, but the volume needs %d", size, HeadBytes+m.volume.Size)
+	}
+	if err != nil {
+		return replica.Unreadable, seen{}, err
+	}
+	state, s, err := readHead(d)
+	if state == replica.Ours {
+		state, err = m.judge(id, s)
+	}
+	if state != replica.Ours {
+		s = superblock{}
+	}
+	return state, seen{number, s}, err
+}
+
+// judge determines whether a superblock belongs to this replica of this volume.
+func (m *Mirror) judge(id replica.ID, s superblock) (replica.State, error) {
+	switch {
+	case s.Volume != m.volume.ID:
+		return replica.Foreign, fmt.Errorf("it is a replica of another volume, %q", s.Volume)
+	case s.ID != id || s.UUID != m.volume.UUIDs[id]:
+		return replica.Foreign, fmt.Errorf("it is a copy of replica %d with the UUID %s", s.ID, s.UUID)
+	case s.Size != m.volume.Size || s.Region != RegionBytes:
+		return replica.Unreadable, fmt.Errorf("its superblock records a volume of %d bytes with regions of %d, not %d and %d", s.Size, s.Region, m.volume.Size, int64(RegionBytes))
+	}
+	return replica.Ours, nil
+}
+
+func (m *Mirror) pathOf(ctx context.Context, id replica.ID) (string, error) {
+	if m.volume.UUIDs[id] == "" {
+		return "", fmt.Errorf("replica %d: %w: its UUID is unknown", id, ErrUnreachable)
+	}
+	path, err := m.Find(ctx, m.volume.UUIDs[id])
+	if err != nil {
+		return "", fmt.Errorf("replica %d: %w", id, err)
+	}
+	return path, nil
+}
+
+func (m *Mirror) openReplica(ctx context.Context, id replica.ID, write bool) (disk, error) {
+	path, err := m.pathOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	d, err := m.disks.open(path, write)
+	if err != nil {
+		return nil, fmt.Errorf("replica %d: %w", id, err)
+	}
+	return d, nil
+}
+
+// write writes the superblocks of the replicas in set.
+func (m *Mirror) write(ctx context.Context, set replica.Set, s replica.Superblock) error {
+	for _, id := range set.IDs() {
+		if err := m.writeOne(ctx, id, s); err != nil {
+			return fmt.Errorf("write the superblock of replica %d: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// writeOne writes a superblock to a replica that is blank, or that is this one.
+func (m *Mirror) writeOne(ctx context.Context, id replica.ID, s replica.Superblock) error {
+	d, err := m.openReplica(ctx, id, true)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	state, present, err := readHead(d)
+	if state == replica.Ours {
+		state, err = m.judge(id, present)
+	}
+	if state != replica.Ours && state != replica.Blank {
+		return fmt.Errorf("the device has changed: %w", err)
+	}
+	if present.Epoch > s.Epoch {
+		return restored(id)
+	}
+	return writeSuperblock(d, superblock{
+		Superblock: s, Volume: m.volume.ID, ID: id, UUID: m.volume.UUIDs[id],
+		Size: m.volume.Size, Region: RegionBytes, Sequence: present.Sequence + 1,
+	})
+}
+
+// restored returns the error for a witness that is older than the superblock of a replica.
+func restored(id replica.ID) error {
+	return &DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.WitnessOlder, Because: replica.SetOf(id)}}
+}
+
+// notRestored fails if the witness is older than the superblock of a replica. The witness must not
+// be changed then.
+func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) error {
+	state, there, err := m.lookAt(ctx, id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("replica %d: %w", id, err)
+	case state == replica.Unreachable:
+		return fmt.Errorf("replica %d: %w", id, ErrUnreachable)
+	case there.superblock.Epoch > w.Epoch:
+		return restored(id)
+	}
+	return nil
+}
+
+// number returns the number of a connected replica's device, found now.
+func (m *Mirror) number(ctx context.Context, id replica.ID) (string, error) {
+	state, there, err := m.lookAt(ctx, id)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("replica %d: %w", id, err)
+	case state == replica.Unreachable:
+		return "", fmt.Errorf("replica %d: %w", id, ErrUnreachable)
+	case state != replica.Ours:
+		return "", fmt.Errorf("replica %d has no superblock", id)
+	}
+	return there.number, nil
+}
+
+// ours reports whether this package created the device.
+func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, uuidPrefix) }

@@ -1,0 +1,184 @@
+package mirror
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// The layout of a replica, in bytes. The head contains two copies of the superblock and the log.
+const (
+	// HeadBytes is the size of the head. The volume's data follow it.
+	HeadBytes       = 4 << 20
+	logOffset       = 512 << 10
+	superblockBytes = 4096
+	sectorBytes     = 512
+)
+
+var superblockOffsets = [2]int64{0, 256 << 10}
+
+// magic begins each superblock.
+var magic = [16]byte([]byte("SPDKGate replica"))
+
+const superblockVersion = 1
+
+// errDamaged means that a superblock has the magic, but cannot be used.
+var errDamaged = errors.New("damaged superblock")
+
+// A superblock is the record on a replica. A snapshot or clone has the superblock of its source,
+// and is recognised by its UUID.
+type superblock struct {
+	replica.Superblock
+	Volume string
+	ID     replica.ID
+	// UUID is the UUID of the replica's namespace.
+	UUID string
+	// Size is the volume's size in bytes, and Region the size of a region of the log.
+	Size, Region int64
+	// Sequence is one higher with each write.
+	Sequence uint64
+}
+
+// superblockFormat is a superblock on a replica, little-endian.
+type superblockFormat struct {
+	Magic                                 [16]byte
+	Version, Checksum                     uint32
+	Sequence, Epoch, Size, Region         uint64
+	ID, InSync, Rebuild, VolumeLen, Spare uint8
+	UUIDLen                               uint8
+	Volume                                [128]byte
+	UUID                                  [64]byte
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encode returns the superblock as one block.
+func (s superblock) encode() ([]byte, error) {
+	f := superblockFormat{
+		Magic: magic, Version: superblockVersion, Sequence: s.Sequence, Epoch: s.Epoch, Size: uint64(s.Size), Region: uint64(s.Region),
+		ID: uint8(s.ID), InSync: uint8(s.InSync), Rebuild: uint8(s.Rebuild), VolumeLen: uint8(len(s.Volume)), UUIDLen: uint8(len(s.UUID)),
+	}
+	if copy(f.Volume[:], s.Volume) != len(s.Volume) || copy(f.UUID[:], s.UUID) != len(s.UUID) {
+		return nil, fmt.Errorf("the volume's id %q or the replica's UUID %q is too long for a superblock", s.Volume, s.UUID)
+	}
+	block := make([]byte, superblockBytes)
+	if _, err := binary.Encode(block, binary.LittleEndian, f); err != nil {
+		return nil, err
+	}
+	binary.LittleEndian.PutUint32(block[checksumOffset:], checksum(block))
+	return block, nil
+}
+
+const checksumOffset = 20
+
+// checksum returns the checksum of a block whose own checksum counts as zero.
+func checksum(block []byte) uint32 {
+	sum := crc32.Update(0, castagnoli, block[:checksumOffset])
+	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
+	return crc32.Update(sum, castagnoli, block[checksumOffset+4:])
+}
+
+// decodeSuperblock decodes a block that has the magic.
+func decodeSuperblock(block []byte) (superblock, error) {
+	var f superblockFormat
+	if _, err := binary.Decode(block, binary.LittleEndian, &f); err != nil {
+		return superblock{}, err
+	}
+	switch {
+	case f.Checksum != checksum(block):
+		return superblock{}, fmt.Errorf("%w: its checksum does not match", errDamaged)
+	case f.Version != superblockVersion:
+		return superblock{}, fmt.Errorf("%w: its version is %d, this driver knows version %d", errDamaged, f.Version, superblockVersion)
+	case int(f.VolumeLen) > len(f.Volume) || int(f.UUIDLen) > len(f.UUID) || f.ID >= replica.MaxReplicas || f.InSync == 0 ||
+		f.InSync >= 1<<replica.MaxReplicas || f.Rebuild > uint8(replica.InFull) || f.Size > 1<<62 || f.Region > 1<<62:
+		return superblock{}, fmt.Errorf("%w: its values are impossible", errDamaged)
+	}
+	return superblock{
+		Superblock: replica.Superblock{Epoch: f.Epoch, InSync: replica.Set(f.InSync), Rebuild: replica.Rebuild(f.Rebuild)},
+		Volume:     string(f.Volume[:f.VolumeLen]), ID: replica.ID(f.ID), UUID: string(f.UUID[:f.UUIDLen]),
+		Size: int64(f.Size), Region: int64(f.Region), Sequence: f.Sequence,
+	}, nil
+}
+
+// readHead determines what is on a replica. The superblock is valid if the state is Ours. An error
+// says why a replica is Foreign or Unreadable.
+func readHead(d disk) (replica.State, superblock, error) {
+	var found []superblock
+	var damaged error
+	foreign := false
+	block := make([]byte, superblockBytes)
+	for _, at := range superblockOffsets {
+		if _, err := d.ReadAt(block, at); err != nil {
+			return replica.Unreadable, superblock{}, fmt.Errorf("read the superblock at %d: %w", at, err)
+		}
+		switch {
+		case bytes.HasPrefix(block, magic[:]):
+			if s, err := decodeSuperblock(block); err == nil {
+				found = append(found, s)
+			} else {
+				damaged = err
+			}
+		case !zero(block):
+			foreign = true
+		}
+	}
+	switch {
+	case len(found) == 2 && found[1].Sequence > found[0].Sequence:
+		return replica.Ours, found[1], nil
+	case len(found) > 0: // a write of the other copy was interrupted
+		return replica.Ours, found[0], nil
+	case damaged != nil:
+		return replica.Unreadable, superblock{}, damaged
+	case foreign:
+		return replica.Foreign, superblock{}, errors.New("it contains other data than a replica")
+	}
+	return readBlank(d)
+}
+
+// blankPart is the size of the reads of a head without superblocks.
+const blankPart = 256 << 10
+
+// readBlank determines whether a head without superblocks is empty.
+func readBlank(d disk) (replica.State, superblock, error) {
+	part := make([]byte, blankPart)
+	for at := int64(0); at < HeadBytes; at += int64(len(part)) {
+		if _, err := d.ReadAt(part, at); err != nil {
+			return replica.Unreadable, superblock{}, fmt.Errorf("read at %d: %w", at, err)
+		}
+		if !zero(part) {
+			return replica.Foreign, superblock{}, fmt.Errorf("it has no superblock, but data in the %d KiB from offset %d", len(part)>>10, at)
+		}
+	}
+	return replica.Blank, superblock{}, nil
+}
+
+// writeSuperblock writes both copies, the older one first, so that an interruption leaves one copy
+// that is valid.
+func writeSuperblock(d disk, s superblock) error {
+	block, err := s.encode()
+	if err != nil {
+		return err
+	}
+	order := superblockOffsets
+	current := make([]byte, superblockBytes)
+	if _, err := d.ReadAt(current, order[0]); err != nil {
+		return fmt.Errorf("read the superblock at %d: %w", order[0], err)
+	}
+	if first, err := decodeSuperblock(current); err == nil && first.Sequence == s.Sequence-1 {
+		order[0], order[1] = order[1], order[0]
+	}
+	for _, at := range order {
+		if _, err := d.WriteAt(block, at); err != nil {
+			return fmt.Errorf("write the superblock at %d: %w", at, err)
+		}
+	}
+	return nil
+}
+
+var zeroes [blankPart]byte
+
+func zero(b []byte) bool { return bytes.Equal(b, zeroes[:len(b)]) }
