@@ -42,6 +42,7 @@ func (s *Server) ownMethods() []gate.Own {
 
 		{Name: "rpc.discover", Users: gate.Everybody, Tenants: gate.Unscoped, Slot: true, Serve: s.gate.Discover},
 		{Name: "spdkgate_get_io_history", Target: gate.ForTenants, Slot: true, Key: "metrics.io_history: true", Enabled: s.observe.KeepsIO, Serve: s.observe.IOHistory},
+		{Name: "spdkgate_get_limits", Target: gate.Never, Tenants: gate.Unscoped, Serve: s.gate.Limits},
 		{Name: "spdkgate_get_metrics", Target: gate.Never, Slot: true, Serve: s.observe.Metrics},
 		{Name: "spdkgate_get_target_metrics", Target: gate.Never, Slot: true, Serve: s.observe.TargetMetrics},
 

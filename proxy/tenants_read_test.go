@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -137,4 +139,45 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 	again = b.scrapeTarget().body
 	assert.NotContains(t, again, "spdk_tenant_")
 	assert.Contains(t, again, `spdk_reading_failures_total{method="spdkgate_get_tenants"} 1`)
+}
+
+// A tenant can read its own limits on calls and what is used of them, even while all of its calls
+// wait and while the target is down. It learns nothing about other users.
+func TestTenantsReadTheirOwnLimits(t *testing.T) {
+	reader := withReader(t)
+	b := newTenantBench(t, func(c *config.Config) {
+		reader(c)
+		c.Limits.UsersInFlight = map[string]int{teamA: 1}
+		c.Limits.UsersCallsPerSecond = map[string]int{teamA: 1000}
+	})
+	limits := func(user string) (l spdkrpc.ProxyLimits) {
+		var answer struct{ Result spdkrpc.ProxyLimits }
+		require.NoError(t, json.Unmarshal([]byte(b.as(t, user, "spdkgate_get_limits", "", http.StatusOK).body), &answer))
+		return answer.Result
+	}
+	a := limits(teamA)
+	assert.Equal(t, teamA, a.User)
+	assert.Equal(t, []uint64{0, 1, 0, 4}, []uint64{a.CallsRunning, a.CallsRunningLimit, a.CallsWaiting, a.CallsWaitingLimit})
+	assert.Positive(t, *a.CallsPerSecond)
+	assert.EqualValues(t, 1000, *a.CallsPerSecondLimit)
+	assert.Nil(t, limits("admin").CallsPerSecondLimit)
+	assert.EqualValues(t, 256, limits("admin").CallsRunningLimit)
+	assert.Contains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, `"spdkgate_get_limits"`)
+	text := b.do("GET", "/metrics", "admin", adminPassword, nil).body
+	assert.Contains(t, text, "spdk_proxy_user_calls_in_flight_limit{user=\""+teamA+"\"} 1\n")
+	assert.Contains(t, text, "spdk_proxy_user_calls_per_second_limit{user=\""+teamA+"\"} 1000\n")
+	assert.NotContains(t, text, `spdk_proxy_user_calls_per_second_limit{user="admin"}`)
+
+	b.target.Inject(spdktest.Fault{Method: "spdk_get_version", Do: spdktest.Hang})
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() {
+			b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`))
+		})
+	}
+	require.Eventually(t, func() bool { l := limits(teamA); return l.CallsRunning == 1 && l.CallsWaiting == 1 }, 20*time.Second, 10*time.Millisecond)
+	assert.Zero(t, limits("admin").CallsRunning)
+	b.target.Crash()
+	calls.Wait()
+	require.Eventually(t, func() bool { l := limits(teamA); return l.CallsRunning == 0 && l.CallsWaiting == 0 }, 20*time.Second, 10*time.Millisecond)
 }

@@ -30,8 +30,9 @@ func newStatus() *cobra.Command {
 		Short: "Show on one screen how full and how busy the storage server is",
 		Long: `Show on one screen: release and uptime of the target, its lvstores with what is
 used (#), committed to volumes (-) and free (.), volumes, exports, connections, load,
-tenants' quotas, users' calls, and warnings. A user with a tenant sees the tenant's
-quota, what is used of it, and which names the tenant may use.
+tenants' quotas, users' calls, warnings, and the user's own limits on calls. A user
+with a tenant sees the tenant's quota, what is used of it, and which names the tenant
+may use.
 
 The figures are read through a proxy (--url) or at a socket (--socket), which is the
 proxy's listen_unix or the target's own. The built-in roles admin and read-only may
@@ -60,6 +61,9 @@ read all of them; what a user may not read is missing, and named.`,
 					return err
 				}
 				if err := r.addTenants(ctx, s); err != nil {
+					return err
+				}
+				if err := r.addLimits(ctx, s); err != nil {
 					return err
 				}
 				text, err := write(s)
@@ -217,5 +221,24 @@ func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 		return fmt.Errorf("read the tenants: %w", err)
 	}
 	s.AddTenants(list)
+	return nil
+}
+
+// addLimits adds the user's own limits. A target without a proxy has none, and an older proxy does
+// not report them.
+func (r *remote) addLimits(ctx context.Context, s *terminal.Status) error {
+	raw, err := r.ask(ctx, "spdkgate_get_limits", nil)
+	switch {
+	case spdkrpc.KindOf(err) == spdkrpc.MethodNotFound, spdkrpc.KindOf(err) == spdkrpc.Unreachable:
+		return nil
+	case err != nil:
+		s.AddFailure("spdkgate_get_limits", err)
+		return nil
+	}
+	var limits terminal.Limits
+	if err := json.Unmarshal(raw, &limits); err != nil {
+		return fmt.Errorf("read the limits: %w", err)
+	}
+	s.AddLimits(limits)
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // maxPace is the longest time that a call waits for its user's rate limit.
@@ -25,7 +27,45 @@ type callRates struct {
 	mu       sync.RWMutex
 	each     int            // 0: any number
 	users    map[string]int // with another limit
-	limiters map[string]*rate.Limiter
+	limiters map[string]*userRate
+}
+
+// A userRate limits one user's calls, and counts them.
+type userRate struct {
+	*rate.Limiter
+
+	mu     sync.Mutex
+	counts [10]int // of calls in the last second, by tenth of a second
+	tenth  int64   // the newest of them, since 1970
+}
+
+// note counts a call that may be made.
+func (u *userRate) note(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.advance(now)
+	u.counts[u.tenth%int64(len(u.counts))]++
+}
+
+// count returns how many calls were made in the last second.
+func (u *userRate) count(now time.Time) (sum int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.advance(now)
+	for _, n := range u.counts {
+		sum += n
+	}
+	return sum
+}
+
+// advance removes the counts of calls that were made more than a second ago.
+func (u *userRate) advance(now time.Time) {
+	tenth := now.UnixMilli() / 100
+	for range min(tenth-u.tenth, int64(len(u.counts))) {
+		u.tenth++
+		u.counts[u.tenth%int64(len(u.counts))] = 0
+	}
+	u.tenth = max(u.tenth, tenth)
 }
 
 // set replaces the limits.
@@ -50,8 +90,15 @@ func (r *callRates) perSecond(user string) int {
 	return r.each
 }
 
+// limitOf is like perSecond, for callers that do not hold r.mu.
+func (r *callRates) limitOf(user string) int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.perSecond(user)
+}
+
 // limiterOf returns the limiter of a configured user, or nil if there is no limit.
-func (r *callRates) limiterOf(user string) *rate.Limiter {
+func (r *callRates) limiterOf(user string) *userRate {
 	r.mu.RLock()
 	n, l := r.perSecond(user), r.limiters[user]
 	r.mu.RUnlock()
@@ -65,9 +112,9 @@ func (r *callRates) limiterOf(user string) *rate.Limiter {
 		return l
 	}
 	if r.limiters == nil {
-		r.limiters = map[string]*rate.Limiter{}
+		r.limiters = map[string]*userRate{}
 	}
-	l = rate.NewLimiter(rate.Limit(n), n)
+	l = &userRate{Limiter: rate.NewLimiter(rate.Limit(n), n)}
 	r.limiters[user] = l
 	return l
 }
@@ -83,6 +130,7 @@ func (r *callRates) wait(ctx context.Context, user string) error {
 	delay := turn.Delay()
 	switch {
 	case delay == 0:
+		l.note(time.Now())
 		return nil
 	case delay > maxPace:
 		turn.Cancel()
@@ -90,12 +138,30 @@ func (r *callRates) wait(ctx context.Context, user string) error {
 	}
 	select {
 	case <-time.After(delay):
+		l.note(time.Now())
 		return nil
 	case <-ctx.Done():
 		turn.Cancel()
 		return ErrGone
 	}
 }
+
+// Limits serves spdkgate_get_limits.
+func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
+	load := g.Target.LoadOf(r.User)
+	limits := spdkrpc.ProxyLimits{
+		User:         r.User,
+		CallsRunning: uint64(load.InFlight), CallsRunningLimit: uint64(load.MaxInFlight),
+		CallsWaiting: uint64(load.Waiting), CallsWaitingLimit: uint64(load.MaxWaiting),
+	}
+	if l := g.rates.limiterOf(r.User); l != nil {
+		limits.CallsPerSecond, limits.CallsPerSecondLimit = new(uint64(l.count(time.Now()))), new(uint64(l.Burst()))
+	}
+	return limits, nil
+}
+
+// PerSecond returns how many calls per second a user may make; 0 means any number.
+func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
 // SpendRate uses up a user's rate limit, for tests: the user may make no further call for a minute.
 func (g *Gate) SpendRate(user string) {

@@ -48,3 +48,28 @@ func TestCallRates(t *testing.T) {
 	}
 	assert.Less(t, time.Since(began), 20*time.Second, "no limit")
 }
+
+// Calls are counted for a second, with a resolution of a tenth, and refused calls are not counted.
+func TestCallsInTheLastSecondAreCounted(t *testing.T) {
+	var r callRates
+	assert.Nil(t, r.limiterOf("any"), "without a limit, nothing is counted")
+	r.set(3, nil)
+	u := r.limiterOf("any")
+	began := time.UnixMilli(1_000_000_050)
+	assert.Zero(t, u.count(began))
+	u.note(began)
+	u.note(began)
+	u.note(began.Add(500 * time.Millisecond))
+	assert.Equal(t, 3, u.count(began.Add(900*time.Millisecond)))
+	assert.Equal(t, 1, u.count(began.Add(time.Second)))
+	u.note(began) // a clock that goes back
+	assert.Equal(t, 2, u.count(began.Add(time.Second)))
+	assert.Zero(t, u.count(began.Add(time.Hour)))
+
+	u.ReserveN(time.Now(), 3)
+	for range 2 {
+		u.ReserveN(time.Now(), 3)
+	}
+	require.Error(t, r.wait(t.Context(), "any"))
+	assert.Zero(t, u.count(time.Now()))
+}

@@ -43,12 +43,20 @@ type TargetState struct {
 	Connections   int             // connections to the target
 	Reconnects    int             // reconnections since the proxy's start
 	Loads         map[string]Load // by user
+	// LimitsOf returns a user's limits. If nil, they are left out.
+	LimitsOf func(user string) UserLimits
 }
 
 // A Load counts one user's calls at the target.
 type Load struct {
 	InFlight int // calls without a response so far
 	Waiting  int // calls that wait for their turn
+}
+
+// UserLimits are one user's limits on calls.
+type UserLimits struct {
+	InFlight  int
+	PerSecond int // 0: any number
 }
 
 var (
@@ -68,6 +76,8 @@ var (
 	targetConnections = desc("target_connections", "Connections to the target that carry calls.")
 	targetReconnects  = desc("target_reconnects_total", "Times that the proxy connected to the target again after it had lost the connection.")
 	targetInFlight    = desc("target_calls_in_flight", "Calls to which the target has not responded, by user; including calls whose client no longer waits.", "user")
+	inFlightLimit     = desc("user_calls_in_flight_limit", "How many of a user's calls may be at the target.", "user")
+	perSecondLimit    = desc("user_calls_per_second_limit", "How many calls per second a user may make; left out without a limit.", "user")
 	savedAt           = desc("target_config_saved_timestamp_seconds", "When the target's configuration was last saved, in seconds since 1970; 0 if there is no file.")
 	savePending       = desc("target_config_save_pending", "Whether there are changes to the target's configuration that are not saved yet.")
 	saveFailed        = desc("target_config_save_failed", "Whether the last attempt to save the target's configuration failed.")
@@ -88,7 +98,7 @@ type stateCollector struct {
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetShared, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, savedAt, savePending, saveFailed, saveMissing, saveLost, saveChosen, queueLength} {
+	for _, d := range []*prometheus.Desc{connections, closed, inFlight, sessions, certificateExpiry, revocationExpiry, tokenExpiry, learning, targetStranger, targetLoads, targetShared, targetUp, targetInfo, targetConnections, targetReconnects, targetInFlight, inFlightLimit, perSecondLimit, savedAt, savePending, saveFailed, saveMissing, saveLost, saveChosen, queueLength} {
 		ch <- d
 	}
 }
@@ -122,6 +132,14 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for user, l := range c.metrics.byUser(s.Target.Loads) {
 		gauge(targetInFlight, float64(l.InFlight), user)
 		gauge(queueLength, float64(l.Waiting), user)
+		if user == "" || s.Target.LimitsOf == nil {
+			continue
+		}
+		limits := s.Target.LimitsOf(user)
+		gauge(inFlightLimit, float64(limits.InFlight), user)
+		if limits.PerSecond > 0 {
+			gauge(perSecondLimit, float64(limits.PerSecond), user)
+		}
 	}
 	if s.Saved == nil {
 		return

@@ -34,6 +34,9 @@ func (o *Observer) State() metrics.State {
 		Target: metrics.TargetState{
 			Up: err == nil && seen.Phase != target.Unreachable, UntrustedPeer: seen.UntrustedPeer, LoadsWritten: loadsWritten(seen), LoadsAccepted: current.AcceptLoading, Shared: o.Shared(), Release: releaseOf(seen), Phase: string(seen.Phase), Reconnects: seen.Reconnects,
 			Connections: o.Gate.Target.Connections(), Loads: loads,
+			LimitsOf: func(user string) metrics.UserLimits {
+				return metrics.UserLimits{InFlight: o.Gate.Target.LoadOf(user).MaxInFlight, PerSecond: o.Gate.PerSecond(user)}
+			},
 		},
 		Saved: o.saved(),
 	}

@@ -276,6 +276,23 @@ func (q *queue) load() Load {
 	return Load{q.slots, q.waiting}
 }
 
+// A UserLoad is one user's Load, with its limits.
+type UserLoad struct {
+	Load
+	MaxInFlight, MaxWaiting int
+}
+
+func (q *queue) loadOf(who string) UserLoad {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	limit := q.limits.of(who)
+	l := UserLoad{MaxInFlight: limit, MaxWaiting: waitersPerSlot * limit}
+	if u := q.users[who]; u != nil {
+		l.Load = Load{u.slots, u.waiting.n}
+	}
+	return l
+}
+
 // loads returns the load of each user with calls.
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()

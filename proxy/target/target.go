@@ -219,6 +219,9 @@ func (t *Target) Load() Load { return t.queue.load() }
 // Loads returns the users' shares of Load.
 func (t *Target) Loads() map[string]Load { return t.queue.loads() }
 
+// LoadOf returns a user's share of Load, and the user's limits.
+func (t *Target) LoadOf(user string) UserLoad { return t.queue.loadOf(user) }
+
 // Close closes all connections and ends Watch. Running calls end with spdkrpc.OutcomeUnknown.
 func (t *Target) Close() error {
 	t.mu.Lock()

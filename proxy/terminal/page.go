@@ -125,6 +125,9 @@ func (p Page) Status(s *Status) string {
 	case len(s.Tenants) > 0:
 		p.tenants(&b, line, s.Tenants)
 	}
+	if s.Limits != nil {
+		p.limits(&b, line, s.Limits)
+	}
 	if len(s.Users) > 0 {
 		line("", "")
 		line(bold, fmt.Sprintf("%-24s %12s %12s %12s", "Calls by user", "calls", "refused", "failed"))

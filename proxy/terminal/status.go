@@ -41,6 +41,7 @@ type Status struct {
 	Busy        float64     `json:"busy"` // share of the cores' time since the start, 0 to 1
 	Users       []User      `json:"users,omitempty"`
 	Tenants     []Tenant    `json:"tenants,omitempty"` // those that the user may see
+	Limits      *Limits     `json:"limits,omitempty"`  // the user's own; absent without a proxy
 	Warnings    []string    `json:"warnings"`
 	Missing     []string    `json:"missing,omitempty"` // data that could not be read, and why
 
@@ -75,6 +76,9 @@ type Connections struct {
 
 // A Tenant is one tenant in the result of spdkgate_get_tenants.
 type Tenant = spdkrpc.ProxyTenant
+
+// Limits is the result of spdkgate_get_limits.
+type Limits = spdkrpc.ProxyLimits
 
 // A User is a user who has made calls since the proxy started.
 type User struct {

@@ -91,3 +91,18 @@ func TestTenantsOnTheScreen(t *testing.T) {
 	assert.NotContains(t, text, "This is all")
 	assert.Contains(t, text, "? thread_get_stats: denied\n", "for users without a tenant, nothing is left out")
 }
+
+func TestLimitsOnTheScreen(t *testing.T) {
+	s, err := NewStatus(reading(), "")
+	require.NoError(t, err)
+	s.AddLimits(Limits{User: "ann", CallsRunning: 64, CallsRunningLimit: 256})
+	assert.Contains(t, Page{}.Status(s), "\n\nLimits of user ann\nrunning    [######..................]  25 %, 64 of 256 calls\n\n")
+	assert.NotContains(t, Page{}.Status(s), "waiting calls")
+	s.AddLimits(Limits{User: "ann", CallsRunning: 2, CallsRunningLimit: 2, CallsWaiting: 1, CallsPerSecond: new(uint64(5)), CallsPerSecondLimit: new(uint64(10))})
+	text := Page{}.Status(s)
+	assert.Contains(t, text, "running    [########################] 100 %, 2 of 2 calls\nper second [############............]  50 %, 5 of 10 calls in the last second\n")
+	assert.Contains(t, text, "! waiting calls of user ann: 1, because 2 of 2 are running\n")
+	for line := range strings.Lines(Page{Width: 40}.Status(s)) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 40, line)
+	}
+}

@@ -111,6 +111,24 @@ func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOH
 	return result, err
 }
 
+// SpdkgateGetLimits calls spdkgate_get_limits: report the caller's own limits on calls, and what is used of
+// them.
+//
+// The limits are those of the configuration's section `limits`, for each user. A call beyond those that may run
+// at once waits for its turn. If it waits too long, or too many wait, the proxy refuses it with -32029. This
+// method is not counted as a running call: it also succeeds while the limit is reached, and while the target is
+// down.
+//
+// The result: the limits.
+//
+// spdk-proxy serves this method itself; SPDK does not have it.
+//
+// Only reads. State: startup, runtime. Known to every SPDK since v23.01.
+func (c *Client) SpdkgateGetLimits(ctx context.Context) (result ProxyLimits, err error) {
+	err = c.call(ctx, "spdkgate_get_limits", nil, &result)
+	return result, err
+}
+
 // SpdkgateGetMetrics calls spdkgate_get_metrics: report the proxy's counters and state, in Prometheus' text
 // format.
 //
@@ -372,6 +390,24 @@ type ProxyIOSample struct {
 	LatencyP50US *float64 `json:"latency_p50_us,omitzero"`
 	// Latency in microseconds that 99 % of all operations did not exceed, 0 to 3 % too high. Left out if no histogram reports it.
 	LatencyP99US *float64 `json:"latency_p99_us,omitzero"`
+}
+
+// ProxyLimits describes a user's limits on calls, and what is used of them.
+type ProxyLimits struct {
+	// The caller, as in the log.
+	User string `json:"user"`
+	// Calls at the target without a response so far, including those whose client no longer waits.
+	CallsRunning uint64 `json:"calls_running"`
+	// How many calls may run at once (`limits.user_in_flight`, `limits.users_in_flight`, and at most `target.max_in_flight`).
+	CallsRunningLimit uint64 `json:"calls_running_limit"`
+	// Calls that wait until fewer are running.
+	CallsWaiting uint64 `json:"calls_waiting"`
+	// How many calls may wait.
+	CallsWaitingLimit uint64 `json:"calls_waiting_limit"`
+	// Calls in the last second, including this one. Left out without a limit.
+	CallsPerSecond *uint64 `json:"calls_per_second,omitzero"`
+	// How many calls per second may be made (`limits.user_calls_per_second`, `limits.users_calls_per_second`). Left out without a limit.
+	CallsPerSecondLimit *uint64 `json:"calls_per_second_limit,omitzero"`
 }
 
 // ProxyLvolChanges holds clusters of a snapshot.

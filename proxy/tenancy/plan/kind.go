@@ -53,7 +53,7 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 var (
 	// harmless methods return strings that do not name tenants' objects, act only on a barrier at
 	// which the same user's call is waiting, or filter their own results by tenant.
-	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants"}
+	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
 
 	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}

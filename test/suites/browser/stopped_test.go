@@ -62,6 +62,7 @@ users:
   - {name: admin, password_hash: "%[3]s", roles: [admin]}
   - {name: team, password_hash: "%[3]s", roles: [csi-controller, read-only], tenant: team}
 tenants: {team: {lvstores: [lvs0], quota: {gib: 5, volumes: 4}, addresses: ["192.0.2.11:4420"], hosts: ["nqn.2014-08.org.nvmexpress:uuid:*"]}}
+limits: {users_in_flight: {team: 64}, users_calls_per_second: {team: 5000}}
 log: {format: json}
 `
 	require.NoError(t, w.serve(proxy, dir, address, fmt.Sprintf(small, address, dir, strings.TrimSpace(string(out)))))
@@ -149,7 +150,9 @@ func TestFirstVisit(t *testing.T) {
 		quota := func(label string) string {
 			return eval[string](p, `[...document.querySelectorAll(".quota li")].find((e) => e.innerText.startsWith("`+label+`"))?.innerText ?? ""`)
 		}
-		p.until(`document.querySelectorAll(".quota li").length === 5`)
+		p.until(`document.querySelectorAll(".quota li").length === 7`)
+		assert.Regexp(t, `^Running at once\s+\d+ of 64 used$`, strings.TrimSpace(quota("Running")))
+		assert.Regexp(t, `^Per second\s+\d+ of 5,000 used$`, strings.TrimSpace(quota("Per second")))
 		assert.Equal(t, "Space\n4.30 GiB of 5 GiB used", strings.TrimSpace(quota("Space")))
 		assert.Equal(t, "Volumes and snapshots\n1 of 4 used", strings.TrimSpace(quota("Volumes")))
 		assert.Equal(t, 86, eval[int](p, `Number(document.querySelector(".quota [role=meter]").getAttribute("aria-valuenow"))`))
@@ -164,6 +167,8 @@ func TestFirstVisit(t *testing.T) {
 		p.show("access")
 		p.has("192.0.2.11:4420")
 		p.has("nqn.2014-08.org.nvmexpress:uuid:*")
+		p.has("of 64 running, 0 waiting")
+		p.has("of 5,000 in the last second")
 	})
 	t.Run("a tenant sees which of its volumes are busiest", func(t *testing.T) {
 		p.show("none")

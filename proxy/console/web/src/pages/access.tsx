@@ -4,7 +4,7 @@ import { getJSON, postJSON } from "../api";
 import * as format from "../format";
 import { session } from "../model/session";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
-import { TenantNames } from "./quota";
+import { LimitFacts, TenantNames } from "./quota";
 import { Alert, Button, Empty, ErrorNote, Field, Search } from "../ui/parts";
 
 interface MethodAccess { name: string; decision: "allowed" | "refused" | "conditional"; rule: string; depends?: string[]; learning?: boolean; redacted?: boolean }
@@ -38,6 +38,7 @@ export function Access() {
           {s.tenant && <TenantNames />}
           <dt>Signed in by</dt><dd>{s.method}</dd>
           <dt>Methods</dt><dd class="figures">{data ? `${number("allowed")} allowed, ${number("conditional")} depending on parameters, ${number("refused")} refused` : "…"}</dd>
+          <LimitFacts />
         </dl>
       </section>
       <Explain methods={data?.methods ?? []} administrator={s.administrator} />
