@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,7 +33,9 @@ func newTop() *cobra.Command {
 		Use:   "top",
 		Short: "Show the volumes with most I/O, live",
 		Long: `Show the volumes with most I/O on one screen that is refreshed: operations and
-megabytes per second, and mean latency in milliseconds, of reads and writes.
+megabytes per second, and mean latency in milliseconds, of reads and writes. If the
+latency histogram of a volume is on (bdev_enable_histogram), also the median and the
+99th percentile of the latencies in the last minute, which the proxy keeps.
 
 The figures are read through a proxy (--url) or at a socket (--socket), which is the
 proxy's listen_unix or the target's own. The user needs a role that allows
@@ -58,6 +62,7 @@ not become busy.`,
 			}
 			defer end()
 			r := &remote{caller: caller, timeout: o.timeout, reader: figures.NewIOReader(rpcschema.Default()), io: true, all: all}
+			var history ioHistory
 			before, err := r.read(ctx)
 			for shown := 0; err == nil; {
 				if !pause(ctx, interval) {
@@ -74,6 +79,7 @@ not become busy.`,
 					continue // the last reading took long; the next is not due yet
 				}
 				rates := terminal.Rates(before, now, order, all)
+				terminal.AddPercentiles(rates, history.read(ctx, r))
 				title := fmt.Sprintf("%s  %s", now.Taken.Local().Format(time.TimeOnly), terminal.Plural(len(now.Volumes), "volume"))
 				if len(rates) > 0 {
 					title += fmt.Sprintf(", over %.1f s", now.Clock-before.Clock)
@@ -125,4 +131,26 @@ func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error
 	return errors.As(err, &answer) && answer.Code == jsonrpc.CodeUnreachable && !errors.As(err, &network)
+}
+
+// historyAge is how old the percentiles may be. The proxy updates them once a minute.
+const historyAge = 20 * time.Second
+
+// An ioHistory is the last result of spdkgate_get_io_history.
+type ioHistory struct {
+	taken time.Time
+	bdevs []spdkrpc.ProxyBdevIO
+}
+
+// read returns the I/O of all bdevs in the last minute. It returns nothing if the proxy does not
+// keep it, if the user may not read it, or without a proxy.
+func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
+	if time.Since(h.taken) < historyAge {
+		return h.bdevs
+	}
+	h.taken, h.bdevs = time.Now(), nil
+	if raw, err := r.ask(ctx, "spdkgate_get_io_history", nil); err == nil && json.Unmarshal(raw, &h.bdevs) != nil {
+		h.bdevs = nil
+	}
+	return h.bdevs
 }

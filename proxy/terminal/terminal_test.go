@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 var taken = time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
@@ -154,6 +155,21 @@ VOLUME         READ/s  WRITE/s   MB/s R   MB/s W     ms R     ms W
 lvs0/busy         100       50      2.0      1.0     1.00     1.00
 lvs0/slow           1        0      4.0      0.0   500.00     0.00
 `, Page{}.Top("title", Rates(before, now, "iops", false), 2))
+	rates := Rates(before, now, "iops", true)
+	AddPercentiles(rates, []spdkrpc.ProxyBdevIO{
+		{Name: "1", Alias: new("lvs0/busy"), Samples: []spdkrpc.ProxyIOSample{{LatencyP50US: new(1.0), LatencyP99US: new(2.0)}, {LatencyP50US: new(900.0), LatencyP99US: new(12340.0)}}},
+		{Name: "2", Alias: new("lvs0/slow"), Samples: []spdkrpc.ProxyIOSample{{}}},
+		{Name: "nvme0n1"},
+	})
+	assert.Equal(t, `title
+VOLUME         READ/s  WRITE/s   MB/s R   MB/s W     ms R     ms W   ms p50   ms p99
+nvme0n1             0     1000      0.0   2000.0     0.00     2.00        -        -
+lvs0/busy         100       50      2.0      1.0     1.00     1.00     0.90    12.34
+`, Page{}.Top("title", rates, 2))
+	assert.NotContains(t, Page{}.Top("title", rates, 1), "p99", "no percentiles are known")
+	for line := range strings.Lines(Page{Width: 30}.Top("title", rates, 10)) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 30)
+	}
 	for line := range strings.Lines(Page{Width: 30}.Top("title", Rates(before, now, "iops", true), 10)) {
 		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 30)
 	}

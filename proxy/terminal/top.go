@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spdkgate/spdkgate/proxy/figures"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // A Rate is the I/O of a volume or another bdev between two readings.
@@ -16,6 +17,7 @@ type Rate struct {
 	Reads, Writes       float64 // operations per second
 	BytesRead, Written  float64 // bytes per second
 	ReadTime, WriteTime float64 // mean latency, in seconds
+	Median, P99         float64 // latency of all operations in the last minute, in seconds; 0: unknown
 }
 
 // IOPS returns the operations per second.
@@ -87,11 +89,36 @@ func perSecond(before, now figures.Operation, took float64) (count, bytes, laten
 	return n / took, float64(now.Bytes-before.Bytes) / took, (now.Latency - before.Latency) / n
 }
 
-// Top returns a table of the first rows elements of rates.
+// AddPercentiles adds the percentiles in the result of spdkgate_get_io_history for all bdevs.
+func AddPercentiles(rates []Rate, history []spdkrpc.ProxyBdevIO) {
+	last := make(map[string]spdkrpc.ProxyIOSample, len(history))
+	for _, b := range history {
+		name := b.Name
+		if b.Alias != nil {
+			name = *b.Alias
+		}
+		if n := len(b.Samples); n > 0 {
+			last[name] = b.Samples[n-1]
+		}
+	}
+	for i := range rates {
+		if s := last[rates[i].Name]; s.LatencyP50US != nil && s.LatencyP99US != nil {
+			rates[i].Median, rates[i].P99 = *s.LatencyP50US/1e6, *s.LatencyP99US/1e6
+		}
+	}
+}
+
+// Top returns a table of the first rows elements of rates. If the percentiles of any of them are known, the table
+// has columns for them.
 func (p Page) Top(title string, rates []Rate, rows int) string {
-	const columns = 9 * 6 // of figures
+	rates = rates[:min(rows, len(rates))]
+	hasPercentiles := slices.ContainsFunc(rates, func(r Rate) bool { return r.P99 > 0 })
+	columns, heading := 9*6, "" // width of the figures
+	if hasPercentiles {
+		columns, heading = 9*8, fmt.Sprintf(" %8s %8s", "ms p50", "ms p99")
+	}
 	name := 12
-	for _, r := range rates[:min(rows, len(rates))] {
+	for _, r := range rates {
 		name = max(name, utf8.RuneCountInString(fit(r.Name, 0)))
 	}
 	if p.Width > 0 {
@@ -99,9 +126,15 @@ func (p Page) Top(title string, rates []Rate, rows int) string {
 	}
 	var b strings.Builder
 	b.WriteString(fit(title, p.Width) + "\n")
-	b.WriteString(p.colour(bold, fit(fmt.Sprintf("%-*s %8s %8s %8s %8s %8s %8s", name, "VOLUME", "READ/s", "WRITE/s", "MB/s R", "MB/s W", "ms R", "ms W"), p.Width)) + "\n")
-	for _, r := range rates[:min(rows, len(rates))] {
+	b.WriteString(p.colour(bold, fit(fmt.Sprintf("%-*s %8s %8s %8s %8s %8s %8s", name, "VOLUME", "READ/s", "WRITE/s", "MB/s R", "MB/s W", "ms R", "ms W")+heading, p.Width)) + "\n")
+	for _, r := range rates {
 		line := fmt.Sprintf("%-*s %8.0f %8.0f %8.1f %8.1f %8.2f %8.2f", name, fit(r.Name, name), r.Reads, r.Writes, r.BytesRead/1e6, r.Written/1e6, 1000*r.ReadTime, 1000*r.WriteTime)
+		switch {
+		case r.P99 > 0:
+			line += fmt.Sprintf(" %8.2f %8.2f", 1000*r.Median, 1000*r.P99)
+		case hasPercentiles:
+			line += fmt.Sprintf(" %8s %8s", "-", "-")
+		}
 		b.WriteString(fit(line, p.Width) + "\n")
 	}
 	return b.String()
