@@ -51,11 +51,12 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	if err := m.Release(ctx, m.volume.UUIDs[lost]); err != nil {
 		return fmt.Errorf("end the connections of replica %d: %w", lost, err)
 	}
-	start := clearMarks
-	if !l.pair() {
-		start = keepMarks // of a rebuild
+	if l.pair() {
+		if err := m.formatLog(ctx, keep, clearMarks); err != nil {
+			return err
+		}
 	}
-	t, err := m.singleTable(ctx, keep, start)
+	t, err := m.singleTable(ctx, keep)
 	if err != nil {
 		return err
 	}
@@ -132,9 +133,9 @@ func (m *Mirror) Retry(ctx context.Context) error {
 	var t table
 	switch {
 	case l.missing():
-		t, err = m.singleTable(ctx, l.first, keepMarks)
+		t, err = m.singleTable(ctx, l.first)
 	case !l.pair():
-		t, err = m.rebuildTable(ctx, l.first, l.second, keepMarks)
+		t, err = m.rebuildTable(ctx, l.first, l.second)
 	case w.InSync != w.Replicas:
 		return fmt.Errorf("%w: a replica was dropped, but its mirror still has it: start it again", ErrRefused)
 	default:
@@ -170,16 +171,16 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	}
 	running := replica.SetOf(l.first)
 	view, _, causes := m.look(ctx, replica.SetOf(id))
-	kind, start := replica.ByBitmap, keepMarks
+	kind, format := replica.ByBitmap, keepMarks
 	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
 		if w.InSync != running {
 			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror has only %d", ErrRefused, w.InSync.IDs(), l.first)
 		}
-		kind, start = replica.ByBitmap, keepMarks
+		kind, format = replica.ByBitmap, keepMarks
 		switch replica.Readd(running, view[id], w.Logged.Has(id)) {
 		case replica.AddByBitmap:
 		case replica.AddInFull:
-			kind, start = replica.InFull, setMarks
+			kind, format = replica.InFull, setMarks
 		case replica.NotThere:
 			return w, fmt.Errorf("replica %d: %w", id, ErrUnreachable)
 		default:
@@ -193,11 +194,21 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	if err := m.write(ctx, replica.SetOf(id), replica.Superblock{Epoch: w.Epoch, InSync: running, Rebuild: kind}); err != nil {
 		return err
 	}
-	t, err := m.rebuildTable(ctx, l.first, id, start)
+	t, err := m.rebuildTable(ctx, l.first, id)
 	if err != nil {
 		return err
 	}
-	if err := m.swap(m.name(), t.target(m.sectors())); err != nil {
+	name := m.name()
+	// The log is not written while the mirror is suspended. The table is loaded after it, because an
+	// interrupted change is completed if its table is loaded.
+	err = m.kernel.suspend(name)
+	if err == nil {
+		err = m.formatLog(ctx, l.first, format)
+	}
+	if err == nil {
+		err = m.kernel.load(name, t.target(m.sectors()))
+	}
+	if err := errors.Join(err, m.kernel.resume(name)); err != nil {
 		return err
 	}
 	m.Log.Info("a replica is being rebuilt", "replica", id, "inFull", kind == replica.InFull)

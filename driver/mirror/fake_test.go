@@ -63,6 +63,7 @@ type memory struct {
 	failing   error                         // returned by reads
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
+	formatted string // the log was formatted since a table used it: clear or set
 }
 
 type mapped struct {
@@ -187,6 +188,9 @@ func (d *memory) put(at int64, b ...byte) int {
 }
 
 func (d *memory) WriteAt(b []byte, at int64) (int, error) {
+	if at == logOffset {
+		return d.writeLog(b)
+	}
 	s, err := decodeSuperblock(b)
 	require.NoError(d.t, err)
 	if err := d.step("superblock %d at %d: inSync=%v rebuild=%d", s.ID, at, s.InSync.IDs(), s.Rebuild); err != nil {
@@ -200,6 +204,21 @@ func (d *memory) WriteAt(b []byte, at int64) (int, error) {
 		}
 	}
 	return d.put(at, b...), nil
+}
+
+func (d *memory) writeLog(b []byte) (int, error) {
+	formatted, ok := map[string]string{"\xff\xff\xff\xff\xff\xff\xff\xff": "clear", strings.Repeat("\x00", 8): "set"}[string(b[logHeadBytes:logHeadBytes+8])]
+	assert.True(d.t, ok && zero(b[logHeadBytes+8:]) && len(b) == superblockBytes, "the log's bits do not match its 64 regions")
+	assert.Equal(d.t, "\x72\x52\x69\x4d\x02\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00", string(b[:16]))
+	if m := d.mapped["spdkmirror-"+testID]; m != nil && !m.suspended {
+		t, err := parseTable(m.active)
+		assert.True(d.t, err == nil && t.log == "", "a log is formatted that the kernel uses")
+	}
+	if err := d.step("log of %s: %s marks", d.uuid, formatted); err != nil {
+		return 0, err
+	}
+	d.formatted = formatted
+	return len(b), nil
 }
 
 func (d *memory) Close() error            { return nil }
@@ -315,7 +334,9 @@ func (w *world) checkTable(before, next target) {
 	first, ok := ids[t.legs[0].number]
 	require.True(w.t, ok, "the first leg is not a replica: %s", next.params)
 	has := replica.SetOf(first)
+	formatted := ""
 	if t.log != "" {
+		formatted, w.disk(first).formatted = w.disk(first).formatted, ""
 		log := w.mapped["spdkmirrorlog-"+testID]
 		assert.Equal(w.t, log.number, t.log)
 		assert.Equal(w.t, fmt.Sprintf("%s %d", t.legs[0].number, logOffset/sectorBytes), log.active.params, "the log is not on the first leg")
@@ -326,11 +347,10 @@ func (w *world) checkTable(before, next target) {
 		assert.Equal(w.t, w.mapped["spdkmirrorlost-"+testID].number, t.legs[1].number)
 		assert.Equal(w.t, "error", w.mapped["spdkmirrorlost-"+testID].active.kind)
 		assert.Equal(w.t, has, inSync, "the mirror goes on without a replica that the witness lists")
-		if w.witness.Logged != 0 && before.kind == "" {
-			assert.Equal(w.t, keepMarks, t.start, "the start forgets marks that are needed")
-		}
-		if was.log != "" {
-			assert.Equal(w.t, keepMarks, t.start, "the table forgets marks that are needed")
+		if was.log != "" || before.kind == "" && w.witness.Logged != 0 {
+			assert.Empty(w.t, formatted, "the table forgets marks that are needed")
+		} else if before.kind != "" {
+			assert.Equal(w.t, "clear", formatted)
 		}
 		return
 	}
@@ -341,17 +361,13 @@ func (w *world) checkTable(before, next target) {
 	case t.log == "":
 		assert.Equal(w.t, both, inSync, "the mirror starts with replicas that the witness does not list")
 	case was.log != "" && !was.keepLog:
-		assert.Equal(w.t, keepMarks, t.start, "a rebuild begins again")
+		assert.Empty(w.t, formatted, "a rebuild begins again")
 	default:
 		assert.Equal(w.t, has, inSync)
 		assert.True(w.t, w.witness.Held.Has(second), "the mirror has a replica that the witness does not hold")
-		want := keepMarks
-		if s.Rebuild == replica.InFull {
-			want = setMarks
-		}
 		assert.NotEqual(w.t, replica.NoRebuild, s.Rebuild)
-		assert.Equal(w.t, want, t.start)
-		assert.True(w.t, want == setMarks || w.witness.Logged.Has(second), "a replica that the log does not cover is rebuilt by the log")
+		assert.Equal(w.t, s.Rebuild == replica.InFull, formatted == "set")
+		assert.True(w.t, formatted == "set" || w.witness.Logged.Has(second), "a replica that the log does not cover is rebuilt by the log")
 		w.synced = 0
 	}
 }

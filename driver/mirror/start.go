@@ -120,16 +120,17 @@ func (m *Mirror) tableOf(ctx context.Context, w replica.Witness, keep bool) (tab
 	if w.InSync == w.Replicas {
 		return m.pairTable(ctx, w.InSync)
 	}
-	start := clearMarks
-	if keep {
-		start = keepMarks
+	id := w.InSync.IDs()[0]
+	if !keep {
+		if err := m.formatLog(ctx, id, clearMarks); err != nil {
+			return table{}, err
+		}
 	}
-	return m.singleTable(ctx, w.InSync.IDs()[0], start)
+	return m.singleTable(ctx, id)
 }
 
 // pairTable returns the table of two replicas that are in sync.
 func (m *Mirror) pairTable(ctx context.Context, set replica.Set) (t table, err error) {
-	t = table{start: clearMarks}
 	for i, id := range set.IDs() {
 		if t.legs[i], err = m.leg(ctx, id); err != nil {
 			return table{}, err
@@ -140,8 +141,8 @@ func (m *Mirror) pairTable(ctx context.Context, set replica.Set) (t table, err e
 
 // singleTable returns the table of one replica, and prepares its log and the device that stands for
 // the missing one.
-func (m *Mirror) singleTable(ctx context.Context, id replica.ID, start logStart) (t table, err error) {
-	t = table{start: start, keepLog: true}
+func (m *Mirror) singleTable(ctx context.Context, id replica.ID) (t table, err error) {
+	t = table{keepLog: true}
 	if t.legs[0], err = m.leg(ctx, id); err != nil {
 		return table{}, err
 	}
@@ -153,8 +154,7 @@ func (m *Mirror) singleTable(ctx context.Context, id replica.ID, start logStart)
 }
 
 // rebuildTable returns the table that copies from one replica to another.
-func (m *Mirror) rebuildTable(ctx context.Context, from, to replica.ID, start logStart) (t table, err error) {
-	t = table{start: start}
+func (m *Mirror) rebuildTable(ctx context.Context, from, to replica.ID) (t table, err error) {
 	for i, id := range []replica.ID{from, to} {
 		if t.legs[i], err = m.leg(ctx, id); err != nil {
 			return table{}, err

@@ -27,15 +27,6 @@ type target struct {
 	params string
 }
 
-// A logStart says what the kernel does with the marks of a log when it activates a table.
-type logStart string
-
-const (
-	keepMarks  logStart = ""       // as they are; if the log is not valid, everything is marked
-	clearMarks logStart = "nosync" // nothing is marked
-	setMarks   logStart = "sync"   // everything is marked
-)
-
 // A leg is a leg of a mirror: the number of its device, and where its data begin, in sectors.
 type leg struct {
 	number string
@@ -45,25 +36,21 @@ type leg struct {
 // A table is a dm-mirror table with two legs. Regions are copied from the first leg, and all reads
 // and writes of a marked region go to it alone.
 type table struct {
-	// log is the number of the log's device. If it is empty, the log is in memory.
-	log   string
-	start logStart
-	legs  [2]leg
+	// log is the number of the log's device. If it is empty, the log is in memory, and nothing is
+	// marked.
+	log  string
+	legs [2]leg
 	// keepLog means that the second leg is missing: a write goes on, and marks its region, if it
 	// fails there. Otherwise, a write that fails on one leg is held.
 	keepLog bool
 }
 
 func (t table) target(length uint64) target {
-	args := []string{strconv.Itoa(regionSectors)}
-	kind := "core"
+	// With the argument sync or nosync, each resume would overwrite the marks of a log on disk.
+	words := []string{"core", "2", strconv.Itoa(regionSectors), "nosync"}
 	if t.log != "" {
-		kind, args = "disk", slices.Insert(args, 0, t.log)
+		words = []string{"disk", "2", t.log, strconv.Itoa(regionSectors)}
 	}
-	if t.start != keepMarks {
-		args = append(args, string(t.start))
-	}
-	words := append([]string{kind, strconv.Itoa(len(args))}, args...)
 	words = append(words, strconv.Itoa(len(t.legs)))
 	for _, l := range t.legs {
 		words = append(words, l.number, strconv.FormatUint(l.offset, 10))
@@ -92,20 +79,11 @@ func parseTable(t target) (table, error) {
 		return w
 	}
 	var parsed table
-	kind, count := next(), next()
-	n, err := strconv.Atoi(count)
-	if err != nil || n < 0 || n > len(words) {
-		return table{}, fmt.Errorf("%w: %s", errTable, t.params)
-	}
+	var err error
+	kind, _, first, _, _ := next(), next(), next(), next(), next() // what is skipped is compared below
 	if kind == "disk" {
-		parsed.log = next()
-		n--
+		parsed.log = first
 	}
-	next() // the region's size, which is compared below
-	if n == 2 {
-		parsed.start = logStart(next())
-	}
-	next()
 	for i := range parsed.legs {
 		parsed.legs[i].number = next()
 		parsed.legs[i].offset, err = strconv.ParseUint(next(), 10, 64)

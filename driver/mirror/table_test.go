@@ -10,10 +10,9 @@ import (
 func TestTablesAreReadBack(t *testing.T) {
 	legs := [2]leg{{"259:0", 8192}, {"259:1", 8192}}
 	for want, table := range map[string]table{
-		"core 2 2048 nosync 2 259:0 8192 259:1 8192 1 handle_errors":             {start: clearMarks, legs: legs},
-		"disk 2 253:1 2048 2 259:0 8192 259:1 8192 1 handle_errors":              {log: "253:1", legs: legs},
-		"disk 3 253:1 2048 sync 2 259:0 8192 259:1 8192 1 handle_errors":         {log: "253:1", start: setMarks, legs: legs},
-		"disk 3 253:1 2048 nosync 2 259:0 8192 253:2 0 2 handle_errors keep_log": {log: "253:1", start: clearMarks, legs: [2]leg{legs[0], {"253:2", 0}}, keepLog: true},
+		"core 2 2048 nosync 2 259:0 8192 259:1 8192 1 handle_errors":      {legs: legs},
+		"disk 2 253:1 2048 2 259:0 8192 259:1 8192 1 handle_errors":       {log: "253:1", legs: legs},
+		"disk 2 253:1 2048 2 259:0 8192 253:2 0 2 handle_errors keep_log": {log: "253:1", legs: [2]leg{legs[0], {"253:2", 0}}, keepLog: true},
 	} {
 		assert.Equal(t, target{"mirror", 131072, want}, table.target(131072))
 		got, err := parseTable(target{"mirror", 131072, want + " "})
@@ -30,6 +29,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 		{"mirror", 8, "disk 2 253:1 2048 3 259:0 8192 259:1 8192 259:2 8192 1 handle_errors"},
 		{"mirror", 8, "disk 2 253:1 2048 2 259:0 8192 259:1 8192"},
 		{"mirror", 8, good + " more"},
+		{"mirror", 8, "disk 3 253:1 2048 nosync 2 259:0 8192 259:1 8192 1 handle_errors"}, // a resume forgets the marks
 		{"mirror", 8, "disk 2 253:1 2048 2 259:0 x 259:1 8192 1 handle_errors"},
 		{"mirror", 8, "clustered-disk 2 253:1 2048 2 259:0 8192 259:1 8192 1 handle_errors"},
 	} {

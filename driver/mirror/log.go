@@ -1,0 +1,56 @@
+package mirror
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// A logFormat says which marks a log gets before the kernel uses it.
+type logFormat int
+
+const (
+	keepMarks  logFormat = iota // those that it has; if the log is not valid, all
+	clearMarks                  // none
+	setMarks                    // all
+)
+
+// The header of dm-log's disk format: magic, version and number of regions. A set bit behind it
+// means that the region has no mark.
+const (
+	logMagic   = 0x4D695272
+	logVersion = 2
+)
+
+// formatLog writes a log to a replica. No active table may use the log, unless the mirror is
+// suspended.
+func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat) error {
+	if format == keepMarks {
+		return nil
+	}
+	regions := (m.volume.Size + RegionBytes - 1) / RegionBytes
+	bytes := (logHeadBytes + (regions+7)/8 + superblockBytes - 1) / superblockBytes * superblockBytes
+	log := make([]byte, bytes)
+	binary.LittleEndian.PutUint32(log, logMagic)
+	binary.LittleEndian.PutUint32(log[4:], logVersion)
+	binary.LittleEndian.PutUint64(log[8:], uint64(regions))
+	if format == clearMarks {
+		for i := range regions {
+			log[logHeadBytes+i/8] |= 1 << (i % 8)
+		}
+	}
+	if _, err := m.number(ctx, id); err != nil { // it is the replica
+		return err
+	}
+	d, err := m.openReplica(ctx, id, true)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, err := d.WriteAt(log, logOffset); err != nil {
+		return fmt.Errorf("write the log to replica %d: %w", id, err)
+	}
+	return nil
+}
