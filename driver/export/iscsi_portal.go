@@ -146,6 +146,8 @@ func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 			return i.replaceClaim(ctx, name, at)
 		case err == nil && name != "":
 			return i.claimedError(at)
+		case err != nil:
+			failed = fmt.Errorf("%w; whether another controller holds the claim is unknown: %w", failed, err)
 		}
 	}
 	return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w", claimTag, failed)

@@ -113,6 +113,38 @@ func TestAbandonedClaimIsRemoved(t *testing.T) {
 	assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
 }
 
+// Whichever call fails while an abandoned claim is replaced, the error names that failure, and the
+// next export succeeds.
+func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
+	for n, done := 1, false; !done; n++ {
+		t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
+			f := newFixture(t, export.ISCSI, "")
+			config := f.Config
+			config.ClaimPatience = time.Nanosecond
+			id, n1 := f.bdev(t), drivertest.Host("n1")
+			require.NoError(t, f.fault.Call(t.Context(), "iscsi_create_initiator_group", map[string]any{"tag": claimTag, "initiators": []string{"iqn.2026-11.io.spdkgate:portal-group:x"}, "netmasks": []string{"ANY"}}, nil))
+			s := export.NewTarget(config).Service(spdkrpc.NewClient(f.fault))
+			require.ErrorIs(t, admit(t.Context(), s, id, n1), export.ErrBusy, "it has just seen the claim for the first time")
+			f.fault.RefuseCall(n)
+			err := admit(t.Context(), s, id, n1)
+			method := f.fault.FailedMethod()
+			if done = method == ""; done {
+				require.NoError(t, err)
+				return
+			}
+			if method != "iscsi_create_initiator_group" || err != nil { // the first such call fails anyway: the claim exists
+				require.ErrorContains(t, err, "injected failure", method)
+			}
+			f.fault.Reset()
+			if method != "iscsi_delete_initiator_group" { // an administrator must delete the group that it left
+				require.NoError(t, admit(t.Context(), s, id, n1), method)
+				assert.Len(t, f.portalGroups(t), 1, method)
+				assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
+			}
+		})
+	}
+}
+
 // Two controllers that remove an abandoned claim concurrently create one portal group.
 func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_delete_initiator_group", "iscsi_create_portal_group"} {
