@@ -1,7 +1,7 @@
 // Package admission tests whether an API server would admit manifests and charts. It evaluates the
 // ValidatingAdmissionPolicies and the validations of the resource definition in deploy/kubernetes:
-// CEL over the changed object, its previous version and the request. It compares the charts' pods with the Pod Security
-// Standards.
+// CEL over the changed object, its previous version and the request. It compares the charts' pods
+// with the Pod Security Standards.
 package admission
 
 import (

@@ -168,8 +168,8 @@ func (m *stepper) next(s world) []step {
 	return m.steps
 }
 
-// running adds the steps of a running mirror. For its plugin, an API server whose data were restored
-// counts as one that does not respond.
+// running adds the steps of a running mirror. For its plugin, an API server whose data were
+// restored counts as one that does not respond.
 func (m *stepper) running(s world, n int) {
 	first, noAPI := len(m.steps), s.Nodes[n].NoAPI
 	if s.W.Epoch < m.epoch(&s, n) && !m.rules.changeRestored {
