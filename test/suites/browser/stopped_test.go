@@ -240,3 +240,24 @@ func TestExaminingTargetShowsAWarning(t *testing.T) {
 	p.has("The target loads what hosts write into their volumes (bdev_auto_examine is on).")
 	p.has("Tenants and raw block volumes of pods are refused.")
 }
+
+// A RAID that a restart of the target would not restore is a warning on the first page.
+func TestConsoleWarnsOfRAIDsThatARestartLoses(t *testing.T) {
+	w, _ := smallWorld(t, "--no-auto-examine")
+	p := newPageAt(t, w)
+	p.signIn("admin")
+	p.show("none")
+	// The simulated target has no RAIDs, so the test supplies one to the page.
+	eval[chromedp.Void](p, `(() => {
+		const real = window.fetch;
+		window.fetch = async (path, init) => {
+			const response = await real(path, init);
+			if (!String(init?.body).includes("spdkgate_config_get_status")) return response;
+			const answer = await response.json();
+			answer.result.not_restorable = [{ raid: "r", reason: "its disk d0 gets another UUID" }];
+			return new Response(JSON.stringify(answer), { status: response.status, headers: response.headers });
+		};
+	})()`)
+	p.show("overview")
+	p.has("A restart of the target would not restore RAID r: its disk d0 gets another UUID.")
+}
