@@ -206,6 +206,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.TLS = config.TLS{SelfSignedDir: t.TempDir()}
 		c.Target.Save.Dir = saved
+		c.Limits.UserCallsPerSecond = 1000
 		c.Users[1].TokenHashes = []string{"sha256:" + strings.Repeat("0", 64) + " not_after=2030-01-31T00:00:00Z"}
 	})
 	b.post(createMalloc)
