@@ -162,31 +162,56 @@ func TestSnapshotsAreRefusedWithoutAJournal(t *testing.T) {
 
 // Calls that would change a frozen volume wait until it is thawed.
 func TestChangesWaitForASnapshot(t *testing.T) {
+	order := callWhileFreezing(t, spdktest.Fault{Method: snapshotMethod, Delay: 200 * time.Millisecond},
+		"nvmf_subsystem_remove_listener", `,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}`)
+	assert.Equal(t, []string{drainMethod, drainMethod, snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
+}
+
+// SPDK does not drain the namespaces of a subsystem that is already paused. So calls for which it
+// pauses a subsystem wait for the drain, even if they only read.
+func TestPausesWaitForADrain(t *testing.T) {
+	for _, method := range []string{"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"} {
+		t.Run(method, func(t *testing.T) {
+			order := callWhileFreezing(t, spdktest.Fault{Method: drainMethod, Delay: 200 * time.Millisecond}, method, "")
+			require.NotEmpty(t, order)
+			assert.Equal(t, []string{drainMethod, drainMethod}, order[:2])
+			assert.Contains(t, order, method)
+		})
+	}
+}
+
+const drainMethod = "nvmf_subsystem_set_ns_ana_group"
+
+// callWhileFreezing calls a method on a volume's subsystem when its paths have become inaccessible
+// for a snapshot. It returns the target's calls since then of that method, and those that drain the
+// volume and take the snapshot, in order.
+func callWhileFreezing(t *testing.T, fault spdktest.Fault, method, params string) (order []string) {
+	t.Helper()
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
 	b.target.ForgetCalls()
-	b.target.Inject(spdktest.Fault{Method: snapshotMethod, Delay: 200 * time.Millisecond})
+	b.target.Inject(fault)
 	done := make(chan got)
 	go func() {
 		done <- b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))
 	}()
 	require.Eventually(t, func() bool {
-		for _, c := range b.target.Calls() {
-			if c.Method == "nvmf_subsystem_set_ns_ana_group" {
-				return true
-			}
-		}
-		return false
+		return frozenAt(b.target.Calls()) > 0
 	}, long, time.Millisecond)
-	b.call(t, "nvmf_subsystem_remove_listener", fmt.Sprintf(`{"nqn":%q,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}}`, nqn))
+	b.call(t, method, fmt.Sprintf(`{"nqn":%q%s}`, nqn, params))
 	require.Equal(t, http.StatusOK, (<-done).StatusCode)
-	var order []string
-	for _, c := range b.target.Calls() {
-		if c.Method == snapshotMethod || c.Method == "nvmf_subsystem_remove_listener" {
+	calls := b.target.Calls()
+	for _, c := range calls[frozenAt(calls):] {
+		if c.Method == snapshotMethod || c.Method == drainMethod || c.Method == method {
 			order = append(order, c.Method)
 		}
 	}
-	assert.Equal(t, []string{snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
+	return order
+}
+
+// frozenAt returns the index after the first call that makes a path inaccessible, or 0.
+func frozenAt(calls []spdktest.Call) int {
+	return 1 + slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Params["ana_state"] == "inaccessible" })
 }
 
 // A tenant can take snapshots only of its own volumes, and they count against its quota.

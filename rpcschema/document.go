@@ -49,6 +49,9 @@ type Method struct {
 	// Stalls means that the method may block the target's I/O or wait forever, although it changes
 	// nothing.
 	Stalls bool `json:"x-spdk-stalls"`
+	// Pauses means that SPDK pauses the subsystem named in the call, although the method changes
+	// nothing.
+	Pauses bool `json:"x-spdk-pauses"`
 	// Statistics means that the result consists of figures on load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names

@@ -91,18 +91,20 @@ func (e *Executor) filledBy(ctx context.Context, c Command) (names []string, err
 	return names, err
 }
 
-// namedBy returns the names of the objects that an SPDK call uses or changes: NQNs, bdevs and
-// lvstores.
+// namedBy returns the names to lock for an SPDK call: the NQNs, bdevs and lvstores that it uses or
+// changes.
 func (e *Executor) namedBy(c Command) (names []string) {
-	if !c.Method.Mutates || c.Method.ServedBy == rpcschema.ServedByProxy {
+	if !c.Method.Mutates && !c.Method.Pauses || c.Method.ServedBy == rpcschema.ServedByProxy {
 		return nil
 	}
 	named, _ := e.Schema.Names(c.Method.Name, c.Params, maxNamedObjects)
 	for _, n := range named {
-		switch n.Kind {
-		case "nqn", "bdev":
+		switch {
+		case c.Method.Pauses && c.Conn.Release().Has(rpcschema.SetsANAGroup):
+			names = append(names, quiesce.Draining(n.Value))
+		case n.Kind == "nqn", n.Kind == "bdev":
 			names = append(names, n.Value)
-		case "lvstore", "lvstore-uuid":
+		case n.Kind == "lvstore", n.Kind == "lvstore-uuid":
 			names = append(names, storeKey(n.Value))
 		}
 	}

@@ -60,8 +60,8 @@ func TestClonesAreFrozen(t *testing.T) {
 				order = append(order, c.Method)
 			}
 		}
-		assert.Equal(t, []string{inaccessible, inaccessible, drain, "bdev_lvol_delete"}, order[:4])
-		assert.ElementsMatch(t, []string{optimized, nonOptimized}, order[4:])
+		assert.Equal(t, []string{inaccessible, inaccessible, drain, drain, "bdev_lvol_delete"}, order[:5])
+		assert.ElementsMatch(t, []string{optimized, nonOptimized}, order[5:])
 	}
 }
 

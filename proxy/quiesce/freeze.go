@@ -26,22 +26,11 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	}); err != nil {
 		return fmt.Errorf("make the paths inaccessible: %w", err)
 	}
-	check := func() error {
-		return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
+	if err := drain(ctx, t, all); err != nil {
+		return err
 	}
-	if !t.Release.Has(rpcschema.SetsANAGroup) { // it refuses concurrent calls for a subsystem
-		if err := drain(ctx, t, all); err != nil {
-			return err
-		}
-		return check()
-	}
-	// The states are read back during the drain, so that hosts do not also wait for the read-back.
-	// A path that is inaccessible now stays inaccessible, because calls that would change it wait
-	// for its lock.
-	var g errgroup.Group
-	g.Go(func() error { return drain(ctx, t, all) })
-	g.Go(check)
-	return g.Wait()
+	// Not earlier: the read-back pauses the subsystem, and then SPDK would not drain it.
+	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 }
 
 func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportID, state string) error {
@@ -56,9 +45,14 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 // Releases without that method pause a namespace when another one with the same NSID is added.
 // After the pause, they refuse the call, because the NSID is taken. The bdev named in that call
 // must not exist.
+//
+// If a subsystem is already paused, SPDK does not wait for I/O. Calls through this proxy that pause
+// it wait for a lock. SPDK itself may pause it, for example when another of its volumes has
+// grown, and so may a call made directly on SPDK's socket. Such a pause ends before SPDK responds
+// to a call that came during it, so the second call drains the namespace.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
-		for _, nsid := range p.Namespaces {
+		for _, nsid := range slices.Concat(p.Namespaces, p.Namespaces) {
 			var err error
 			if !t.Release.Has(rpcschema.SetsANAGroup) {
 				_, err = t.rpc.NVMfSubsystemAddNS(ctx, spdkrpc.NVMfSubsystemAddNSParams{
@@ -78,6 +72,19 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 		}
 		return nil
 	})
+}
+
+// Draining returns the key that is locked while a subsystem's namespaces are drained. Calls that
+// change nothing but pause the subsystem share it. Once the namespaces are drained, pauses do no
+// harm, except before v24.09: there, SPDK refuses concurrent pauses, such as the thaw's.
+func Draining(nqn string) string { return "draining " + nqn }
+
+func drainingLocks(all []paths) lockSet {
+	l := lockSet{}
+	for _, p := range all {
+		l.add(exclusive, Draining(p.NQN))
+	}
+	return l
 }
 
 // noBdev is a name that does not belong to any bdev.

@@ -76,7 +76,7 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 				}
 				return n
 			}
-			assert.Equal(t, []int{2 * size, size, size, 2 * size}, []int{count("freeze"), count("drain"), count("snapshot"), count("thaw")})
+			assert.Equal(t, []int{2 * size, 2 * size, size, 2 * size}, []int{count("freeze"), count("drain"), count("snapshot"), count("thaw")})
 			assert.Equal(t, []string{"freeze", "drain", "snapshot", "thaw"}, slices.Compact(stages))
 			for _, v := range volumes {
 				assert.Equal(t, asExported, b.states(v))

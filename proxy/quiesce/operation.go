@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -195,6 +196,12 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 // whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws. The paths
 // are always thawed, either here or by recovery.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
+	release, err := q.lock(ctx, drainingLocks(all))
+	if err != nil {
+		return err
+	}
+	drained := sync.OnceFunc(release)
+	defer drained()
 	e.Made, e.Process, e.At, e.Paths = time.Now(), t.Process, q.opts.At, all
 	r, err := q.opts.Folder.create(e)
 	if err != nil {
@@ -212,6 +219,7 @@ func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e en
 	if err := freeze(bounded, t, all); err != nil {
 		return &BusyError{Why: "the volume could not be frozen in time", Err: err}
 	}
+	drained()
 	stage = making
 	err = do()
 	if !errors.Is(err, spdkrpc.OutcomeUnknown) {

@@ -130,6 +130,9 @@ func lint(doc *rpcschema.Document) error {
 		if m.Stalls && m.Mutates {
 			complain(m.Name, "x-spdk-stalls belongs to methods that only read")
 		}
+		if m.Pauses && m.Mutates { // calls of those are delayed anyway
+			complain(m.Name, "x-spdk-pauses belongs to methods that only read")
+		}
 		if (m.Saved != "" || m.Removes) && !m.Mutates || m.Saved != "" && m.Saved != rpcschema.SavedFirst && m.Saved != rpcschema.SavedNever || m.Removes && m.Saved == rpcschema.SavedNever {
 			complain(m.Name, "x-spdk-saved must be first or never, of a method that mutates; x-spdk-removes belongs to methods that mutate, and are saved: %q", m.Saved)
 		}
