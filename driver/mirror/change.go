@@ -199,8 +199,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 		return err
 	}
 	name := m.name()
-	// The log is not written while the mirror is suspended. The table is loaded after it, because an
-	// interrupted change is completed if its table is loaded.
+	// The log is not written while the mirror is suspended. The table is loaded after it, because
+	// an interrupted change is completed if its table is loaded.
 	err = m.kernel.suspend(name)
 	if err == nil {
 		err = m.formatLog(ctx, l.first, format)

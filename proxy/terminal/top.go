@@ -108,8 +108,8 @@ func AddPercentiles(rates []Rate, history []spdkrpc.ProxyBdevIO) {
 	}
 }
 
-// Top returns a table of the first rows elements of rates. If the percentiles of any of them are known, the table
-// has columns for them.
+// Top returns a table of the first rows elements of rates. If the percentiles of any of them are
+// known, the table has columns for them.
 func (p Page) Top(title string, rates []Rate, rows int) string {
 	rates = rates[:min(rows, len(rates))]
 	hasPercentiles := slices.ContainsFunc(rates, func(r Rate) bool { return r.P99 > 0 })
