@@ -28,7 +28,7 @@ var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "crc32_generic",
 	"dm_crypt", "aesni_intel", "xts", "btrfs",
-	"dm_mod", "iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
+	"dm_mod", "dm_mirror", "iscsi_tcp", "sd_mod", "target_core_mod", "target_core_file", "iscsi_target_mod",
 }
 
 // An archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/

@@ -37,6 +37,7 @@ const (
 	Restarted = "restarted" // writes while the target is killed and started again
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
+	Mirrored      = "mirrored"      // a mirror of two replicas, of which one fails and returns
 	Authenticated = "authenticated" // a volume that requires authentication, by the method named in ParamPhase
 
 	Own      = "own"       // the target of the guest's kernel

@@ -130,6 +130,8 @@ func start() (err error) {
 	case control.Authenticated + " " + control.SPDK:
 		s.target = hostTarget{host: h}
 		return s.authenticated(params[control.ParamPhase])
+	case control.Mirrored + " " + control.Own:
+		return s.mirrored()
 	case control.PowerLoss + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.powerLoss(params)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spdkgate/spdkgate/driver/mirror"
+)
+
+// A mirrorLeg is a device over a file. The device can be made to fail.
+type mirrorLeg struct {
+	name, loop string
+	device     string
+}
+
+func (l *mirrorLeg) file() string    { return "/tmp/replica-" + l.name }
+func (l *mirrorLeg) sectors() int64  { return (mirror.HeadBytes + mirroredBytes) / 512 }
+func (l *mirrorLeg) healthy() string { return fmt.Sprintf("0 %d linear %s 0", l.sectors(), l.loop) }
+
+func (l *mirrorLeg) create() error {
+	if err := errors.Join(os.WriteFile(l.file(), nil, 0o600), os.Truncate(l.file(), l.sectors()*512)); err != nil {
+		return err
+	}
+	var err error
+	if l.loop, err = run("losetup", "--find", "--show", l.file()); err != nil {
+		return err
+	}
+	if _, err := run("dmsetup", "create", "--noudevsync", "replica-"+l.name, "--table", l.healthy()); err != nil {
+		return err
+	}
+	minor, err := run("dmsetup", "info", "-c", "--noheadings", "-o", "minor", "replica-"+l.name)
+	l.device = "/dev/dm-" + minor
+	return err
+}
+
+// become replaces the device's table.
+func (l *mirrorLeg) become(table string) error {
+	name := "replica-" + l.name
+	_, err := run("dmsetup", "load", name, "--table", table)
+	if err == nil {
+		_, err = run("dmsetup", "suspend", "--noflush", "--nolockfs", name)
+	}
+	if err == nil {
+		_, err = run("dmsetup", "resume", "--noudevsync", name)
+	}
+	return err
+}
+
+func (l *mirrorLeg) fail() error { return l.become(fmt.Sprintf("0 %d error", l.sectors())) }
+
+// data reads the volume's data on a replica.
+func (l *mirrorLeg) data() ([]byte, error) {
+	all, err := os.ReadFile(l.file())
+	if err != nil {
+		return nil, err
+	}
+	return all[mirror.HeadBytes:], nil
+}
+
+// put changes a block of the volume's data on a replica only.
+func (l *mirrorLeg) put(at int64, value byte) error {
+	f, err := os.OpenFile(l.file(), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(bytes.Repeat([]byte{value}, blockBytes), mirror.HeadBytes+at)
+	return errors.Join(err, f.Close())
+}

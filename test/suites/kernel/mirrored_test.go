@@ -1,0 +1,19 @@
+//go:build kernel
+
+package kernel
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
+)
+
+// TestMirror uses the kernel's mirror as package mirror loads it: a replica fails under writes and
+// returns, power is lost, and wrong replicas are refused.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	m := NewMachine(t)
+	m.Run(control.Mirrored, control.Own)
+	fmt.Fprintln(t.Output(), m.Table())
+}
