@@ -85,7 +85,7 @@ func TestLimitsOfAnUnusedVolumeChangeWhenItIsAttached(t *testing.T) {
 	b := newTestController(t, target)
 	v := b.create(t, "pvc-1", 4*mib)
 	require.NoError(t, b.modify(t, v.GetVolumeId(), map[string]string{"qosIOPS": "5000"}), "the first limits")
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(b.modify(t, v.GetVolumeId(), map[string]string{"qosIOPS": "6000"})), "they change when it is attached")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(b.modify(t, v.GetVolumeId(), map[string]string{"qosIOPS": "6000"})), "take effect when it is attached")
 	assert.Equal(t, uint64(5000), target.limitsOf(t, v).RWIOsPerSec)
 	_, err := b.publish(t.Context(), v, nodeA)
 	require.NoError(t, err)
