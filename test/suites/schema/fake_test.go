@@ -119,6 +119,7 @@ func (f *fake) ask(method string, params any) (answer jsonrpc.Response, ok bool)
 func volumeResult(name string) json.RawMessage {
 	text, _ := json.Marshal([]any{map[string]any{
 		"name": name, "aliases": []string{fakeStore + "/volume"}, "claimed": false, "driver_specific": map[string]any{"lvol": map[string]any{}},
+		"supported_io_types": map[string]any{"read": true, "write": true},
 	}})
 	return text
 }
