@@ -90,17 +90,15 @@ func (d directDisk) number() (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
-// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine.
+// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. The members that a
+// read of the first block leaves 0 have no names.
 type iocb struct {
-	data          uint64
-	key, rwFlags  uint32
-	opcode        uint16
-	priority      int16
+	_             uint64    // aio_data
+	_             [2]uint32 // aio_key, aio_rw_flags
+	_             [2]uint16 // aio_lio_opcode, aio_reqprio
 	fd            uint32
 	buffer, bytes uint64
-	offset        int64
-	_             uint64
-	flags, resfd  uint32
+	_             [3]uint64 // aio_offset and the rest
 }
 
 type ioEvent struct {

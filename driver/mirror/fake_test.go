@@ -70,7 +70,6 @@ type mapped struct {
 	mapping
 	inactive target
 	open     bool
-	queued   bool // a read waits behind the writes
 }
 
 func newWorld(t *testing.T) *world {

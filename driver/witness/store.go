@@ -21,7 +21,7 @@ var (
 	// the witness has changed again since: the change may have been stored, or may still be.
 	ErrUnknown = errors.New("it is unknown whether the change of the witness was stored")
 	// ErrNotInstalled means that the API does not have ReplicatedVolumes.
-	ErrNotInstalled = errors.New("Kubernetes does not have the resource replicatedvolumes.spdkgate.io: install it with the chart")
+	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install it from deploy/kubernetes/replication")
 	// ErrNotFound means that there is no witness of this volume.
 	ErrNotFound = errors.New("the volume has no witness")
 	// ErrOlder means that a witness is older than one that this process has read before: the API

@@ -88,7 +88,6 @@ func (d *driver) inService(ctx context.Context) error {
 	g, waiting := errgroup.WithContext(ctx)
 	for _, args := range [][]string{
 		{"rollout", "status", "deployment/" + driverDeployment, rolloutTimeout},
-		{"rollout", "status", "deployment/" + metadataService, rolloutTimeout},
 		{"rollout", "status", "daemonset/" + driverDaemonSet, rolloutTimeout},
 		{"rollout", "status", "deployment/snapshot-controller", "--namespace=kube-system", rolloutTimeout},
 		{"wait", "csinode", "--all", "--for=jsonpath={.spec.drivers[*].name}=" + driverName, rolloutTimeout},
