@@ -135,17 +135,20 @@ func (p *page) fail(err error) {
 // eval runs JavaScript, which may return a promise, and returns its value.
 func eval[T any](p *page, script string) T {
 	p.t.Helper()
-	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
 		p.fail(fmt.Errorf("%s: %w", script[:min(len(script), 300)], err))
 	}
 	return value
 }
 
-// until waits until an expression is true. The page evaluates it in each frame.
+// until waits until an expression is true. A timer evaluates it: a headless browser on a busy machine
+// can stop drawing, and a page without frames would never evaluate it.
 func (p *page) until(condition string) {
 	p.t.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingTimeout(limit))); err != nil {
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(limit))); err != nil {
 		p.fail(fmt.Errorf("wait for %s: %w", condition, err))
 	}
 }

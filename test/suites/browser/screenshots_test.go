@@ -155,7 +155,7 @@ func (p *page) look(width, height int64, dark bool) {
 
 func (p *page) shoot(file string) {
 	p.t.Helper()
-	eval[chromedp.Void](p, `new Promise((done) => setTimeout(() => requestAnimationFrame(() => done()), 500))`) // transitions end
+	eval[chromedp.Void](p, `new Promise((done) => setTimeout(done, 500))`) // transitions end
 	text, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
 	require.NoError(p.t, err)
 	require.NoError(p.t, os.WriteFile(file, text, 0o644))
