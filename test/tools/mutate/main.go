@@ -1,11 +1,13 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time in a
-// seeded sample of places. It runs the changed package's short tests, and all its tests if no short
-// one failed. It lists the changes with which all tests passed. With -importers, it also runs the
-// short tests of the importing packages that execute the changed line.
+// seeded sample of places. It runs the changed package's short tests, then those of the packages
+// named by -importers that depend on the changed one, and then all tests of the changed package. It
+// runs short tests only if they execute the changed line. It lists the changes with which all tests
+// passed.
 //
-//	go run ./test/tools/mutate -n 100 -seed 1 ./driver/...
+//	go run ./test/tools/mutate -n 100 -seed 1 -importers ./driver/... ./driver/...
 //
-// It writes nothing into the source tree: the go command gets the changed file as an overlay. Read
+// Each test binary is built once, with all changes of the sample, of which a variable chooses one.
+// It writes nothing into the source tree: the go command gets the changed files as an overlay. Read
 // each survivor: either the change makes no difference to users, or a test is missing. Without any
 // change, the tests of each package must pass.
 package main
@@ -18,19 +20,27 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
 )
 
+type options struct {
+	n         int
+	seed      uint64
+	timeout   time.Duration
+	short     bool
+	importers string
+}
+
 func main() {
-	n := flag.Int("n", 100, "number of changes to try")
-	seed := flag.Uint64("seed", 1, "seed of the sample: the same seed on the same source gives the same sample")
-	workers := flag.Int("workers", 2, "number of packages to test at a time")
-	timeout := flag.Duration("timeout", 5*time.Minute, "time after which a test counts as hung because of the change")
-	short := flag.Bool("short", false, "run only the short tests; try the survivors with the long tests by hand")
-	importers := flag.Bool("importers", false, "try the survivors with the short tests of the importing packages that execute the changed line")
+	var o options
+	flag.IntVar(&o.n, "n", 100, "number of changes to try")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample: the same seed on the same source gives the same sample")
+	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time after which the short tests of a package count as hung because of the change")
+	flag.BoolVar(&o.short, "short", false, "run only the short tests; try the survivors with the long tests by hand")
+	flag.StringVar(&o.importers, "importers", "", "packages, separated by commas, whose short tests are also tried: ./driver/...,./cmd/spdk-csi")
 	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -39,7 +49,7 @@ func main() {
 	if len(patterns) == 0 {
 		patterns = []string{"./driver/...", "./lvstore/...", "./proxy/..."}
 	}
-	percent, err := run(ctx, patterns, *n, *seed, *workers, *timeout, *short, *importers)
+	percent, err := run(ctx, patterns, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
@@ -51,95 +61,132 @@ func main() {
 }
 
 // run tries a sample and prints the results.
-func run(ctx context.Context, patterns []string, n int, seed uint64, workers int, timeout time.Duration, short, importers bool) (percent int, err error) {
-	packages, err := load(ctx, patterns)
+func run(ctx context.Context, patterns []string, o options) (percent int, err error) {
+	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
 		return 0, err
 	}
-	if importers {
-		if err := addImporters(ctx, packages); err != nil {
-			return 0, err
-		}
+	defer func() { _ = os.RemoveAll(dir) }()
+	all, err := sample(ctx, dir, patterns, o)
+	if err != nil {
+		return 0, err
 	}
-	var all []mutant
-	for i := range packages {
-		packages[i].short = short
-		found, err := mutants(packages[i])
+	suites, err := newSuites(ctx, dir, all, o.importers)
+	if err != nil {
+		return 0, err
+	}
+	counts := map[verdict]int{}
+	var survivors []mutant
+	for i, m := range all {
+		v, test, err := try(ctx, suites[m.pkg.ImportPath], m, o)
 		if err != nil {
 			return 0, err
 		}
-		all = append(all, found...)
-	}
-	if len(all) == 0 {
-		return 0, fmt.Errorf("nothing to change in %q: name packages that have tests", patterns)
-	}
-	random := rand.New(rand.NewPCG(seed, seed))
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	// A change that does not compile does not count: another place replaces it.
-	results := make(chan result)
-	queue := make(chan mutant)
-	sound := map[string]func() error{} // by package; the first mutant of each waits for it
-	for _, p := range packages {
-		sound[p.ImportPath] = sync.OnceValue(func() error { return p.sound(ctx, timeout) })
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var working sync.WaitGroup
-	for range workers {
-		working.Go(func() {
-			for m := range queue {
-				if err := sound[m.pkg.ImportPath](); err != nil {
-					results <- result{mutant: m, err: err}
-					continue
-				}
-				results <- m.try(ctx, timeout)
-			}
-		})
-	}
-	go func() {
-		defer close(queue)
-		for _, m := range all {
-			select {
-			case queue <- m:
-			case <-ctx.Done():
-				return
-			}
+		if counts[v]++; v == survived {
+			survivors = append(survivors, m)
 		}
-	}()
-	go func() { working.Wait(); close(results) }()
-
-	counts := map[verdict]int{}
-	var survivors []result
-	for r := range results {
-		tried := counts[killed] + counts[hung] + counts[survived]
-		if ctx.Err() != nil || tried == n {
-			continue
-		}
-		if r.err != nil {
-			return 0, r.err
-		}
-		counts[r.verdict]++
-		if r.verdict == survived {
-			survivors = append(survivors, r)
-		}
-		if r.verdict != invalid {
-			fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s  %s\n", tried+1, n, r.verdict, r.mutant, r.test)
-		}
-		if counts[killed]+counts[hung]+counts[survived] == n {
-			cancel()
-		}
+		fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s  %s\n", i+1, len(all), v, m, test)
 	}
-	tried := counts[killed] + counts[hung] + counts[survived]
-	if tried == 0 {
-		return 0, context.Cause(ctx)
-	}
-	percent = 100 * (tried - counts[survived]) / tried
-	fmt.Printf("seed %d: of %d changes, %d were detected, %d made a test hang, %d survived: %d %% detected (%d places in all)\n",
-		seed, tried, counts[killed], counts[hung], counts[survived], percent, len(all))
-	slices.SortFunc(survivors, func(a, b result) int { return a.mutant.compare(b.mutant) })
+	percent = 100 * (len(all) - len(survivors)) / len(all)
+	fmt.Printf("seed %d: of %d changes, %d were detected, %d made a test hang, %d survived: %d %% detected\n",
+		o.seed, len(all), counts[killed], counts[hung], counts[survived], percent)
+	slices.SortFunc(survivors, mutant.compare)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, s := range survivors {
-		fmt.Fprintf(w, "survived\t%s\t%s\n", s.mutant.place(), s.mutant.what())
+	for _, m := range survivors {
+		fmt.Fprintf(w, "survived\t%s\t%s\n", m.place(), m.what())
 	}
 	return percent, w.Flush()
+}
+
+// sample returns n mutants that compile.
+func sample(ctx context.Context, dir string, patterns []string, o options) (valid []mutant, err error) {
+	packages, err := load(ctx, patterns)
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, p := range packages {
+		found, err := mutants(p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	random := rand.New(rand.NewPCG(o.seed, o.seed))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for i := range all {
+		all[i].number = i + 1
+	}
+	// Another mutant replaces one that does not compile.
+	for len(valid) < o.n && len(all) > 0 {
+		next := min(len(all), o.n-len(valid)+o.n/4)
+		found, err := compilable(ctx, dir, slices.Clone(all[:next]))
+		if err != nil {
+			return nil, err
+		}
+		valid, all = append(valid, found...), all[next:]
+	}
+	if len(valid) == 0 {
+		return nil, fmt.Errorf("nothing to change in %q: name packages that have tests", patterns)
+	}
+	return valid[:min(o.n, len(valid))], nil
+}
+
+// newSuites returns the suites that can detect a mutant, by import path of the mutant's package:
+// first its own.
+func newSuites(ctx context.Context, dir string, all []mutant, importers string) (map[string][]*suite, error) {
+	overlay, _, err := writeOverlay(dir, all)
+	if err != nil {
+		return nil, err
+	}
+	var packages []pkg
+	for _, m := range all {
+		packages = append(packages, m.pkg)
+	}
+	if importers != "" {
+		more, err := load(ctx, strings.Split(importers, ","))
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, more...)
+	}
+	var changed []string
+	for _, m := range all {
+		changed = append(changed, m.pkg.ImportPath)
+	}
+	slices.Sort(changed)
+	changed = slices.Compact(changed)
+	byPackage, seen := map[string][]*suite{}, map[string]bool{}
+	for _, p := range packages {
+		if seen[p.ImportPath] {
+			continue
+		}
+		seen[p.ImportPath] = true
+		s := &suite{pkg: p, dir: dir, overlay: overlay, changed: changed}
+		for _, c := range changed {
+			switch {
+			case c == p.ImportPath:
+				byPackage[c] = slices.Insert(byPackage[c], 0, s)
+			case slices.Contains(p.Deps, c):
+				byPackage[c] = append(byPackage[c], s)
+			}
+		}
+	}
+	return byPackage, nil
+}
+
+// try runs the tests of the suites until one fails.
+func try(ctx context.Context, suites []*suite, m mutant, o options) (v verdict, test string, err error) {
+	for _, s := range suites {
+		if err := s.prepare(ctx, o.timeout); err != nil {
+			return "", "", err
+		}
+		if v, test, err = s.try(ctx, m, false); v != survived {
+			return v, test, err
+		}
+	}
+	if own := suites[0]; !o.short && own.hasLongTests() {
+		return own.try(ctx, m, true)
+	}
+	return survived, "", ctx.Err()
 }

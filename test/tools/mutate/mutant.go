@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -13,42 +12,44 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A pkg is a package as `go list` describes it.
 type pkg struct {
-	Dir, ImportPath           string
-	GoFiles                   []string
-	TestGoFiles, XTestGoFiles []string
-
-	Imports, TestImports, XTestImports []string
-
-	short     bool        // leave out the tests that -short leaves out
-	importers []*importer // whose short tests are tried if no test of the package fails
+	Dir, ImportPath                    string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+	Deps                               []string // of its test binary
 }
 
 // load lists the packages that have tests.
 func load(ctx context.Context, patterns []string) ([]pkg, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-json=Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Deps"}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	var packages []pkg
+	deps := map[string][]string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
 		var p pkg
 		if err := dec.Decode(&p); err != nil {
 			return nil, fmt.Errorf("go list: %w", err)
 		}
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
+		if tested, ok := strings.CutSuffix(p.ImportPath, ".test"); ok {
+			for _, d := range p.Deps { // "b [a.test]" is b, compiled for the tests of a
+				d, _, _ = strings.Cut(d, " ")
+				deps[tested] = append(deps[tested], d)
+			}
+		} else if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 && !strings.Contains(p.ImportPath, " ") {
 			packages = append(packages, p)
 		}
+	}
+	for i, p := range packages {
+		packages[i].Deps = deps[p.ImportPath]
 	}
 	return packages, nil
 }
@@ -60,6 +61,9 @@ type mutant struct {
 	line     int
 	from, to int // bytes of the token
 	old, new string
+
+	number int  // in the sample, from 1
+	apart  bool // outside functions, so that it needs a binary of its own
 }
 
 func (m mutant) place() string {
@@ -148,142 +152,4 @@ func mutants(p pkg) (all []mutant, err error) {
 	}
 	slices.SortFunc(all, mutant.compare)
 	return all, nil
-}
-
-// The results of trying a mutant.
-type verdict string
-
-const (
-	killed   verdict = "killed"
-	hung     verdict = "hung"
-	survived verdict = "survived"
-	invalid  verdict = "invalid" // does not compile
-)
-
-type result struct {
-	mutant  mutant
-	verdict verdict
-	test    string // the first test that failed
-	err     error
-}
-
-var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
-
-// try runs the tests of the mutant's package: first the short ones, then all if no short one
-// failed, then those of its importers.
-func (m mutant) try(ctx context.Context, timeout time.Duration) (r result) {
-	r.mutant = m
-	// The name is short because it begins the paths of the tests' UNIX sockets, which may have at
-	// most 107 bytes.
-	dir, err := os.MkdirTemp("", "m-")
-	if err != nil {
-		r.err = err
-		return r
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	source, err := os.ReadFile(m.file)
-	if err != nil {
-		r.err = err
-		return r
-	}
-	changed, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
-	text := slices.Concat(source[:m.from], []byte(m.new), source[m.to:])
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {m.file: changed}})
-	if err = errors.Join(err, os.WriteFile(changed, text, 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
-		r.err = err
-		return r
-	}
-	var output string
-	if r.verdict, output = m.pkg.test(ctx, timeout, dir, []string{"-overlay", overlay}); r.verdict != survived {
-		r.test = firstFailure(output)
-		return r
-	}
-	for _, i := range m.pkg.importers {
-		covered, err := i.covers(ctx, timeout, m)
-		if err != nil {
-			r.err = err
-			return r
-		}
-		if !covered {
-			continue
-		}
-		if r.verdict, output = i.test(ctx, timeout, dir, []string{"-overlay", overlay}); r.verdict != survived {
-			r.test = firstFailure(output)
-			return r
-		}
-	}
-	return r
-}
-
-// firstFailure returns the name of the first test that failed or panicked.
-func firstFailure(output string) string {
-	if failed := failedTest.FindStringSubmatch(output); failed != nil {
-		return failed[1]
-	}
-	return ""
-}
-
-// test builds the package's tests in dir, with the arguments in build, and runs them with those
-// in run. output is their output.
-func (p pkg) test(ctx context.Context, timeout time.Duration, dir string, build []string, run ...string) (v verdict, output string) {
-	if err := os.Chmod(dir, 0o755); err != nil { // some tests change their user
-		return invalid, err.Error()
-	}
-	binary := filepath.Join(dir, "test")
-	args := append([]string{"test", "-c", "-o", binary, "-vet=off"}, build...)
-	if out, err := exec.CommandContext(ctx, "go", append(args, p.ImportPath)...).CombinedOutput(); err != nil {
-		return invalid, string(out)
-	}
-	v, output = p.execute(ctx, timeout, dir, binary, append(run, "-test.short")...)
-	if v == survived && !p.short && p.hasLongTests() {
-		return p.execute(ctx, timeout, dir, binary)
-	}
-	return v, output
-}
-
-// hasLongTests reports whether -short leaves out a test of the package.
-func (p pkg) hasLongTests() bool {
-	return slices.ContainsFunc(slices.Concat(p.TestGoFiles, p.XTestGoFiles), func(name string) bool {
-		source, err := os.ReadFile(filepath.Join(p.Dir, name))
-		return err != nil || bytes.Contains(source, []byte("testing.Short()"))
-	})
-}
-
-// execute runs the package's test binary.
-func (p pkg) execute(ctx context.Context, timeout time.Duration, dir, binary string, args ...string) (v verdict, output string) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout="+(2*timeout).String())...)
-	cmd.Dir = p.Dir
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	// This is a file and not a pipe, because processes started by a killed test may keep its output
-	// open.
-	said, err := os.Create(filepath.Join(dir, "output"))
-	if err != nil {
-		return invalid, err.Error()
-	}
-	cmd.Stdout, cmd.Stderr = said, said
-	err = errors.Join(cmd.Run(), said.Close())
-	out, _ := os.ReadFile(said.Name())
-	switch {
-	case ctx.Err() != nil:
-		return hung, string(out)
-	case err != nil:
-		return killed, string(out)
-	}
-	return survived, string(out)
-}
-
-// sound checks that the tests of a package pass without any change. If they failed, for example
-// because a program is missing, every change to the package would count as detected.
-func (p pkg) sound(ctx context.Context, timeout time.Duration) error {
-	dir, err := os.MkdirTemp("", "m-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if v, output := p.test(ctx, timeout, dir, nil); v != survived && ctx.Err() == nil {
-		return fmt.Errorf("the tests of %s fail even without a change, so changes cannot be tested: %s", p.ImportPath, output)
-	}
-	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -8,69 +10,82 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each change to a small package has the expected outcome.
-func TestMutants(t *testing.T) {
-	packages, err := load(t.Context(), []string{"./testdata/sum"})
+// tryAll returns the outcome of each change to ./testdata/sum, and the test that detected it.
+func tryAll(t *testing.T, o options) (verdicts map[string]verdict, tests map[string]string) {
+	o.n, o.seed, o.timeout = 100, 1, time.Minute
+	dir := t.TempDir()
+	all, err := sample(t.Context(), dir, []string{"./testdata/sum"}, o)
 	require.NoError(t, err)
-	require.Len(t, packages, 1)
-	all, err := mutants(packages[0])
+	suites, err := newSuites(t.Context(), dir, all, o.importers)
 	require.NoError(t, err)
-	got, long := map[string]verdict{}, map[string]string{}
+	verdicts, tests = map[string]verdict{}, map[string]string{}
 	for _, m := range all {
-		m.pkg.short = true
-		r := m.try(t.Context(), time.Minute)
-		require.NoError(t, r.err)
-		got[m.String()] = r.verdict
-		if r.verdict == survived {
-			m.pkg.short = false
-			long[m.String()] = m.try(t.Context(), time.Minute).test
+		v, test, err := try(t.Context(), suites[m.pkg.ImportPath], m, o)
+		require.NoError(t, err)
+		name := filepath.Base(m.place()) + " " + m.what()
+		verdicts[name] = v
+		if v != survived {
+			tests[name] = filepath.Base(test)
 		}
 	}
+	return verdicts, tests
+}
+
+// Each change to a small package has the expected outcome. The change that does not compile,
+// text - text, is absent.
+func TestMutants(t *testing.T) {
+	short, _ := tryAll(t, options{short: true})
 	assert.Equal(t, map[string]verdict{
-		"testdata/sum/sum.go:6: > → >=":  survived,
-		"testdata/sum/sum.go:6: > → <=":  killed,
-		"testdata/sum/sum.go:6: 0 → 1":   killed,
-		"testdata/sum/sum.go:8: == → !=": killed,
-		"testdata/sum/sum.go:8: 7 → 8":   survived,
-	}, got)
-	assert.Equal(t, map[string]string{"testdata/sum/sum.go:6: > → >=": "", "testdata/sum/sum.go:8: 7 → 8": "TestLong"}, long, "the long tests run on what the short tests did not detect")
+		"sum.go:4 3 → 4":         killed, // outside functions
+		"sum.go:8 > → >=":        survived,
+		"sum.go:8 > → <=":        killed,
+		"sum.go:8 0 → 1":         killed,
+		"sum.go:10 == → !=":      killed,
+		"sum.go:10 7 → 8":        survived,
+		"sum.go:17 + → -":        killed,
+		"sum.go:17 1 → 2":        killed,
+		"sum.go:26 true → false": killed,
+		"sum.go:30 > → >=":       survived,
+		"sum.go:30 > → <=":       survived,
+		"sum.go:31 < → <=":       survived,
+		"sum.go:31 < → >=":       survived,
+		"sum.go:31 9 → 10":       survived,
+		"sum.go:33 true → false": killed,
+	}, short)
+	// The long tests and those of an importer detect more.
+	all, tests := tryAll(t, options{importers: "./testdata/importer"})
+	assert.Len(t, all, len(short))
+	assert.Equal(t, "sum TestLong", tests["sum.go:10 7 → 8"])
+	assert.Equal(t, "importer TestZero", tests["sum.go:8 > → >="])
+	assert.Equal(t, "sum TestPositive", tests["sum.go:8 > → <="])
+	assert.NotContains(t, tests, "sum.go:31 9 → 10")
 }
 
 func TestSample(t *testing.T) {
-	percent, err := run(t.Context(), []string{"./testdata/sum"}, 5, 1, 2, time.Minute, true, false)
+	o := options{n: 15, seed: 1, timeout: time.Minute, short: true}
+	percent, err := run(t.Context(), []string{"./testdata/sum"}, o)
 	require.NoError(t, err)
-	assert.Equal(t, 60, percent)
-	_, err = run(t.Context(), []string{"./testdata"}, 5, 1, 2, time.Minute, false, false)
+	assert.Equal(t, 53, percent)
+	_, err = run(t.Context(), []string{"./testdata"}, o)
 	require.Error(t, err)
-	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, 7, 1, 2, time.Minute, false, false)
+	_, err = run(t.Context(), []string{"./testdata/sum", "./testdata/failing"}, o)
 	require.ErrorContains(t, err, "testdata/failing fail even without a change")
 	require.ErrorContains(t, err, "needs a program")
+	o.n = 3
+	first, err := sample(t.Context(), t.TempDir(), []string{"./testdata/sum"}, o)
+	require.NoError(t, err)
+	require.Len(t, first, 3)
+	again, err := sample(t.Context(), t.TempDir(), []string{"./testdata/sum"}, o)
+	require.NoError(t, err)
+	assert.Equal(t, first, again)
 }
 
-// The tests of a package that imports the changed one can detect what the changed package's own
-// tests do not.
-func TestImportersDetectChanges(t *testing.T) {
-	packages, err := load(t.Context(), []string{"./testdata/sum"})
-	require.NoError(t, err)
-	importers, err := load(t.Context(), []string{"./testdata/importer"})
-	require.NoError(t, err)
-	i := &importer{pkg: importers[0], changed: []string{packages[0].ImportPath}}
-	packages[0].importers = []*importer{i}
-	packages[0].short = true
-	all, err := mutants(packages[0])
-	require.NoError(t, err)
-	byImporter := map[string]string{}
-	for _, m := range all {
-		r := m.try(t.Context(), time.Minute)
-		require.NoError(t, r.err)
-		if r.test == "TestZero" {
-			byImporter[m.String()] = r.test
-		}
-	}
-	assert.Equal(t, map[string]string{"testdata/sum/sum.go:6: > → >=": "TestZero"}, byImporter)
-	for line, want := range map[int]bool{4: true, 6: true, 8: false} { // line 4 belongs to no function
-		covered, err := i.covers(t.Context(), time.Minute, mutant{pkg: packages[0], file: "sum.go", line: line})
-		require.NoError(t, err)
-		assert.Equal(t, want, covered, line)
+// A suite does not run its short tests if they do not execute the changed line.
+func TestSuiteRunsIfItExecutesTheLine(t *testing.T) {
+	s := &suite{blocks: blocks("mode: atomic\nexample.com/sum/sum.go:6.2,7.3 1 4\nexample.com/sum/sum.go:8.2,9.3 1 0\n")}
+	m := mutant{pkg: pkg{ImportPath: "example.com/sum"}, file: filepath.Join(string(os.PathSeparator), "src", "sum.go")}
+	for line, want := range map[int]bool{4: true, 6: true, 7: true, 8: false} { // line 4 belongs to no function
+		m.line = line
+		assert.Equal(t, want, s.covers(m), line)
 	}
 }

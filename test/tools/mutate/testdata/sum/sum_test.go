@@ -8,6 +8,15 @@ func TestPositive(t *testing.T) {
 	}
 }
 
+func TestForms(t *testing.T) {
+	var l list[string]
+	var reached bool
+	l.add(convert(3, "a"), &reached)
+	if l.total("", 1, 2) != 5 || l.all[0] != "aa" || !reached || !unreached(1) || limit != 3 {
+		t.Fatal()
+	}
+}
+
 func TestLong(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
