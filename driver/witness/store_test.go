@@ -208,6 +208,28 @@ func TestRestoredObjectIsNotTheWriters(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1"}, a.calls)
 }
 
+// A witness that was created again is another object, even if its numbers are lower: epochs of two
+// objects are not compared, and the writer of the first one learns that its object is gone.
+func TestRecreatedObjectIsReplacedNotOlder(t *testing.T) {
+	a, s, r := created(t)
+	recreated := a.object(volume)
+	meta(recreated)["uid"] = "other"
+	_, err := s.Change(t.Context(), volume, r.UID, start)
+	require.NoError(t, err)
+	a.mu.Lock()
+	a.objects[volume] = recreated
+	a.mu.Unlock()
+	a.calls = nil
+	_, err = s.Change(t.Context(), volume, r.UID, dropB)
+	require.ErrorIs(t, err, ErrReplaced)
+	assert.NotErrorIs(t, err, ErrOlder)
+	assert.Equal(t, []string{"GET /pvc-1"}, a.calls, "nothing was written")
+	got, err := s.Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.Equal(t, "other", got.UID)
+	assert.EqualValues(t, 1, got.Witness.Epoch)
+}
+
 // Every read asks the API server for the newest object: a resourceVersion in the request would
 // permit an old one.
 func TestReadsAreNotCached(t *testing.T) {
