@@ -12,6 +12,8 @@ var (
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable means that the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")
+	// ErrNotReplicable means that the target cannot export replicas of replicated volumes.
+	ErrNotReplicable = errors.New("not supported")
 	// ErrNoAuthentication means that the target does not support the authentication that the volume
 	// requires.
 	ErrNoAuthentication = errors.New("the target cannot authenticate hosts")

@@ -42,6 +42,9 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	reading.Go(func() { stores, unlisted = s.Stores(ctx) })
 	mayBeRenamed, unread := s.mayBeRenamed(ctx, false) // reads the release, which the client then caches
 	reading.Wait()
+	if unknown == nil {
+		unknown = s.notReplica(source)
+	}
 	if unknown != nil {
 		return Volume{}, unknown
 	}

@@ -20,6 +20,16 @@ type Spec struct {
 	// MinBytes is the smallest allowed size, MaxBytes the largest; 0 means no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
+	// Replica is set for a replica of a replicated volume, whose lvol it names.
+	Replica *ReplicaID
+}
+
+// lvolName returns the name of the lvol.
+func (spec Spec) lvolName() string {
+	if spec.Replica != nil {
+		return spec.Replica.LvolName()
+	}
+	return LvolName(spec.Name)
 }
 
 // Size returns the size that a volume of at least minBytes would have in the store.
@@ -51,7 +61,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
 	}
 	method := clearMethod(st, spec.Class.Clear)
-	lvol := LvolName(spec.Name)
+	lvol := spec.lvolName()
 	counted, err := s.promise(ctx, st, lvol, st.Size(spec.MinBytes))
 	if err != nil {
 		return Volume{}, err

@@ -21,6 +21,7 @@ const (
 	KindSnapshot Kind = "snapshot" // requested by a user
 	KindInternal Kind = "internal" // created by cloning a volume
 	KindHelper   Kind = "helper"   // a clone that exists only while another clone is being created
+	KindReplica  Kind = "replica"  // a part of a replicated volume, which is Listed.Source
 )
 
 var helperLvol = regexp.MustCompile(`^helper\.[a-z2-7]{16}$`)
@@ -31,7 +32,7 @@ type Listed struct {
 	Store    string
 	Name     string
 	Kind     Kind
-	Source   string  // UUID of a snapshot's source volume; empty if unknown
+	Source   string  // UUID of a snapshot's source volume, or of a replica's volume; empty if unknown
 	Requests string  // equal for snapshots that were requested under the same name; otherwise empty
 	Degraded bool    // SPDK could not create its bdev
 	Group    GroupID // the group to which the snapshot belongs; empty if none
@@ -66,6 +67,9 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 			all[i].Group = n.group
 		case l.IsSnapshot:
 			all[i].Kind = KindSnapshot
+		case isReplica(l.Name):
+			r, _ := parseReplica(l.Name)
+			all[i].Kind, all[i].Source = KindReplica, r.Volume
 		case helperLvol.MatchString(l.Name) && l.IsClone:
 			all[i].Kind = KindHelper
 		}

@@ -20,14 +20,17 @@ type Page struct {
 // List lists the volumes in the driver's lvstores, including those that the driver did not create.
 // If there are more, next is the After of the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
-	return s.page(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
+	return s.page(ctx, p, isVolume)
 }
 
 // ListIDs is like List, but returns only UUIDs. It needs two calls to the target, however many
 // volumes there are.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
-	return s.ids(ctx, p, func(name string, snapshot bool) bool { return !snapshot })
+	return s.ids(ctx, p, isVolume)
 }
+
+// isVolume selects volumes. A replica is only a part of a volume.
+func isVolume(name string, snapshot bool) bool { return !snapshot && !isReplica(name) }
 
 // ListSnapshots lists the requested snapshots, including those that spdk-csi took, but not the
 // bases. If source is not empty, it lists only the snapshots of that volume.

@@ -32,6 +32,8 @@ import (
 //   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the
 //     clone's name>.<source>". It is not listed, and is deleted as soon as it has only one clone
 //     (see bases.go).
+//   - A replica of a replicated volume is named "replica.<UUID of the volume>.<number>" (see
+//     replica.go).
 const (
 	nameMax    = 63
 	snapPrefix = "snap."
@@ -60,7 +62,7 @@ func LvolName(name string) string {
 // reservedName reports whether a requested name must not be used for an lvol, because it would have
 // a special meaning.
 func reservedName(name string) bool {
-	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix)
+	return strings.HasPrefix(name, snapPrefix) || strings.HasPrefix(name, basePrefix) || strings.HasSuffix(name, usedSuffix) || isReplica(name)
 }
 
 func hash(name string) string {

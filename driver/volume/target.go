@@ -197,9 +197,13 @@ func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	return v, nil
 }
 
-// GetVolume is like Get, but fails with ErrWrongKind for a snapshot.
+// GetVolume is like Get, but fails with ErrWrongKind for a snapshot, and for a replica of a
+// replicated volume.
 func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	v, err := s.Get(ctx, id)
+	if err == nil {
+		err = s.notReplica(v)
+	}
 	if err == nil && v.Snapshot {
 		return v, fmt.Errorf("target %s: %w: %s is a snapshot, not a volume", s.Name, ErrWrongKind, v)
 	}
@@ -217,7 +221,7 @@ func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, 
 	g, ctx := errgroup.WithContext(ctx)
 	for i, st := range stores {
 		g.Go(func() (err error) {
-			lists[i], err = s.findIn(ctx, st, LvolName(spec.Name), mayBeRenamed)
+			lists[i], err = s.findIn(ctx, st, spec.lvolName(), mayBeRenamed)
 			return err
 		})
 	}
