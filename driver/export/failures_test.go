@@ -63,6 +63,24 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 		{name: "admit again", prepare: admitted(volumeV), do: admitting(volumeV, n1)},
 		{name: "admit a second volume", prepare: admitted(volumeW), do: admitting(volumeV, n1)},
 		{name: "admit with CHAP", only: export.ISCSI, do: admitting(volumeV, withKeys)},
+		{name: "admit with other passwords", only: export.ISCSI,
+			prepare: func(t *testing.T, f *fixture) { require.NoError(t, admit(t.Context(), f.Service, volumeV, withKeys)) },
+			do:      admitting(volumeV, withPasswords(t, n1, "correct-horse-2", ""))},
+		{name: "admit to a target node without mappings", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
+			admitted(volumeV)(t, f)
+			f.unmap(t, volumeV)
+		}, do: admitting(volumeV, n1)},
+		{name: "admit to a target node that any initiator may use", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
+			admitted(volumeV)(t, f)
+			require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(t.Context(), spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 7, Initiators: []string{"ANY"}, Netmasks: []string{"ANY"}}))
+			open := spdkrpc.ISCSIPGIGMap{PGTag: f.portalGroups(t)[0].Tag, IGTag: 7}
+			require.NoError(t, f.rpc.ISCSITargetNodeAddPGIGMaps(t.Context(), spdkrpc.ISCSITargetNodeAddPGIGMapsParams{Name: export.IQN(volumeV), PGIGMaps: []spdkrpc.ISCSIPGIGMap{open}}))
+		}, do: admitting(volumeV, n1)},
+		{name: "admit to a target node without LUN", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
+			admitted(volumeV)(t, f)
+			require.NoError(t, f.rpc.BdevMallocDelete(t.Context(), spdkrpc.BdevMallocDeleteParams{Name: volumeV}))
+			f.malloc(t, volumeV)
+		}, do: admitting(volumeV, n1)},
 		{name: "withdraw with CHAP", only: export.ISCSI,
 			prepare: func(t *testing.T, f *fixture) { require.NoError(t, admit(t.Context(), f.Service, volumeV, withKeys)) },
 			do:      func(c ctx, s service) (any, error) { return nil, s.Withdraw(c, volumeV, &withKeys) }},
@@ -84,8 +102,7 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 		}, do: func(c ctx, s service) (any, error) { return nil, s.RemoveUnused(c, volumeV) }},
 		{name: "remove an unused export", only: export.ISCSI, prepare: func(t *testing.T, f *fixture) {
 			admitted(volumeV)(t, f)
-			node := f.targetNode(t, volumeV)
-			require.NoError(t, f.rpc.ISCSITargetNodeRemovePGIGMaps(t.Context(), spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: node.Name, PGIGMaps: node.PGIGMaps}))
+			f.unmap(t, volumeV)
 		}, do: func(c ctx, s service) (any, error) { return nil, s.RemoveUnused(c, volumeV) }},
 		{name: "unfence", prepare: fenced, do: func(c ctx, s service) (any, error) { _, err := s.Unfence(c, n1, false); return nil, err }},
 		{name: "dry run of fencing", prepare: admitted(volumeV, volumeW), do: func(c ctx, s service) (any, error) { return s.Fence(c, n1, "n1", true) }},
@@ -134,8 +151,7 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 	start := func() *fixture {
 		f := newFixture(t, tr, "")
 		for _, id := range []string{volumeV, volumeW} {
-			_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: &id, UUID: &id, NumBlocks: 1024, BlockSize: 4096})
-			require.NoError(t, err)
+			f.malloc(t, id)
 		}
 		if op.prepare != nil {
 			op.prepare(t, f)
@@ -183,6 +199,13 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 			assert.Equal(t, want, f.exported(t, op.leaves), where)
 		}
 	}
+}
+
+// unmap removes all mappings of a volume's target node, so that no initiator may log in.
+func (f *fixture) unmap(t *testing.T, id string) {
+	t.Helper()
+	node := f.targetNode(t, id)
+	require.NoError(t, f.rpc.ISCSITargetNodeRemovePGIGMaps(t.Context(), spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: node.Name, PGIGMaps: node.PGIGMaps}))
 }
 
 func isTime(serial string) bool {

@@ -53,9 +53,14 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 func (f *fixture) bdev(t *testing.T) string {
 	t.Helper()
 	id := uuid.NewString()
+	f.malloc(t, id)
+	return id
+}
+
+func (f *fixture) malloc(t *testing.T, id string) {
+	t.Helper()
 	_, err := f.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: &id, UUID: &id, NumBlocks: 1024, BlockSize: 4096})
 	require.NoError(t, err)
-	return id
 }
 
 // through returns a service in the same process that uses another caller.
