@@ -143,7 +143,8 @@ func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
 	return nil
 }
 
-// copyData runs spdk_dd as a host of a subsystem.
+// copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may not connect within
+// its own timeout of some seconds. Then it has not copied anything, and is started again.
 func (w *world) copyData(nqn string, args ...string) {
 	w.t.Helper()
 	config, err := json.Marshal(p{"subsystems": []p{{"subsystem": "bdev", "config": []p{
@@ -153,8 +154,14 @@ func (w *world) copyData(nqn string, args ...string) {
 	require.NoError(w.t, err)
 	require.NoError(w.t, os.WriteFile(w.at("dd.json"), config, 0o600))
 	args = append(append(ownCore(), "-r", w.at("dd.sock"), "--json", w.at("dd.json")), args...)
-	out, err := exec.Command(filepath.Join(filepath.Dir(os.Getenv("SPDK_TGT")), "spdk_dd"), args...).CombinedOutput()
-	require.NoError(w.t, err, "%s: %s", strings.Join(args, " "), out)
+	for attempt := 0; ; attempt++ {
+		out, err := exec.Command(filepath.Join(filepath.Dir(os.Getenv("SPDK_TGT")), "spdk_dd"), args...).CombinedOutput()
+		if err != nil && attempt < 9 && bytes.Contains(out, []byte("RPC client command timeout")) {
+			continue
+		}
+		require.NoError(w.t, err, "%s: %s", strings.Join(args, " "), out)
+		return
+	}
 }
 
 // write writes data to a volume, as a host to which the volume's owner exports it.
