@@ -144,8 +144,8 @@ func eval[T any](p *page, script string) T {
 	return value
 }
 
-// until waits until an expression is true. A timer evaluates it: a headless browser on a busy machine
-// can stop drawing, and a page without frames would never evaluate it.
+// until waits until an expression is true. A timer evaluates the expression, because a headless
+// browser on a busy machine can stop drawing, and a page without frames would never evaluate it.
 func (p *page) until(condition string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](condition, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(limit))); err != nil {

@@ -90,8 +90,8 @@ func TestVolumes(t *testing.T) {
 	p.until(`document.querySelector(".body .row").innerText.includes("40 GiB")`)
 }
 
-// scroll scrolls a list by 250 pixels per frame, like a fast swipe. It goes on after a second without a
-// frame: a headless browser on a busy machine can stop drawing.
+// scroll scrolls a list by 250 pixels per frame, like a fast swipe. If no frame comes for a second,
+// it continues, because a headless browser on a busy machine can stop drawing.
 const scroll = `new Promise((done) => {
 	const grid = document.querySelector(".grid"), rows = Number(grid.getAttribute("aria-rowcount"));
 	let frames = 0, longest = 0, start = 0, last = 0;
