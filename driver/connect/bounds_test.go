@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Each value accepts its minimum and maximum, and nothing beyond.
+// Each NVMe option accepts its minimum and maximum, and no values outside that range.
 func TestNVMeOptionBounds(t *testing.T) {
 	for key, b := range map[string]struct {
 		least, most int
@@ -71,7 +71,7 @@ func TestNameAndPortBounds(t *testing.T) {
 	}
 }
 
-// An observedTransport records the deadlines that a transport gets.
+// An observedTransport records the deadlines of the contexts passed to a transport.
 type observedTransport struct {
 	transport
 	until time.Time
@@ -82,7 +82,8 @@ func (o *observedTransport) disconnect(ctx context.Context, _ Export, _ *operati
 	return nil
 }
 
-// Every operation has a time limit: the caller's, or else the configured one.
+// Every operation has a time limit: the caller's deadline, or the configured timeout if there is
+// none.
 func TestOperationsHaveADeadline(t *testing.T) {
 	const configured, callers = time.Hour, 10 * time.Hour
 	o := &observedTransport{}

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// transport attaches exports of one kind: NVMe, iSCSI or loop devices. Its methods, except find and
-// paths, run one at a time for each target, with a context that has a deadline.
+// transport attaches exports of one kind: NVMe, iSCSI or loop devices. Methods other than find and
+// paths run one at a time for each target, with a context that has a deadline.
 type transport interface {
 	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)

@@ -21,15 +21,15 @@ type Device struct {
 // A Connector attaches exports to this node. All methods can be repeated at any time, and are safe
 // for concurrent use.
 type Connector interface {
-	// Connect attaches the export and waits for its device. If it fails, it undoes its own steps.
-	// If ctx has no deadline, it waits for [Options.Timeout].
+	// Connect attaches the export and waits for its device. If Connect fails, it undoes its own
+	// steps. If ctx has no deadline, Connect waits at most [Options.Timeout].
 	Connect(ctx context.Context, e Export) (Device, error)
 	// Find returns the device of an attached export. It fails with [ErrNotConnected] if the export
 	// is not attached.
 	Find(ctx context.Context, e Export) (Device, error)
 	// Disconnect detaches the export and waits until that is done. It succeeds if nothing is
 	// attached. It fails with [ErrBusy] while the device is mounted or otherwise in use on this
-	// node. A connection that other volumes of the same subsystem use stays.
+	// node. Disconnect keeps a connection that other volumes of the same subsystem use.
 	Disconnect(ctx context.Context, e Export) error
 	// Rescan makes the kernel read the device's size again, and returns the size when it is at
 	// least wantBytes.

@@ -5,9 +5,10 @@ import (
 	"errors"
 )
 
-// Kinds of failure. Errors of this package wrap one of them; their texts say what to do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
+// do.
 var (
-	// ErrInvalidExport means that the context map is invalid. Retrying does not help.
+	// ErrInvalidExport means that the context map is invalid. A retry cannot succeed.
 	ErrInvalidExport = errors.New("invalid export")
 	// ErrNotConnected means that Find or Rescan found no such device on this node.
 	ErrNotConnected = errors.New("not connected")
@@ -19,7 +20,7 @@ var (
 	ErrNoSubsystem = errors.New("subsystem not found on the target")
 	// ErrRefused means that the target has the subsystem, but does not allow this host.
 	ErrRefused = errors.New("target refused this host")
-	// ErrNoKeys means that the volume requires authentication, but that there are no keys for it.
+	// ErrNoKeys means that the volume requires authentication, but the export contains no keys.
 	ErrNoKeys = errors.New("no keys to authenticate with")
 	// ErrAuthentication means that this node and the target did not accept each other's keys.
 	ErrAuthentication = errors.New("authentication failed")

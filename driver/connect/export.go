@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Keys of the context map. The first seven are the same as in spdk-csi, so its volumes keep
-// working.
+// Keys of the context map. The first seven keys are the same as in spdk-csi, so volumes created by
+// spdk-csi keep working.
 const (
 	KeyTargetType = "targetType"
 	KeyTargetAddr = "targetAddr"
@@ -72,8 +72,8 @@ type Export struct {
 	// sets, by the kernel's names. They override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication is how this node must authenticate, with keys that [Export.WithKeys] adds. If
-	// BothAuthenticate is set, the target must also authenticate.
+	// Authentication is the method by which this node must authenticate, with keys that
+	// [Export.WithKeys] adds. If BothAuthenticate is set, the target must also authenticate.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -164,9 +164,9 @@ func (e Export) String() string {
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
-// ParseExport reads an export from a volume's context map. It ignores other keys, because other
-// programs add entries. The export contains the addresses that a node with these labels uses.
-// Errors are of kind [ErrInvalidExport], and name the key and its valid values.
+// ParseExport reads an export from a volume's context map. It ignores unknown keys, because other
+// programs add entries. The export contains the addresses for a node with the given labels. Errors
+// are of kind [ErrInvalidExport], and name the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
@@ -223,9 +223,9 @@ func parseTransport(s string) (Transport, error) {
 	return "", invalid(KeyTargetType, s, "tcp, rdma or iscsi")
 }
 
-// checkName checks that the export has the name its transport needs, without characters that later
-// have a special meaning. The kernel splits its option string at commas, and iscsiadm uses names as
-// directories.
+// checkName checks that the export has the name that its transport needs, and that the name
+// contains no characters with a special meaning later. The kernel splits its option string at
+// commas, and iscsiadm uses names as directories.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:
@@ -268,7 +268,8 @@ func validIQN(s string) bool { return len(s) <= 223 && iqnPattern.MatchString(s)
 
 var hostNamePattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
-// parsePortals checks the address and port, and replaces them if several are listed.
+// parsePortals checks the export's address and port. If list is not empty, parsePortals instead
+// uses the listed addresses that match the node's labels.
 func (e *Export) parsePortals(list string, node map[string]string) error {
 	all := []Address{{Addr: e.Address, Port: e.Port}}
 	if list != "" {
@@ -324,7 +325,7 @@ func parseUUID(s string) (string, bool) {
 }
 
 // legacyUUID returns the lvol UUID that spdk-csi put into the model number and at the end of the
-// NQN or IQN. If both contain one, they must be equal, as they are in spdk-csi.
+// NQN or IQN. If both contain a UUID, the two must be equal, as for volumes created by spdk-csi.
 func legacyUUID(model, target string) (string, error) {
 	inModel, hasModel := parseUUID(model)
 	inTarget, hasTarget := parseUUID(target[max(0, len(target)-36):])

@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// iscsi attaches LUN 0 of iSCSI targets. iscsiadm and its daemon log in and out; the result is read
-// from sysfs. iscsiadm gets the target and portal as a record, without discovery, because a portal
-// may advertise addresses that this node cannot reach.
+// iscsi attaches LUN 0 of iSCSI targets. iscsiadm and its daemon log in and out, and this package
+// reads the result from sysfs. It passes the target and portal to iscsiadm as a record instead of
+// using discovery, because a portal may advertise addresses that this node cannot reach.
 type iscsi struct {
 	node *node
 	host Host
@@ -49,8 +49,8 @@ func (i *iscsi) connect(ctx context.Context, e Export, step *operation.Step) (De
 	return d, err
 }
 
-// loginAtAny logs in at the first address that works. A second session would be a second block
-// device.
+// loginAtAny logs in at the first address that works, but creates only one session, because a
+// second session would be a second block device.
 func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	var failures []error
 	for _, p := range e.paths() {
@@ -78,7 +78,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
 		i.recordArgs(e, "-o", "new"),
-		// The driver logs in when the volume is staged. The node's start-up scripts must not.
+		// Only the driver logs in, when the volume is staged; the node's start-up scripts must not.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
 		// By default, iscsid retries for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),

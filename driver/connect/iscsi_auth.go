@@ -11,17 +11,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// iscsiadm takes a record's values only from its arguments, which every user on the node can read.
-// Therefore it only creates the record, and this package writes user names and passwords into the
-// record's file. iscsid keeps the record as long as the session exists, to log in again after a
-// restart.
+// iscsiadm accepts a record's values only as arguments, which every user on the node can read.
+// Therefore iscsiadm only creates the record, and this package writes user names and passwords into
+// the record's file. The record remains as long as the session exists, so that iscsid can log in
+// again after a restart.
 
 // recordFolders are the directories in which open-iscsi keeps records: the first before version
 // 2.1.9 and on Debian, the second since then.
 var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
 
-// hostRoot is the path of the node's root directory in the container, or the plugin's own root
-// outside a container. The node's iscsiadm runs there.
+// hostRoot returns the path of the node's root directory in the container, or the plugin's own root
+// directory outside a container. The node's iscsiadm uses the files below that directory.
 func (i *iscsi) hostRoot() string {
 	const inContainer = "host/proc/1/root"
 	if i.node.exists(inContainer) {
@@ -43,7 +43,7 @@ func chapSettings(k *hostauth.Keys) []string {
 	return lines
 }
 
-// writeKeys writes an export's keys into its record, which iscsiadm has created.
+// writeKeys writes an export's keys into the export's record, which iscsiadm must have created.
 func (i *iscsi) writeKeys(e Export) error {
 	if e.Authentication != hostauth.CHAP {
 		return nil
@@ -66,7 +66,7 @@ func (i *iscsi) writeKeys(e Export) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi has it: the driver must see the directory of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
+		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi contains it: the driver needs access to the directory of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func (i *iscsi) records(folder string, e Export) (found []string, err error) {
 
 const endOfRecord = "# END RECORD"
 
-// changeRecord replaces a record's authentication settings. The file is replaced as a whole, and
-// only its owner can read it.
+// changeRecord replaces a record's authentication settings. The record's file is replaced
+// atomically, and only its owner can read it.
 func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 	text, err := os.ReadFile(i.node.path(record))
 	if err != nil {
@@ -132,7 +132,7 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
 	if code != exitAuthFailed && e.keys.Both() {
-		who, compare = "this node ended the login, as it does if the target does not have the right user and password", "chap-target-user and chap-target-password"
+		who, compare = "this node ended the login, which happens if the target does not have the right user and password", "chap-target-user and chap-target-password"
 	}
 	return fmt.Errorf("%w: %s: %s: compare %s in the node's Secret with those in the controller's, with which the volume was published; see also iscsid's log on the node (%w)", ErrAuthentication, e.IQN, who, compare, err)
 }

@@ -38,8 +38,7 @@ node.conn[0].address = 127.0.0.1
 # END RECORD
 `
 
-// Passwords are written into the record that iscsiadm created, in its directory, and never passed
-// as arguments.
+// Passwords are written into the record that iscsiadm created, and are never passed as arguments.
 func TestISCSIAuthenticates(t *testing.T) {
 	for name, where := range map[string]string{
 		"Debian":       "etc/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",
@@ -115,8 +114,8 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// A node whose first login was refused has no interface record, and without one iscsiadm deletes
-// nothing.
+// After a node's first login was refused, the node has no interface record, and without an
+// interface record iscsiadm deletes nothing.
 func TestISCSIDisconnectWithoutInterface(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	made := false

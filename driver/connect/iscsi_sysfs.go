@@ -90,8 +90,8 @@ func (i *iscsi) serial(elem ...string) string {
 	return strings.ToLower(strings.Trim(page[4:], "\x00 \n"))
 }
 
-// chooseLUN returns LUN 0. If its serial number is a volume's UUID (SPDK uses the first 31
-// characters), it must be that of the export's volume.
+// chooseLUN returns LUN 0. If the serial number of LUN 0 is a volume's UUID (SPDK uses the first 31
+// characters), the UUID must be that of the export's volume.
 func chooseLUN(e Export, all []lun) (lun, error) {
 	var matches []lun
 	for _, l := range all {

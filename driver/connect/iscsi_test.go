@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportISCSI has no port: each test sets its target's port.
+// exportISCSI is an export without a port. Each test sets the port of its own target.
 var exportISCSI = Export{Transport: ISCSI, Address: "127.0.0.1", IQN: iqn1, NSUUID: uuid1}
 
 // iscsiTarget starts a minimal iSCSI target that responds to the first step of a login with a
@@ -318,7 +318,7 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 	assert.NotEmpty(t, k.commands())
 }
 
-// If the LUNs cannot be listed, one may be in use, so the volume is not detached.
+// If the target's LUNs cannot be listed, the volume is not detached, because a LUN may be in use.
 func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)

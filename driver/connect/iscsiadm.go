@@ -81,7 +81,8 @@ func (i *iscsi) recordArgs(e Export, more ...string) []string {
 	return append([]string{"-m", "node", "-T", e.IQN, "-p", e.portal(), "-I", iface}, more...)
 }
 
-// deleteRecord deletes a target's records, one for each address. Without iscsiadm, there are none.
+// deleteRecord deletes a target's records, one for each address. If iscsiadm is not installed,
+// there are no records.
 func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 	for _, p := range e.paths() {
 		err := i.iscsiadm(ctx, i.recordArgs(p, "-o", "delete"), exitNoObjects)

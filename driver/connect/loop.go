@@ -14,8 +14,8 @@ import (
 )
 
 // loop attaches a simulated target's volumes, which are files on this machine, as loop devices.
-// This lets tests use real devices and data on machines without NVMe. It enforces the simulation's
-// lists of allowed hosts, as a target does.
+// With loop devices, tests can use real devices and data on machines without NVMe. loop enforces
+// the simulated target's lists of allowed hosts, as a real target does.
 type loop struct {
 	node    *node
 	host    Host
@@ -32,8 +32,7 @@ func (l *loop) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	if err := unix.Flock(int(file.backing.Fd()), unix.LOCK_EX); err != nil {
 		return Device{}, fmt.Errorf("lock the volume's file: %w", err)
 	}
-	// The loop device keeps the file open, and thus locked: closing the file does not release the
-	// lock.
+	// The loop device keeps the file open, so closing the file here would not release the lock.
 	defer unix.Flock(int(file.backing.Fd()), unix.LOCK_UN)
 	step.Doing("attaching %s to a loop device", file.backing.Name())
 	attached, err := l.attachedTo(file)
@@ -63,8 +62,8 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// The volume is no longer exported. If a device still exists, it cannot be verified that it
-		// belongs to this volume.
+		// The volume is no longer exported, so even if a loop device still exists, the volume to
+		// which it belongs cannot be verified.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {
@@ -150,7 +149,8 @@ type volumeFile struct {
 	label   string
 }
 
-// open checks that the simulated target exports the volume to this host, and opens its file.
+// open checks that the simulated target exports the volume to this host, and opens the volume's
+// file.
 func (l *loop) open(e Export) (volumeFile, error) {
 	if err := l.permitted(); err != nil {
 		return volumeFile{}, err

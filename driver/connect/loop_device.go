@@ -46,8 +46,8 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 	return found, nil
 }
 
-// attachedTo lists the loop devices on a volume's file. It compares device and inode, because the
-// path may now lead to another file. It ignores other hosts' devices.
+// attachedTo lists the loop devices on a volume's file. It compares device and inode numbers,
+// because the path may now lead to another file. It ignores loop devices of other hosts.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {
@@ -94,7 +94,8 @@ func (l *loop) attach(ctx context.Context, v volumeFile) error {
 			if err := unix.IoctlLoopConfigure(fd, config); err != nil {
 				return err
 			}
-			// A loop device stays write-protected when its file changes.
+			// A loop device may still be write-protected from an earlier file, so clear the
+			// protection.
 			return unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0)
 		})
 		if errors.Is(last, unix.EBUSY) || errors.Is(last, unix.ENXIO) || errors.Is(last, fs.ErrNotExist) {

@@ -138,7 +138,7 @@ func TestLoopConnectAndDisconnect(t *testing.T) {
 }
 
 // requireTooSmall requires that a rescan fails with the advice to resize the volume. On a busy
-// machine, the deadline may pass first; then the rescan gets more time.
+// machine, the deadline may pass first; the rescan is then repeated with more time.
 func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.Context) error) {
 	t.Helper()
 	const advice = "resize the volume on the target first"
@@ -208,7 +208,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.ErrorIs(t, c.Disconnect(t.Context(), e), ErrBusy)
 	require.NoError(t, held.Close())
 
-	// If the device is open but not held, the kernel detaches it when it is closed.
+	// The kernel detaches a device that is open, but not opened exclusively, when the device is
+	// closed.
 	open, err := os.Open(d.Path)
 	require.NoError(t, err)
 	err = c.Disconnect(soon(t, severalTimes(began)), e)
@@ -217,7 +218,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, open.Close())
 	require.NoError(t, c.Disconnect(t.Context(), e))
 
-	// Another program's loop device on the same file would be a second cache for the volume.
+	// Another program's loop device on the same file would be a second cache for the volume, so
+	// Connect refuses it.
 	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(s.dir, "lvols", uuid1)).Output()
 	require.NoError(t, err)
 	foreign := strings.TrimSpace(string(out))
@@ -249,7 +251,8 @@ func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	assert.Equal(t, second, found)
 }
 
-// Every volume gets exactly one device, however many concurrent calls connect it.
+// Every volume is attached to exactly one loop device, regardless of how many concurrent calls
+// connect it.
 func TestConcurrentCallsShareOneLoopDevice(t *testing.T) {
 	s := newSimulation(t)
 	var all []Export

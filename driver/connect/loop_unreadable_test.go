@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If loop devices cannot be read, calls fail.
+// If the state of a loop device cannot be read, Find, Connect and Disconnect fail.
 func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -64,7 +64,8 @@ func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 	}
 }
 
-// If a volume has two loop devices, there are two caches for it, so neither device is returned.
+// If a volume is attached to two loop devices, its data is cached twice, so neither device is
+// returned.
 func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -93,7 +94,7 @@ func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 	require.ErrorContains(t, l.detach("loop99999"), "detach loop99999")
 }
 
-// A loop device that disappears while devices are listed does not hide the others.
+// If a loop device disappears while devices are being listed, the other devices are still found.
 func TestLoopDeviceThatDisappears(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")

@@ -26,7 +26,7 @@ func CheckTransport(name string) error {
 
 // LoadModules makes sure that the kernel has the modules of transports (nvme-tcp, nvme-rdma,
 // iscsi): it loads those that are neither loaded nor built in. It fails with [ErrUnsupported] if a
-// module is missing on the node. It uses only the options Root and Exec.
+// module is missing on the node. Of o, only Root and Exec are used.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
 	if o.Exec == nil {
 		o.Exec = utilexec.New()
@@ -43,7 +43,7 @@ func LoadModules(ctx context.Context, transports []string, o Options) error {
 }
 
 // loadModule makes sure that a module is loaded or built in. Many hosts have no modprobe, or none
-// that a container can use. The module may then be built in, or loaded at boot.
+// that a container can use; on such hosts, the module may be built in or loaded at boot.
 func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
 	if n.hasModule(module) {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node accesses this node's kernel through files. Tests replace the tree and the functions.
+// node accesses this node's kernel through files. Tests replace the file tree and the functions.
 type node struct {
 	root string // prefix to /sys, /dev and /proc
 	// write writes a sysfs attribute.
@@ -23,8 +23,8 @@ type node struct {
 	exchange func(path, text string) (string, error)
 	// rdev returns the device number behind a block device's node.
 	rdev func(path string) (uint64, error)
-	// claim opens a block device exclusively and closes it. It fails with EBUSY if the device is in
-	// use.
+	// claim opens a block device exclusively and closes it again. It fails with EBUSY if the device
+	// is in use.
 	claim func(path string) error
 }
 
@@ -92,7 +92,8 @@ func (n *node) exists(elem ...string) bool {
 	return err == nil
 }
 
-// entries lists the names in a sysfs directory. It returns none if the directory does not exist.
+// entries lists the names in a sysfs directory. It returns an empty list if the directory does not
+// exist.
 func (n *node) entries(elem ...string) ([]string, error) {
 	dir, err := os.Open(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
@@ -109,8 +110,8 @@ func (n *node) entries(elem ...string) ([]string, error) {
 	return names, err
 }
 
-// device returns the block device with a sysfs name. It fails unless the node in /dev exists and
-// has the same device number.
+// device returns the block device with a sysfs name. It fails unless the device node in /dev exists
+// and has the same device number.
 func (n *node) device(name string) (Device, error) {
 	number := n.attribute("sys/block", name, "dev")
 	size, err := n.size(name)
@@ -144,7 +145,8 @@ func (n *node) inUse(name string) error {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: %s is mounted or held by another device on this node: unmount it first", ErrBusy, name)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		// There is no device node, or no device behind it, so nothing can use the device.
+		// The device node, or the device behind it, does not exist, so nothing can be using the
+		// device.
 	case err != nil:
 		return fmt.Errorf("check whether %s is in use: %w", name, err)
 	}

@@ -49,10 +49,10 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	return d, err
 }
 
-// ensureControllers creates a controller for each of the export's addresses that has none, if the
-// kernel has native multipath. Otherwise it creates one controller, for the first address that
-// works, because two controllers would be two block devices. It succeeds if at least one address
-// has a controller.
+// ensureControllers creates a controller for each address of the export that does not have one yet,
+// if the kernel has native multipath. Otherwise it creates one controller, for the first address
+// that works, because two controllers would be two block devices. It succeeds if at least one
+// address has a controller.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -159,8 +159,8 @@ func (n *nvme) nativeMultipath() bool {
 }
 
 // prepare loads the kernel modules of NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
-// exist. Otherwise, missing says why the transport's module may be missing. Only an attempt to
-// connect shows whether it really is.
+// exist. Otherwise, missing is the reason why the transport's module may be missing. Only an
+// attempt to connect shows whether the module is actually missing.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -191,7 +191,8 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 		if errors.Is(last, ErrNotConnected) {
 			return false, fmt.Errorf("the kernel has removed the connection: see the node's kernel log: %w", last)
 		}
-		// The device may exist while its target is unreachable: reads would wait forever.
+		// The device may exist while its target is unreachable, and reads from it would then wait
+		// forever.
 		up, err := n.liveControllers(e)
 		if err != nil || len(up) == 0 {
 			live, rescanned = time.Time{}, false

@@ -12,7 +12,8 @@ import (
 )
 
 // The kernel authenticates with DH-HMAC-CHAP when it connects, and again with the same keys when it
-// reconnects. It keeps the keys with the controller, so the node does not store them.
+// reconnects. The kernel stores the keys with the controller, so the driver does not store them on
+// the node.
 
 // keyOptions returns what to append to [fabricsOptions] for an export's keys.
 func keyOptions(e Export) string {
@@ -27,8 +28,8 @@ func keyOptions(e Export) string {
 }
 
 // checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it does not support
-// authentication. Kernels before 5.17 do not list their options; they do not support authentication
-// either, and refuse the option.
+// authentication. Kernels before 5.17 do not list the options that they accept, but refuse the
+// authentication options, which they do not support.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil
@@ -41,7 +42,8 @@ func (n *nvme) checkAuthenticates(e Export) error {
 }
 
 // replaceKeys replaces the keys of existing controllers if they differ from the export's. The
-// kernel then authenticates again. Without keys, replaceKeys changes nothing.
+// kernel then authenticates again with the new keys. If the export has no keys, replaceKeys changes
+// nothing.
 func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step) error {
 	if e.Authentication != hostauth.DHCHAP || e.keys == nil {
 		return nil

@@ -27,7 +27,7 @@ func withKeys(t *testing.T, e Export, host, target string) Export {
 	return e.WithKeys(k)
 }
 
-// Printing an export does not reveal its keys.
+// A printed export does not contain its keys.
 func TestExportHidesKeys(t *testing.T) {
 	e := withKeys(t, export1, oneKey, otherKey)
 	text, err := json.Marshal(e)
@@ -77,7 +77,7 @@ func TestNVMeConnectWithoutKeysIsRefused(t *testing.T) {
 	assert.Empty(t, k.log(), "the kernel was not asked to connect")
 }
 
-// Connecting again with other keys replaces only those of the export's controllers.
+// A second Connect with other keys replaces the keys of the export's controllers, and of no others.
 func TestNVMeReplacesKeys(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
@@ -111,7 +111,7 @@ func TestNVMeReplacesKeys(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsupported)
 }
 
-// The error for a failed connection says who must authenticate, and never contains a key.
+// The error for a failed connection states which side must authenticate, and never contains a key.
 func TestNVMeExplainsAuthentication(t *testing.T) {
 	port := nvmeTargetThatAuthenticates(t)
 	export := Export{Transport: TCP, Address: "127.0.0.1", Port: port, NQN: nqn1}
@@ -125,7 +125,7 @@ func TestNVMeExplainsAuthentication(t *testing.T) {
 	}{
 		{"no keys", export, ErrRefused, "authentication: dhchap"},
 		{"one key", withKeys(t, export, oneKey, ""), ErrAuthentication, "the target refused this node's key"},
-		{"both keys", both, ErrAuthentication, "one of the two refused"},
+		{"both keys", both, ErrAuthentication, "one side refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k, c := newNVMeKernel(t, true)

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// explain converts the kernel's error for a failed connect to one that says what to do. The kernel
-// reports every refusal by a target as EIO, so explain sends a connect from user space to learn the
-// reason.
+// explain converts the kernel's error for a failed connection attempt to an error that says what to
+// do. The kernel reports every refusal by a target as EIO, so explain sends a Connect command from
+// user space to find out the reason.
 func (n *nvme) explain(ctx context.Context, e Export, address string, err error) error {
 	var errno syscall.Errno
 	switch {
@@ -37,7 +37,7 @@ func (n *nvme) explain(ctx context.Context, e Export, address string, err error)
 	case reason == mustAuthenticate && e.Authentication == hostauth.None:
 		return fmt.Errorf("%w: %s requires this host to authenticate, but the volume has no keys: its StorageClass must set authentication: dhchap (%w)", ErrRefused, e.NQN, err)
 	case reason == mustAuthenticate && e.BothAuthenticate:
-		return fmt.Errorf("%w: %s admits host %s, but one of the two refused the other's key: compare dhchap-key and dhchap-ctrl-key in the node's Secret with those in the controller's, which were placed when the volume was published; the node's kernel log says which key failed (%w)",
+		return fmt.Errorf("%w: %s admits host %s, but one side refused the other's key: compare dhchap-key and dhchap-ctrl-key in the node's Secret with those in the controller's, which were placed when the volume was published; the node's kernel log says which key failed (%w)",
 			ErrAuthentication, e.NQN, n.hostFor(e).NQN, err)
 	case reason == mustAuthenticate:
 		return fmt.Errorf("%w: the target refused this node's key for %s, as host %s: compare dhchap-key in the node's Secret with that in the controller's, which was placed when the volume was published; if the Secret changed since, delete the pod that uses the volume (%w)",

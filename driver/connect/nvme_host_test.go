@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node connects as its multipath host if its kernel has native multipath and the export admits
-// it.
+// A node connects with its multipath host NQN if its kernel has native multipath and the export
+// admits that NQN.
 func TestNVMeHost(t *testing.T) {
 	for _, tt := range []struct {
 		kernel  string

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. Zero means the default
-// given for each field. They apply to new controllers, not to existing ones.
+// NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. A zero field means
+// that field's documented default. The options apply only to controllers that are created later.
 type NVMeOptions struct {
 	// CtrlLossTimeout is how long the kernel retries a lost target before it fails all I/O and
 	// removes the device; default 10 minutes. A negative value means forever.
 	CtrlLossTimeout time.Duration
-	// ReconnectDelay is the pause between such retries; default 2 s.
+	// ReconnectDelay is the pause between attempts to reconnect to a lost target; default 2 s.
 	ReconnectDelay time.Duration
 	// KeepAlive is the time after which an unresponsive target counts as lost; default 5 s.
 	KeepAlive time.Duration
@@ -68,8 +68,9 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
-// OptionKeys are the context map's keys for options of the kernel's NVMe controllers: the kernel's
-// names. Values are in the kernel's units, or true or false for digests.
+// OptionKeys lists the context map's keys for options of the kernel's NVMe controllers. They are
+// the same as the kernel's names for these options. Values are in the kernel's units; digests are
+// true or false.
 var OptionKeys = []string{"ctrl_loss_tmo", "reconnect_delay", "keep_alive_tmo", "fast_io_fail_tmo", "nr_io_queues", "queue_size", "hdr_digest", "data_digest"}
 
 // parseOptions returns the NVMe options in a context map. The bounds are those of the class
@@ -125,7 +126,8 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	for _, key := range OptionKeys {
 		switch value := values[key]; {
 		case key == "hdr_digest" || key == "data_digest":
-			// The kernel refuses digests for other transports, which have their own checksums.
+			// The kernel refuses digests for transports other than TCP, because those have their
+			// own checksums.
 			if value == "true" && e.Transport == TCP {
 				opts = append(opts, key)
 			}

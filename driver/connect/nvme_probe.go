@@ -118,7 +118,7 @@ func connectCommand(nqn string, h Host) ([]byte, error) {
 func readPDU(r io.Reader, kind byte, size int) ([]byte, error) {
 	pdu := make([]byte, size)
 	if _, err := io.ReadFull(r, pdu); err != nil {
-		return nil, fmt.Errorf("read NVMe/TCP answer: %w", err)
+		return nil, fmt.Errorf("read NVMe/TCP response: %w", err)
 	}
 	if got := binary.LittleEndian.Uint32(pdu[4:]); pdu[0] != kind || got != uint32(size) {
 		return nil, fmt.Errorf("the server at this address does not speak NVMe/TCP as expected (PDU type %#x of %d bytes, wanted %#x of %d)", pdu[0], got, kind, size)

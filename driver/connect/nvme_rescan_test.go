@@ -36,8 +36,8 @@ func TestNVMeRescan(t *testing.T) {
 	})
 }
 
-// A write that hangs in the kernel continues in the background. A later call removes what it
-// created.
+// A connect whose write hangs in the kernel times out, but the write continues in the background. A
+// later call removes the controller that the write created.
 func TestHangingNVMeConnectTimesOut(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	started, proceed := make(chan struct{}, 1), make(chan struct{})

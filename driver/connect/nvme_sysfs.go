@@ -34,7 +34,7 @@ func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
 
-// controllersWhere lists this host's controllers for the subsystems whose NQNs are wanted.
+// controllersWhere lists this host's controllers for the subsystems whose NQNs satisfy wanted.
 func (n *nvme) controllersWhere(wanted func(nqn string) bool) ([]controller, error) {
 	names, err := n.node.entries("sys/class/nvme")
 	if err != nil {
@@ -111,7 +111,7 @@ type namespace struct {
 }
 
 // A namespace's block device is nvme<subsystem or controller>n<index>. The paths of native
-// multipath are nvme<subsystem>c<controller>n<index>, hidden, and must not be used.
+// multipath are hidden devices named nvme<subsystem>c<controller>n<index>, which must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
 // subsystems lists the sysfs entries of all NVMe subsystems, including their controllers and
@@ -130,8 +130,9 @@ func (n *nvme) subsystems() (map[string][]string, error) {
 	return found, nil
 }
 
-// namespaces lists the block devices of the controllers' namespaces. In sysfs, they are below the
-// subsystem with native multipath, and below each controller otherwise; both kinds may exist.
+// namespaces lists the block devices of the controllers' namespaces. With native multipath, sysfs
+// lists these devices below the subsystem; otherwise, it lists them below each controller. Both
+// kinds may exist at the same time.
 func (n *nvme) namespaces(controllers []controller, subsystems map[string][]string) ([]namespace, error) {
 	var found []namespace
 	add := func(c controller, names []string) {
@@ -159,7 +160,8 @@ func (n *nvme) namespaces(controllers []controller, subsystems map[string][]stri
 
 // namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
 // attribute "uuid" is not reliable: for a namespace without a UUID, it contains the NGUID formatted
-// as a UUID. If the target provides only a 16-byte NGUID, that is used as the UUID.
+// as a UUID. If the target provides only a 16-byte NGUID, namespaceUUID returns the NGUID as the
+// UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
 }
@@ -178,8 +180,8 @@ func uuidOf(wwid string) string {
 }
 
 // choose returns an export's namespace, by its UUID. For spdk-csi's volumes, only the lvol's UUID
-// is known. For them, a subsystem's only namespace is also accepted if the subsystem's model is the
-// lvol's UUID, as spdk-csi sets it, or if not even the lvol's UUID is known.
+// is known. For such volumes, choose also accepts a subsystem's only namespace if the subsystem's
+// model is the lvol's UUID, as spdk-csi sets it, or if even the lvol's UUID is unknown.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {
@@ -201,12 +203,12 @@ func choose(e Export, all []namespace) (namespace, error) {
 		return namespace{}, fmt.Errorf("%w: namespace %s appears as %s and %s: enable native NVMe multipath (nvme_core.multipath=Y), or disconnect all but one path",
 			ErrAmbiguous, want, matches[0].name, matches[1].name)
 	case want == "" && len(all) > 1:
-		return namespace{}, fmt.Errorf("%w: the subsystem has %d namespaces on this node and the volume's context names none: add %s to it", ErrAmbiguous, len(all), KeyNSUUID)
+		return namespace{}, fmt.Errorf("%w: the subsystem has %d namespaces on this node, and the volume's context does not name any of them: add %s to the context", ErrAmbiguous, len(all), KeyNSUUID)
 	}
 	seen := make([]string, len(all))
 	for i, ns := range all {
 		seen[i] = fmt.Sprintf("%s (%s)", ns.name, cmp.Or(ns.uuid, "no UUID"))
 	}
-	return namespace{}, fmt.Errorf("%w: connected, but no namespace %s; there are: %s: check nvmf_get_subsystems on the target",
+	return namespace{}, fmt.Errorf("%w: connected, but no namespace %s; found %s: check nvmf_get_subsystems on the target",
 		ErrNoNamespace, cmp.Or(want, "at all"), cmp.Or(strings.Join(seen, ", "), "none"))
 }

@@ -168,7 +168,7 @@ func TestNVMeConnectUndoes(t *testing.T) {
 	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "the error lists the namespaces")
 	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 
-	// Another volume now uses the connection.
+	// Another volume of the subsystem now uses the connection.
 	k.held["nvme0n1"] = true
 	_, err = c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)

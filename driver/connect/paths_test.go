@@ -48,8 +48,8 @@ func (k *nvmeKernel) connectedTo() (addresses []string) {
 	return addresses
 }
 
-// A node with native multipath connects to all addresses. Other nodes connect to the first that
-// works.
+// A node with native multipath connects to all of the target's addresses. Other nodes connect only
+// to the first address that works.
 func TestNVMeSeveralAddresses(t *testing.T) {
 	both, first, second := []string{"192.0.2.1,trsvcid=4420", "fd00::2,trsvcid=4421"}, "192.0.2.1", "fd00::2"
 	for _, tt := range []struct {

@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blocked replaces a sysfs directory with a file, so that reading the directory fails.
+// blocked replaces a sysfs directory with a file, so that attempts to list the directory fail.
 func (k *kernel) blocked(path string) {
 	k.remove(path)
 	k.file(path, "")
 }
 
-// If part of sysfs cannot be read, no volume is reported as found, grown or detached, and nothing
-// is detached.
+// If part of sysfs cannot be read, no call reports a volume as found, grown or detached, and no
+// volume is detached.
 func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect"}
 	for name, c := range map[string]struct {
@@ -73,8 +73,8 @@ func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 	}
 }
 
-// operations returns all of a connector's operations. Some end only at their deadline, which is
-// long enough for a busy machine to report the reason.
+// operations returns all of a connector's operations. Some operations end only at their deadline,
+// which is long enough for a busy machine to report the reason.
 func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
 	return map[string]func() error{
 		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
@@ -168,7 +168,7 @@ func TestISCSILegacyIdentity(t *testing.T) {
 	require.NoError(t, err, "the LUN has no serial number")
 }
 
-// If a failed connect cannot undo its steps, the error says so.
+// If Connect fails and cannot undo its steps, its error contains both failures.
 func TestISCSIUndoFails(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	i := c.transports[ISCSI].(*iscsi)
@@ -299,7 +299,7 @@ func TestErrorsDescribeTheExport(t *testing.T) {
 	}
 }
 
-// If a caller cancels its context with a cause, the error contains that cause.
+// If a caller cancels its context with a cause, the error of the canceled call contains that cause.
 func TestCauseOfCancellation(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")

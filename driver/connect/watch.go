@@ -20,11 +20,11 @@ type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
 	// to the target. If the kernel does not respond before ctx ends, the error is of kind
-	// [ErrTimeout]; until it responds, further calls wait for the same response.
+	// [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
-	// Reconnect restores missing connections of an attached export. It changes no existing
-	// connection, and skips addresses that do not respond. If the target exports another volume
-	// there, it fails and removes the connections that it made.
+	// Reconnect restores missing connections of an attached export. Reconnect does not change
+	// existing connections, and skips addresses that do not respond. If the target exports another
+	// volume there, Reconnect fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 }
 
@@ -72,8 +72,8 @@ func (p Paths) Live() int {
 	return n
 }
 
-// finish adds the device, or the reason why there is none. Other errors mean that the state is
-// unknown.
+// finish adds the device, or the reason why there is none, to p. It returns any error that leaves
+// the state unknown.
 func (p Paths) finish(d Device, err error) (Paths, error) {
 	p.Device, p.NoDevice = d, err
 	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {
@@ -96,7 +96,7 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 }
 
 // query reads the kernel's state of an export, once for all concurrent callers that need the same.
-// The time is limited, because the kernel may be waiting for an unresponsive target.
+// The query has a time limit, because the kernel may be waiting for an unresponsive target.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -149,8 +149,8 @@ type view struct {
 	subsystems  map[string][]string     // result of nvme.subsystems
 }
 
-// A sharedView lets many reads, sequential or concurrent, share one view of sysfs: otherwise each
-// would read all volumes' controllers.
+// A sharedView lets many sequential or concurrent reads share one view of sysfs; otherwise, each of
+// them would read the controllers of all volumes.
 type sharedView struct {
 	// age is how old a view may be. Zero means that each read makes its own.
 	age time.Duration
@@ -228,8 +228,8 @@ func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (E
 	return e, nil
 }
 
-// answers checks that something listens at an address. Otherwise the kernel would log every failed
-// attempt.
+// answers checks that a server listens at the export's address before the kernel connects, because
+// the kernel logs every failed attempt.
 func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) error {
 	if e.Transport != TCP {
 		return nil
@@ -244,8 +244,9 @@ func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) erro
 	return conn.Close()
 }
 
-// addPath creates a controller for one address of an attached export, unless there is one. It
-// removes the controller again if the target has no path to the export's device there.
+// addPath creates a controller for one address of an attached export, unless there is one. If that
+// controller turns out to have no path to the export's device, addPath removes the controller
+// again.
 func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
 	if n.connected(ctx, e) {
 		return nil
@@ -265,8 +266,8 @@ func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.
 }
 
 // waitForPath waits until the controller for an address has a path to a device. With native
-// multipath, the kernel joins the paths of a namespace by its identifiers: a namespace that differs
-// gets no path to this device.
+// multipath, the kernel groups the paths of a namespace by its identifiers, so a different
+// namespace never becomes a path to this device.
 func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
 	address, err := resolve(ctx, e.Address)
 	if err != nil {

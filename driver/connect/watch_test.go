@@ -97,7 +97,8 @@ func TestNVMePaths(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidExport)
 }
 
-// A read that hangs in the kernel ends with the caller's deadline, and a second one does not start.
+// A read that hangs in the kernel returns at the caller's deadline, and no second read is started
+// meanwhile.
 func TestReadsAreBounded(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
@@ -250,7 +251,7 @@ func closedPort(t *testing.T) string {
 	return port
 }
 
-// iscsid restores sessions that have failed. A missing session is created again.
+// iscsid restores a failed session by itself, so Reconnect creates only a missing session.
 func TestISCSIReconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)
@@ -298,8 +299,8 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor queries all volumes' paths at once. The queries share one snapshot of sysfs, which
-// other operations never use.
+// The monitor queries the paths of all volumes at once. These queries share one view of sysfs,
+// which other operations never use.
 func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")

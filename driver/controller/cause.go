@@ -43,8 +43,8 @@ func targetError(target, host string, err error) error {
 	return named
 }
 
-// cause returns what went wrong with a connection, in words that do not depend on the time or the
-// connection.
+// cause describes why a connection failed, in a text that does not depend on the time or on
+// connection details.
 func cause(err error) string {
 	var (
 		timeout interface{ Timeout() bool }

@@ -102,7 +102,8 @@ func rangesOf(found volume.Changes, start int64) func(yield func(*csi.BlockMetad
 	}
 }
 
-// readChanges reads the changes. Meanwhile the controller cannot delete either snapshot.
+// readChanges reads the changes, and prevents the controller from deleting either snapshot during
+// the read.
 func (c *Controller) readChanges(ctx context.Context, q changesQuery) (volume.Changes, error) {
 	claim := c.locks.Claim()
 	defer claim.Release()

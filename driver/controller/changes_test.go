@@ -55,7 +55,7 @@ func changedClusters(list ...int) spdkrpc.ProxyLvolChanges {
 	return spdkrpc.ProxyLvolChanges{Bitmap: base64.StdEncoding.EncodeToString(bitmap), ClusterSize: mib, Size: 16 * mib}
 }
 
-// A backup reads metadata through the driver's gRPC server.
+// A backup is a client that reads snapshot metadata through the driver's gRPC server.
 type backup struct {
 	csi.SnapshotMetadataClient
 	*testController
@@ -156,7 +156,7 @@ func TestSnapshotMetadataIsStreamed(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-// The number of ranges in a message keeps it below gRPC's size limit.
+// The limit on ranges in a message keeps each message below gRPC's size limit.
 func TestRangesPerMessageAreBounded(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -259,7 +259,7 @@ func TestUnusableResponsesAreRefused(t *testing.T) {
 	}
 }
 
-// The allocated clusters of a volume are those in the proxy's response, even if it is encrypted.
+// Allocated returns the clusters in the proxy's response, even for an encrypted volume.
 func TestAllocatedClustersOfAVolume(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -295,8 +295,8 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrNotFound)
 }
 
-// While changes are being read, the controller deletes neither snapshot, but other calls may read
-// them too.
+// While a call reads the changes between two snapshots, the controller deletes neither of them, but
+// other calls may read them at the same time.
 func TestSnapshotsAreNotDeletedWhileTheirChangesAreRead(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)

@@ -69,8 +69,8 @@ func (c *Controller) HasTopology() bool { return len(c.targets.configs[0].Topolo
 // Close closes the connections to the proxies.
 func (c *Controller) Close() { c.targets.close() }
 
-// These parameters of a StorageClass, with the suffixes -name and -namespace, make Kubernetes send
-// a Secret with each call.
+// The names of StorageClass parameters that, with the suffixes -name and -namespace, make
+// Kubernetes send a Secret with each call.
 const (
 	provisionerSecret = "csi.storage.k8s.io/provisioner-secret"
 	publishSecret     = "csi.storage.k8s.io/controller-publish-secret"
@@ -79,7 +79,7 @@ const (
 	listSecret        = "csi.storage.k8s.io/snapshotter-list-secret"
 )
 
-// openTarget opens the target that id names, with a call's credentials.
+// openTarget opens the target named in a volume id, with a call's credentials.
 func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
@@ -91,8 +91,8 @@ func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, 
 	return c.targets.open(id.Target, tokens)
 }
 
-// findTarget opens the target that id names. The id of a manually provisioned volume does not name
-// a target; findTarget then queries each target for the volume.
+// findTarget opens the target named in a volume id. The id of a manually provisioned volume
+// contains no target; for such a volume, findTarget queries each target.
 func (c *Controller) findTarget(ctx context.Context, id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
 	if id.Target != "" {
 		return c.openTarget(id, secrets, secretParam)
@@ -138,7 +138,8 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		// This driver never issued this id. A manually provisioned volume must be deleted manually.
+		// The driver did not create a volume with such an id. A manually provisioned volume must be
+		// deleted manually.
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}

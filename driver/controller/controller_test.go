@@ -62,7 +62,7 @@ func TestTwentyConcurrentVolumesLeaveNothingBehind(t *testing.T) {
 	assert.Empty(t, append(b.targets[0].lvols(t), b.targets[1].lvols(t)...))
 }
 
-func TestVolumesSpreadOverTargets(t *testing.T) {
+func TestVolumesAreSpreadOverTargets(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	for i := range 40 {
 		b.create(t, fmt.Sprintf("pvc-%d", i), 4*mib)

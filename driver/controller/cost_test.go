@@ -105,8 +105,8 @@ func TestCostDoesNotGrow(t *testing.T) {
 				assert.Equal(t, c.rpcs, most[call].rpcs, call)
 				if !slices.Contains(listsAll, call) {
 					assert.Equal(t, c.sent, most[call].sent, call)
-					// If a volume is read while its export is being deleted, the response may or
-					// may not contain the bdev's claim.
+					// A volume's size may be read while its export is being deleted, so the
+					// response may or may not contain the bdev's claim.
 					assert.InEpsilon(t, c.received, most[call].received, 0.05, call)
 				}
 			}

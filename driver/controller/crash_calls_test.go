@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A csiCall is a CSI call into which faults are injected. prepare returns the call. The call can be
-// repeated, and then returns the same response.
+// A csiCall is a CSI call into which faults are injected. The field prepare returns the call, which
+// can be repeated and returns the same response each time.
 type csiCall struct {
 	name     string
 	attached bool // the call concerns exports, which depend on the transport

@@ -43,8 +43,8 @@ const (
 
 var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart, overtaken}
 
-// A crashTarget is a simulated target, or with SPDK_SOCK a real one, that applies a fate to one of
-// its calls.
+// A crashTarget is a target that applies a fate to one of its calls. The target is simulated, or
+// real if SPDK_SOCK is set.
 type crashTarget struct {
 	*simTarget
 	t    *testing.T
@@ -151,7 +151,7 @@ func (c *crashTarget) meetFate(target http.Handler) http.Handler {
 	})
 }
 
-// A crashBench is a controller on a crashTarget, which can be replaced.
+// A crashBench is a crashTarget with a controller that the test can replace.
 type crashBench struct {
 	*testController
 	target    *crashTarget
@@ -212,7 +212,7 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 // notFinal are the codes after which a sidecar retries a call.
 var notFinal = []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled}
 
-// A targetState contains everything that a controller may leave behind.
+// A targetState contains all objects that a controller may leave behind on a target.
 type targetState struct {
 	free                     uint64
 	lvols, subsystems, nodes []string
@@ -286,7 +286,8 @@ func (b *crashBench) deleteAll(t *testing.T) {
 // TestCSICrashPoints kills the controller before and after every RPC of every CSI call. In further
 // runs, it loses the reply, lets the deadline pass, restarts the target, or lets another controller
 // make the same call. The call is retried as a sidecar does, by another controller if the first was
-// killed, and must succeed. Then everything is deleted, and the target must be as before.
+// killed, and must succeed. Then the test deletes all objects, and the target's state must be the
+// same as before.
 func TestCSICrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -317,8 +318,8 @@ func TestCSICrashPoints(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt applies a fate to one of the call's RPCs, or to none if at is 0, and returns how many RPCs
-// the first attempt made.
+// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. It returns the number
+// of RPCs in the first attempt.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)
@@ -361,12 +362,12 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	var again string
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })
 	if err == nil {
-		assert.Equal(t, first, again, "the same answer")
+		assert.Equal(t, first, again, "the same response")
 	} else if f == overtaken {
 		assert.Contains(t, notFinal, driver.Code(err), err)
 	}
 	if others != nil {
-		assert.Equal(t, *others, again, "the other controller's answer stays true")
+		assert.Equal(t, *others, again, "the other controller's response remains valid")
 	}
 	b.deleteAll(t)
 	assert.Equal(t, start, b.state(t), "nothing is left")

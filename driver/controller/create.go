@@ -37,7 +37,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 		return nil, fmt.Errorf("create volume %q: %w", n.spec.Name, err)
 	}
 
-	// Run only one call with this name at a time, and do not delete the source meanwhile.
+	// Allow only one call with this name at a time, and no deletion of the source during the call.
 	claim := c.locks.Claim()
 	defer claim.Release()
 	if err := claim.Take("name " + volume.LvolName(n.spec.Name)); err != nil {
@@ -107,8 +107,8 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	return n, err
 }
 
-// checkFilesystem refuses options that are not allowed for the file system's mkfs. Kubernetes puts
-// the file system into the capability; a class may also name it.
+// checkFilesystem refuses options that are not allowed for the file system's mkfs. The file system
+// is named in the capability by Kubernetes, or in the class.
 func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
 	types := []string{wanted.FSType}
 	for _, c := range capabilities {
@@ -128,8 +128,8 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 }
 
 // sizes returns the smallest and largest sizes that a capacity range allows. If the range sets no
-// minimum, the smallest is byDefault, or the limit if that is less. A largest size of 0 means no
-// limit.
+// minimum, the smallest size is byDefault, or the range's limit if that is less. A largest size of
+// 0 means no limit.
 func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {

@@ -70,7 +70,8 @@ func TestCreateReadsAllTargetsFirst(t *testing.T) {
 	assert.Len(t, large.lvols(t), 1, "nothing was created")
 }
 
-// CreateVolume stops at an unknown outcome: the volume may still be created in the first lvstore.
+// After an unknown outcome, CreateVolume does not try another lvstore, because the volume may still
+// be created in the first one.
 func TestUnknownOutcomeEndsCreate(t *testing.T) {
 	targets := []*simTarget{newSimTargetOf(t, "t0", 1000, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")}
 	for _, s := range targets {

@@ -6,8 +6,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// The methods below implement the same calls as [Controller]; each uses the current configuration.
-// TestReloadingServesEveryCall checks that the list is complete.
+// The methods below forward each call to the [Controller] with the current configuration.
+// TestReloadingServesEveryCall checks that no call is missing.
 
 func (r *Reloading) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	return r.current.Load().ControllerExpandVolume(ctx, req)

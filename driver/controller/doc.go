@@ -5,5 +5,5 @@
 // credentials, and does the work through packages placement and volume. Its only state consists of
 // the calls in flight and the connections to the proxies.
 //
-// It must not know package node, gRPC codes, or SPDK's JSON.
+// Package controller must not depend on package node, gRPC codes, or SPDK's JSON.
 package controller

@@ -27,7 +27,8 @@ func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
 	return all, nil
 }
 
-// A checker checks all targets periodically, reports what it finds, and changes nothing.
+// A checker periodically inspects all targets and reports its findings. It changes nothing on the
+// targets.
 type checker struct {
 	wait func(context.Context) error // waits between the two inspections of a check
 	// reported holds the findings of the last check, by key.
@@ -35,7 +36,7 @@ type checker struct {
 	targets  []string
 }
 
-// check checks all targets once. It needs the controller's own credentials.
+// check inspects all targets once, with the controller's own credentials.
 func (k *checker) check(ctx context.Context, c *Controller) {
 	targets, err := c.DoctorTargets()
 	if err != nil {
@@ -87,7 +88,7 @@ func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doc
 	k.targets = names
 }
 
-// check checks all targets shortly after the start, and then at the configured interval until ctx
+// check inspects all targets shortly after the start, and then at the configured interval until ctx
 // ends.
 func (r *Reloading) check(ctx context.Context) {
 	k := &checker{wait: func(ctx context.Context) error { return Pause(ctx, doctor.LongestCall) }}

@@ -22,11 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atOnce skips the wait between two readings.
+// atOnce replaces the wait between two inspections with no wait.
 func atOnce(context.Context) error { return nil }
 
-// examination returns an examination of the bench's target, through a connection other than the
-// controller's.
+// examination returns an examination of the bench's target that uses a connection of its own.
 func (b *crashBench) examination() doctor.Examination {
 	c := b.Controller.targets.byName["t0"].Config
 	return doctor.Examination{
@@ -46,8 +45,8 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 }
 
 // TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The
-// controller's check recognizes the call by its locks. The command cannot see these locks, but its
-// second inspection finds no trace of the call.
+// controller's check recognizes the call by its locks. The command spdk-csi doctor cannot see these
+// locks, but its second inspection finds no trace of the call.
 func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
@@ -89,12 +88,12 @@ func TestCallsInFlightAreNotReported(t *testing.T) {
 	t.Logf("examined before each of %d RPCs", examined)
 }
 
-// atomicCalls leave nothing behind, whichever RPC is interrupted.
+// atomicCalls lists the calls that leave nothing behind, regardless of which RPC is interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
 // TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of CSI calls that make
-// several changes, and repairs what it left behind. The call can still be retried, and nothing is
-// left in the end.
+// several changes, and repairs what it left behind. After the repair, a retry of the call succeeds,
+// and nothing is left behind in the end.
 func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -139,7 +138,8 @@ func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	t.Logf("repaired %d leftovers", repairedBy)
 }
 
-// The controller's check counts what it finds, logs each finding once, and changes nothing.
+// The controller's periodic check counts its findings, logs each finding once, and changes nothing
+// on the target.
 func TestCheckOnlyReports(t *testing.T) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	var logs logBuffer

@@ -66,8 +66,8 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 	if candidates, err = where.Filter(candidates); err != nil {
 		return nil, nil, err
 	}
-	// Retries of a call name the same topologies until the call is refused. Once it is refused,
-	// nothing was created in them.
+	// csi-provisioner retries a call with the same topologies until the call is refused, and a
+	// refused call has created nothing there. So targets in other topologies need not be queried.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }

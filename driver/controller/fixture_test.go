@@ -43,7 +43,8 @@ type simTarget struct {
 	calls   int
 	// failures lists the methods of calls that failed with an internal error on the target.
 	failures []string
-	// instead maps methods to functions that run in place of the calls. The replies are lost.
+	// instead maps methods to functions that run in place of their calls. The replies to these
+	// calls are lost.
 	instead map[string]func()
 	// freezes makes the gateway support the proxy's method for snapshots of several volumes.
 	freezes bool
@@ -159,7 +160,7 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 	}
 }
 
-// loseReplyOf loses the reply to the next call of method after executing it.
+// loseReplyOf makes the target execute the next call of method, but lose its reply.
 func (s *simTarget) loseReplyOf(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

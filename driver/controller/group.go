@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// These parameters of a VolumeGroupSnapshotClass, with the suffixes -name and -namespace, make
-// Kubernetes send a Secret with each call.
+// The names of VolumeGroupSnapshotClass parameters that, with the suffixes -name and -namespace,
+// make Kubernetes send a Secret with each call.
 const (
 	groupSnapshotterSecret = "csi.storage.k8s.io/group-snapshotter-secret"
 	groupGetSecret         = "csi.storage.k8s.io/group-snapshotter-get-secret"
@@ -158,11 +158,11 @@ func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
 	return m
 }
 
-// groupClaim returns the name that calls for one group lock.
+// groupClaim returns the name of the lock that all calls for the same group acquire.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
 // formatGroupID returns the id of a group snapshot that has a member on target. The id contains the
-// target only if all members are on it, because it has no room for several names.
+// target's name only if all members are on that target, because it is too short for several names.
 func formatGroupID(target string, id volume.GroupID) string {
 	if id.Several() {
 		return id.String()
@@ -183,7 +183,8 @@ func parseGroupID(text string) (id volume.GroupID, target string, ok bool) {
 	return id, target, true
 }
 
-// openMembers opens the targets of snapshots. If target is set, all of them must be on it.
+// openMembers opens the targets of a group's snapshots. If target is set, all of the snapshots must
+// be on that target.
 func (c *Controller) openMembers(target string, texts []string, secrets map[string]string, secretParam string) (members []volume.Members, err error) {
 	if len(texts) == 0 {
 		return nil, fmt.Errorf("%w: snapshot_ids is missing", request.ErrInvalid)

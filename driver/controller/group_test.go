@@ -201,7 +201,7 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
 		if len(of) == 1 && of[0] == volumes[2] {
-			require.NoError(t, err, "no target of this call has it")
+			require.NoError(t, err, "no target of this call contains the group")
 			continue
 		}
 		drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "further targets")
@@ -211,7 +211,7 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 	_, err = b.groupSnapshot(t.Context(), "group-1", volumes[0])
 	b.secrets = all
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "rpcTokens")
-	require.NoError(t, get(memberIDsOf(g)), "what cannot be looked for on other targets is not deleted")
+	require.NoError(t, get(memberIDsOf(g)), "snapshots that may have other members elsewhere are not deleted")
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(b.deleteGroup(t.Context(), g.GetGroupSnapshotId(), memberIDsOf(g)[:1])), "2 snapshots")
 	drivertest.RequireCode(t, codes.NotFound, get(memberIDsOf(g)[:1]))
 	require.NoError(t, get(memberIDsOf(g)), "nothing was deleted")

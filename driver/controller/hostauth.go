@@ -23,8 +23,8 @@ func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, erro
 }
 
 // givenKeys returns the keys in the secrets of a ControllerUnpublishVolume request, or nil if there
-// are none. The request does not show whether the volume requires any. An interrupted call may have
-// placed keys on the target.
+// are none. The request does not show whether the volume requires authentication, and an
+// interrupted call may have stored keys on the target.
 func givenKeys(method hostauth.Method, secrets map[string]string) *hostauth.Keys {
 	k, err := hostauth.Read(method, secrets, publishSecret)
 	if err != nil {

@@ -98,7 +98,8 @@ func TestPublishAuthenticated(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "dhchap or chap")
 }
 
-// With a Secret that contains only host keys, the controller uses its own credentials.
+// If a class's Secret contains only host keys, the controller uses its own credentials for the
+// target.
 func TestSecretMayContainOnlyKeys(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, nil)
@@ -142,7 +143,8 @@ func TestAuthenticationSelectsTargetsThatSupportIt(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "dhchap for NVMe-oF or chap for iSCSI")
 }
 
-// On a release that does not support authentication, nothing is exported for such a class.
+// On a release that does not support authentication, the controller does not export volumes of a
+// class that requires it.
 func TestReleaseWithoutAuthenticationExportsNothing(t *testing.T) {
 	b := newTestController(t, newSimTargetWith(t, "t0", spdktest.Options{Release: rpcschema.MustRelease("v24.01")}, storeMiB, "lvs0"))
 	v := b.createAuthenticated(t, hostauth.DHCHAP, dhchapSecrets)

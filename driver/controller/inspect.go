@@ -8,7 +8,7 @@ import (
 )
 
 // Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
-// meanwhile.
+// during the call.
 func (c *Controller) Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
@@ -17,8 +17,8 @@ func (c *Controller) Allocated(ctx context.Context, id request.VolumeID) (invent
 	return service.Allocated(ctx, id.UUID)
 }
 
-// Inspect describes a volume, including whether it was created under a name, and whether it is
-// published to a node.
+// Inspect describes a volume, including whether it was created with the given name, and whether it
+// is published to the given node.
 func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {

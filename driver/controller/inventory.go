@@ -76,9 +76,9 @@ func (c *Controller) readEach(ctx context.Context, services []*volume.Service, t
 }
 
 // InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own
-// credentials. ids are snapshot handles, as Kubernetes stores them. It changes nothing. A target
-// that does not respond within timeout has an error in its entry. InventoryOfSnapshots fails if an
-// id does not name a target in config.json.
+// credentials. ids are snapshot handles, as Kubernetes stores them. InventoryOfSnapshots changes
+// nothing. A target that does not respond within timeout has an error in its entry. The call fails
+// if an id does not name a target in config.json.
 func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {

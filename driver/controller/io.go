@@ -18,8 +18,8 @@ import (
 )
 
 // measured holds the volumes that this process knows to be published, with their labels for
-// metrics. After a restart, csi-attacher publishes every attached volume once more, so they are
-// known again within a minute. It is safe for concurrent use; the zero value is empty.
+// metrics. After a restart, csi-attacher publishes every attached volume again, so that measured is
+// complete within a minute. A measured is safe for concurrent use, and its zero value is empty.
 type measured struct {
 	mu      sync.Mutex
 	volumes map[string]*measuredVolume // by UUID
@@ -33,9 +33,9 @@ type measuredVolume struct {
 	seen             time.Time // when the volume was last confirmed as published
 }
 
-// measuredFor is how long a volume counts as published without confirmation. csi-attacher lists the
-// volumes every minute. When another replica becomes the leader, csi-attacher no longer queries
-// this one.
+// measuredFor is how long a volume counts as published without confirmation. csi-attacher, which
+// lists the volumes every minute, no longer queries this replica once another replica has become
+// the leader.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.

@@ -17,8 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The metrics include the I/O of each volume, with its PersistentVolumeClaim, as long as the volume
-// is published.
+// The metrics include the I/O of each published volume, labeled with its PersistentVolumeClaim.
 func TestIOIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -47,7 +46,8 @@ func TestIOIsMeasured(t *testing.T) {
 		assert.Contains(t, text, "spdk_csi_volume_"+name+"_total"+series+" 0")
 	}
 
-	// A volume that is not confirmed as published expires after some time; a confirmed one stays.
+	// A volume that is not confirmed as published is no longer measured after some time; a
+	// confirmed one still is.
 	known := b.measured.volumes[v.GetVolumeId()[len("t0:"):]]
 	known.seen = time.Now().Add(-measuredFor)
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})

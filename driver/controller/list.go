@@ -57,9 +57,9 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // export to the node is complete, and if this process has published or unpublished a volume on that
 // node.
 //
-// If a volume is not listed as published, Kubernetes publishes it again. That is harmless, and it
-// is necessary if a target lost its configuration. The list contains no sizes: Kubernetes does not
-// read them, and SPDK would have to be queried for each.
+// If an attached volume is not listed as published, Kubernetes publishes it again, which is
+// harmless, and necessary if a target lost its configuration. The list contains no sizes:
+// Kubernetes does not read them, and each size would need a query to SPDK.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
 	if err != nil {
@@ -151,9 +151,9 @@ func (l listed[T]) id(uuid string) string {
 	return request.VolumeID{Target: l.target.Name, UUID: uuid}.String()
 }
 
-// list reads one page of all targets' entries, ordered by target name. A token is the id after
-// which the next page begins, so it stays valid when entries are created and deleted. list fails if
-// a target does not respond, because a list without its volumes would mean that they were deleted.
+// list reads one page of all targets' entries, ordered by target name. A page token is the id after
+// which the next page begins, so the token stays valid when entries are created and deleted. list
+// fails if a target does not respond, because callers would take missing volumes for deleted ones.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {

@@ -28,7 +28,8 @@ func (b *testController) modify(t *testing.T, id string, mutable map[string]stri
 	return err
 }
 
-// A volume is created with its limits, which change while it is attached.
+// A volume is created with the I/O limits of its class, and its limits can be changed while it is
+// attached.
 func TestLimitsAreSetAndChanged(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -77,8 +78,8 @@ func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	assert.Equal(t, uint64(5000), target.limitsOf(t, made.GetVolume()).RWIOsPerSec)
 }
 
-// From v25.09 on, SPDK refuses to change the limits of a volume that no host uses. The error makes
-// the sidecar retry the call, and tells users that the call will succeed once the volume is
+// SPDK v25.09 and later refuse to change the limits of a volume that no host uses. The error makes
+// the sidecar retry the call, and informs users that the call will succeed once the volume is
 // attached.
 func TestLimitsOfAnUnusedVolumeChangeWhenItIsAttached(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// nodeNames maps the names by which targets know nodes back to node ids. The names are hashes of
-// ids, so nodeNames contains only nodes for which this process has published or unpublished a
+// nodeNames maps the host names that targets store back to node ids. A host name is a hash of a
+// node id, so nodeNames contains only nodes for which this process has published or unpublished a
 // volume. It is safe for concurrent use; the zero value is empty.
 type nodeNames struct {
 	mu  sync.Mutex

@@ -119,7 +119,7 @@ func TestOutageTextsAreStable(t *testing.T) {
 	})
 }
 
-// A response from the target ends an outage. A refusal of the credentials does not.
+// A response from the target ends an outage, but a refusal of the credentials does not.
 func TestResponsesEndAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets

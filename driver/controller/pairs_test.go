@@ -92,8 +92,8 @@ var pairCalls = []pairCall{
 }
 
 // TestPairsOfCallsLeaveAConsistentState lets every other call, made by another controller, overtake
-// each call at each of its RPCs. Each call's reported result stays true unless the other call
-// deletes the object, and nothing is left when everything is deleted.
+// each call at each of its RPCs. The result that a call reported remains valid unless the other
+// call deletes the object, and nothing is left behind after all objects are deleted.
 func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -55,9 +55,9 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and one hangs, volumes are created if their names depend on neither.
-// Calls for other names fail in time, name the unresponsive target, and create nothing on other
-// targets.
+// While one target is down and another hangs, volumes are created if the targets selected by their
+// names are working. Calls for other names fail in time, name the unresponsive target, and create
+// nothing on other targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -164,8 +164,8 @@ func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	assert.Less(t, hundred, 2*five)
 }
 
-// A volume that an unfinished call created is found even after a target was added.
-func TestAddedTargetHidesNoVolume(t *testing.T) {
+// A retry finds the volume that an unfinished call created, even if a target was added in between.
+func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	targets := someSimTargets(t, 4)
 	before := newTestControllerOf(t, config.Config{}, targets[:3]...)
 	ids := map[string]string{}
@@ -255,7 +255,7 @@ func TestVolumesFollowTheTopology(t *testing.T) {
 	assert.Zero(t, capacity("z"))
 	targets[0].replace(t, nil)
 	assert.Equal(t, capacity("b")+capacity("c"), capacity(""))
-	assert.Contains(t, b.logs.String(), "its capacity is not counted")
+	assert.Contains(t, b.logs.String(), "the capacity of an unresponsive target is not counted")
 	_, err = b.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: zones("a")[0]})
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
@@ -275,8 +275,8 @@ func TestPlacementFollowsTheStrategy(t *testing.T) {
 	}
 }
 
-// The total size of thin volumes never exceeds the configured limit, however many calls run in
-// parallel.
+// The total size of thin volumes never exceeds the configured limit, regardless of how many calls
+// run in parallel.
 func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	for ratio, want := range map[float64]int{1: 19, 2: 39} {
 		t.Run(fmt.Sprint(ratio), func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// After a start, the first new volume waits until the sizes of existing volumes are known.
+// After a start, the controller creates no volume until the sizes of existing volumes are known.
 func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
@@ -331,9 +331,9 @@ func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume that another client deleted does not count: sizes are read again before a volume is
-// refused.
-func TestSizesAreReadAgainBeforeAVolumeIsRefused(t *testing.T) {
+// A volume that another client deleted no longer counts, because the controller rereads all sizes
+// before it refuses a volume.
+func TestSizesAreRereadBeforeAVolumeIsRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)
 	v := b.create(t, "pvc-1", 300*mib)

@@ -64,8 +64,8 @@ func TestDetachedStoreIsUnavailable(t *testing.T) {
 	assert.Empty(t, target.lvols(t))
 }
 
-// CreateVolume calls every target. With a hundred targets and two credentials each, all connections
-// are kept.
+// CreateVolume calls every target. Even with a hundred targets and two credentials for each, the
+// controller keeps all connections.
 func TestHundredTargetsKeepTheirClients(t *testing.T) {
 	var c config.Config
 	var names []string

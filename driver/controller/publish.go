@@ -85,8 +85,8 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 }
 
 // exportedByHand reports whether a volume context comes from a manually written PV for a target
-// that is not in config.json. Such a volume was also exported manually, so this driver need not,
-// and cannot, export it.
+// that is not in config.json. Such a volume was also exported manually, so the driver neither needs
+// nor is able to export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 	e, err := connect.ParseExport(volumeContext, nil)
 	if err != nil || e.Transport == connect.Loop {
@@ -109,7 +109,7 @@ func hostOf(nodeID string) export.Host {
 }
 
 // ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names
-// none. The target closes the node's connections. From then on the volume is never formatted.
+// none. The target closes the node's connections. After that, nodes never format the volume.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

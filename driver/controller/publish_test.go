@@ -48,7 +48,7 @@ func TestPublish(t *testing.T) {
 
 // The id of a manually provisioned volume is its UUID alone. If the volume's target is not
 // configured, the driver does nothing for it.
-func TestStaticVolumesHaveABareUUID(t *testing.T) {
+func TestStaticVolumeIDIsABareUUID(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestThickVolumeIsFormattedOnlyDuringItsFirstAttachment(t *testing.T) {
 	require.NoError(t, err, "found under its new name")
 	require.Equal(t, v.GetVolumeId(), again.GetVolume().GetVolumeId())
 
-	// The manual describes this procedure for a volume that was attached but never staged.
+	// The manual describes this rename for a volume that was attached but never staged.
 	require.NoError(t, target.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
 	require.Equal(t, "true", mayFormat(nodeA))
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), ""))

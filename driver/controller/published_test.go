@@ -34,8 +34,8 @@ func (b *testController) published(t *testing.T) map[string][]string {
 }
 
 // Kubernetes publishes a volume again if the list does not show it as published, for example after
-// a target came back empty. The list is also correct after a restart of the controller, which then
-// does not know the nodes' names.
+// a target restarted without its exports. The list must also be correct after a restart of the
+// controller, when the controller does not know the nodes' names.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
@@ -79,7 +79,8 @@ func TestPublishedNodesAreListed(t *testing.T) {
 	}
 }
 
-// An export without its listener, which no node can use, does not count.
+// A volume whose export lacks its listener is not listed as published, because no node can use that
+// export.
 func TestIncompleteExportIsNotListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -123,8 +124,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// The target's report on a volume's health reaches Kubernetes. An unresponsive target is an error,
-// not a condition.
+// Kubernetes receives the target's report on a volume's health. For an unresponsive target, the
+// call fails instead of reporting a health condition.
 func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

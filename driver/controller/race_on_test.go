@@ -2,5 +2,5 @@
 
 package controller
 
-// mostVolumes is fewer under the race detector, which is slow.
+// mostVolumes is lower under the race detector, which slows the test down.
 const mostVolumes = 1_000

@@ -65,7 +65,8 @@ func TestRawBlockVolumesNeedATargetThatDoesNotExamine(t *testing.T) {
 	}
 }
 
-// A raw block volume is created on a target that loads nothing, if there is one.
+// A raw block volume is created on a target that does not load lvstores from volumes, if there is
+// such a target.
 func TestRawBlockVolumesAvoidExaminingTargets(t *testing.T) {
 	t0, t1 := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	t0.setInfo(&spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)})

@@ -166,8 +166,8 @@ func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain maps a call to methods that it sends concurrently, before it knows whether it needs
-// the responses. If it needs them after a failure, it sends the methods again.
+// askedAgain maps a CSI call to the methods that the call sends early, before it knows whether it
+// needs the responses. If it needs a response after a failure, it sends that method again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -176,8 +176,7 @@ var askedAgain = map[string][]string{
 	"CreateVolume from a volume":   {"bdev_get_bdevs", "spdk_get_version"},
 }
 
-// Whichever step of a call fails on the target, the call returns OK only if it did not need that
-// step.
+// If a step of a call fails on the target, the call returns OK only if it did not need that step.
 func TestFailingTargetFailsTheCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -204,13 +203,13 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 					require.Positive(t, skip)
 					return
 				case failed[0] == "nvmf_subsystem_get_controllers":
-					require.NoError(t, err, "another call tells that the volume is not exported")
+					require.NoError(t, err, "another call shows that the volume is not exported")
 				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
 					// If the target has no transport yet, the first attempt always fails, and is
 					// retried.
 				case err == nil && slices.Contains(askedAgain[name], failed[0]):
 				case strings.HasPrefix(name, "Delete") && err == nil:
-					// The calls after the deletion only look for leftovers of other volumes.
+					// The RPCs after the deletion only look for leftovers of other volumes.
 					lvol := map[string]string{"DeleteVolume": "lvs0/pvc-1", "DeleteSnapshot": "lvs0/snap."}[name]
 					for _, left := range b.targets[0].lvols(t) {
 						require.False(t, strings.HasPrefix(left, lvol), "%s still exists after %s failed", left, failed)

@@ -16,8 +16,8 @@ import (
 )
 
 // A Reloading controller follows its configuration: each call uses the configuration that was in
-// force when it began. Unchanged targets keep their connections, and what is cached about their
-// lvstores.
+// force when it began. After a reload, unchanged targets keep their connections and the cached
+// information about their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -53,9 +53,9 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 // within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Until ctx ends, Follow reads the configuration every few seconds, and whenever now receives a
-// value. Meanwhile it measures lvstore space and volume I/O for the metrics, and checks targets for
-// leftovers.
+// Until ctx ends, Follow reads the configuration every few seconds, and whenever the channel now
+// delivers a value. It also measures lvstore space and volume I/O for the metrics, and checks
+// targets for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()
@@ -89,8 +89,8 @@ func (r *Reloading) measure(ctx context.Context) {
 	}
 }
 
-// Reload reads the configuration, and uses it from now on if it is valid and different. Otherwise
-// the controller keeps the previous one.
+// Reload reads the configuration and applies it if it is valid and has changed. Otherwise the
+// controller keeps the previous configuration.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -55,8 +55,8 @@ func (r *reloadingController) create(t *testing.T, name string, targets ...strin
 	return resp.GetVolume(), err
 }
 
-// Volumes can be created on an added target without a restart, and calls to the others keep their
-// connections.
+// Volumes can be created on an added target without a restart, and the connections to the other
+// targets are kept.
 func TestReloadAddsTargets(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first))
@@ -89,7 +89,8 @@ func TestReloadAddsTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
 }
 
-// An invalid configuration changes nothing, and the error is logged once.
+// After an invalid change to the configuration, the previous one stays in force, and the error is
+// logged once.
 func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -167,7 +168,7 @@ func TestReloadDuringCalls(t *testing.T) {
 	assert.Len(t, append(first.lvols(t), second.lvols(t)...), 1)
 }
 
-// Reloading passes on exactly the calls that Controller implements.
+// Reloading forwards exactly the calls that Controller implements.
 func TestReloadingServesEveryCall(t *testing.T) {
 	// An empty service panics in calls that it implements, and returns Unimplemented for the
 	// others.

@@ -37,8 +37,8 @@ type passed struct {
 	params, result any
 }
 
-// pass makes the call. It replaces the proxy's own method for snapshots, which takes one round,
-// with SPDK's.
+// pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's own method,
+// which takes one round.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)
@@ -100,8 +100,8 @@ func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
-				// The second volume shows what each call costs; the first also pays for what a
-				// controller caches.
+				// The figures for the second volume are the actual cost of each call; those for the
+				// first also include filling the controller's caches.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
 					count := func(call string, do func(ctx context.Context) error) {
 						began := time.Now()
@@ -152,7 +152,7 @@ func slowTarget(t *testing.T, release string) slowCaller {
 }
 
 // roundsController returns a controller that reaches its target through slow, and the secrets for
-// calls to it.
+// calls to that controller.
 func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
 	t.Helper()
 	cfg := config.Config{Placement: config.Placement{ThinOvercommit: 1000}, Nodes: []config.Target{{Name: "t0", RPCURL: "https://t0/", TargetType: transport, TargetAddr: "127.0.0.1", ListenAddr: "127.0.0.1", TargetPort: "4420", ListenPort: "4420"}}}
@@ -185,8 +185,8 @@ func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
 			rounds[call] = int(time.Since(began) / time.Millisecond)
 			synctest.Wait()
 		}
-		// The second iteration shows what each call costs; the first also pays for what a
-		// controller caches.
+		// The second iteration shows the actual cost of each call; the first also includes filling
+		// the controller's caches.
 		for _, n := range []string{"1", "2"} {
 			source := create("pvc-"+n, 4*mib, nil)
 			var snap *csi.Snapshot

@@ -23,7 +23,7 @@ import (
 )
 
 // A methodMeter counts, by method, the RPCs made through it. It responds to spdkgate_config_await
-// as the proxy does when everything is saved.
+// as the proxy does when the whole configuration is saved.
 type methodMeter struct {
 	mu   sync.Mutex
 	sent map[string]int
@@ -49,7 +49,7 @@ func (m *methodMeter) measure(next http.Handler) http.HandlerFunc {
 	}
 }
 
-// take returns the methods and how often each was sent, in order, and resets the counts.
+// take returns the methods in order, each with the number of its calls, and resets the counts.
 func (m *methodMeter) take() (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +100,8 @@ func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 			b.readSizes(t)
 			rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 			got := map[string][]string{}
-			// The second volume shows what each call costs; the first also pays for what a
-			// controller caches.
+			// The figures for the second volume are the actual cost of each call; those for the
+			// first also include filling the controller's caches.
 			for _, name := range []string{"pvc-1", "pvc-2"} {
 				count := func(call string, do func(ctx context.Context) error) {
 					meter.take()

@@ -13,8 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// The driver's server converts an error from the controller to a code, and the log contains no
-// secret.
+// The driver's server converts an error from the controller to a gRPC code, and logs no secret.
 func TestServerConvertsErrorsToCodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)

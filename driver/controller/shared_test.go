@@ -33,9 +33,9 @@ func (b *testController) publishFor(t *testing.T, v *csi.Volume, node string, c 
 	return driver.Status(err)
 }
 
-// KubeVirt's live migrations make these calls, in Kubernetes' order. The volume is published to the
-// target node before it is unpublished from the source, even if calls fail or are repeated in
-// between.
+// TestLiveMigration makes the calls of KubeVirt's live migrations, in the order in which Kubernetes
+// makes them. The volume is published to the target node before it is unpublished from the source,
+// even if calls fail or are repeated in between.
 func TestLiveMigration(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)
@@ -71,8 +71,8 @@ func TestLiveMigration(t *testing.T) {
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
 
-// A volume for one node is refused on a second one, whatever the second call requests, and vice
-// versa.
+// A volume for one node is not published to a second node, whatever access mode the second call
+// requests, and vice versa.
 func TestAccessModesAcrossNodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	modes := map[string]*csi.VolumeCapability{
@@ -102,7 +102,7 @@ func TestAccessModesAcrossNodes(t *testing.T) {
 
 // An iSCSI volume can be on only one node at a time: volumes for several nodes are created on other
 // targets, or refused.
-func TestSharedVolumesAreNotOnISCSI(t *testing.T) {
+func TestSharedVolumesAreNotCreatedOverISCSI(t *testing.T) {
 	iscsi, tcp := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	placement := config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}
 	b := newTestControllerOf(t, config.Config{Placement: placement, Nodes: []config.Target{{TargetType: config.TargetISCSI}, {}}}, iscsi, tcp)

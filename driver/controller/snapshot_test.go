@@ -43,7 +43,7 @@ func TestSnapshots(t *testing.T) {
 	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err), "t0")
 	before := b.targets[0].calls
 	b.snapshot(t, "snapshot-2", w)
-	assert.Equal(t, before, b.targets[0].calls, "other targets are not called: that could not prevent a snapshot of this name there later")
+	assert.Equal(t, before, b.targets[0].calls, "other targets are not called: calling them could not prevent a later snapshot with this name")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: v.GetVolumeId()})
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), "csi.storage.k8s.io/snapshotter-secret-name")
 	_, err = b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "x", SourceVolumeId: "t0:" + uuid.NewString(), Secrets: b.secrets})
@@ -80,7 +80,7 @@ func TestSnapshots(t *testing.T) {
 	drivertest.RequireCode(t, codes.NotFound, driver.Status(err))
 }
 
-func TestCloneRefusesThickAndOtherStores(t *testing.T) {
+func TestThickClonesAndOtherStoresAreRefused(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"))
 	req := b.request("pvc-1", 4*mib)
 	req.Parameters = map[string]string{"lvstore": "lvs0"}

@@ -70,9 +70,9 @@ func TestLongestChainIsMeasured(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `spdk_csi_lvstore_longest_chain_snapshots{lvstore="lvs0",target="t0"} 3`)
 }
 
-// If the sizes of an lvstore's volumes cannot be read, the call can be retried: Internal, which is
-// final, would make csi-provisioner choose another node for the pod.
-func TestUnreadSizesAreRetried(t *testing.T) {
+// If the sizes of an lvstore's volumes cannot be read, the call fails with a retryable code. The
+// code Internal is final and would make csi-provisioner choose another node for the pod.
+func TestUnreadableSizesAreRetryable(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	s, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

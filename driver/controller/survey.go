@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// surveyed holds the targets' lvstores, and their volumes with one name, before a volume is
-// created.
+// surveyed contains the targets' lvstores and their volumes with one name, as read before a volume
+// is created.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[place]volume.Store
@@ -150,7 +150,8 @@ func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates
 }
 
 // createInFirst creates the volume in the first of the candidates' lvstores that has space for it.
-// After any other failure, it tries no further lvstore, because the volume may have been created.
+// After any failure other than missing space, createInFirst does not try another lvstore, because
+// the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
 	byName := map[string]placement.Target{}
 	for _, t := range candidates {

@@ -32,8 +32,8 @@ type targets struct {
 	metrics   *metrics.Metrics // nil for no metrics
 	outages   *outage.Log
 
-	// former contains services of targets that a reload has changed. They keep what was learned
-	// about lvstores.
+	// former contains the services of targets that a reload has changed. These services remember
+	// which lvstores were seen.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
@@ -48,8 +48,7 @@ type clientKey struct {
 	credential [sha256.Size]byte
 }
 
-// A client is a connection to a target's proxy. Its service caches what was learned about the
-// target.
+// A client is a connection to a target's proxy. Its service caches information about the target.
 type client struct {
 	rpc     *spdkrpc.Client
 	service *volume.Service
@@ -62,8 +61,8 @@ type client struct {
 var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
 // maxClients limits how many clients are kept for each target, which has one client for each of its
-// credentials. The limit is per target because calls query several targets: with one limit for all,
-// many targets would evict each other's clients.
+// credentials. Each target has its own limit because a call may query several targets: with a
+// common limit, the targets would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *config.Config) (*targets, error) {
@@ -207,8 +206,8 @@ func (t *targets) same(other *targets, name string) bool {
 	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
-// takeOver keeps the clients of unchanged targets. It returns the names of the other targets, and
-// the clients that are no longer used.
+// takeOver copies the clients of unchanged targets from old. It returns the names of the other
+// targets, and the clients that are no longer used.
 func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A token renewed in its file is used from the next call on, by the same client.
+// After a token is renewed in its file, the same client uses the new token for the next call.
 func TestRenewedTokenIsUsedFromTheNextCall(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,7 @@ func TestOneClientForEachCredential(t *testing.T) {
 }
 
 // Credentials that cannot be used cause an error.
-func TestUnusableCredentialsAreAnError(t *testing.T) {
+func TestUnusableCredentialsAreReported(t *testing.T) {
 	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "http://192.0.2.1"}}})
 	require.NoError(t, err)
 	certificate := map[string]config.Credential{"a": {CertFile: "x", KeyFile: "y"}}

@@ -51,7 +51,7 @@ func volumeContext(c config.Target, v volume.Volume, wanted class.Class, from vo
 	return m
 }
 
-// withAuthentication adds to a volume context how the node must authenticate.
+// withAuthentication adds the node's authentication method to a volume context.
 func withAuthentication(m map[string]string, method hostauth.Method, both bool) map[string]string {
 	if method != hostauth.None {
 		m[hostauth.KeyMethod] = string(method)
@@ -87,8 +87,8 @@ func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[stri
 	return m
 }
 
-// addresses returns a target's addresses in the form sent to nodes. Each node uses those for its
-// topology, which the controller does not know.
+// addresses returns a target's addresses in the form sent to nodes. The controller does not know a
+// node's topology, so each node selects the addresses for its own.
 func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
@@ -98,8 +98,8 @@ func addresses(c config.Target) (all []connect.Address) {
 
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target does not know whether the volume is pristine, only the volume context
-// counts. PVs created by spdk-csi lack the key; their volumes may always be formatted if empty. In
-// any case, the node checks that the device is empty.
+// decides. PVs created by spdk-csi lack the key, so their volumes may always be formatted if empty.
+// The node always checks first that the device is empty.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

@@ -119,8 +119,8 @@ func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	}
 }
 
-// Only the volume context, which never changes, records whether a volume is encrypted. Each class
-// sets it for its volumes, including copies.
+// Only the volume context, which never changes, records whether a volume is encrypted. The class
+// determines this for each of its volumes, including copies.
 func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {
@@ -143,13 +143,13 @@ func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	require.ErrorContains(t, err, "each would encrypt it with a key of its own")
 }
 
-// If a target's certificates cannot be read, the controller does not start.
+// If the CA file of a target cannot be read, the controller does not start.
 func TestMissingCAFileIsReported(t *testing.T) {
 	_, err := New(&config.Config{Nodes: []config.Target{{Name: "a", CAFile: filepath.Join(t.TempDir(), "none")}}}, "", slog.New(slog.DiscardHandler))
 	assert.ErrorContains(t, err, "caFile")
 }
 
-// Nodes accept the same options as the class, and only NVMe volumes get them.
+// Nodes accept the same NVMe options as a class, and only NVMe volumes receive these options.
 func TestNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {
@@ -190,5 +190,5 @@ func TestVolumeContextContainsParametersForNodes(t *testing.T) {
 	}
 	wanted, err = class.Parse(map[string]string{"thin": "false", "placement": "binpack"}, nil)
 	require.NoError(t, err)
-	assert.Empty(t, wanted.ForNodes, "what only the controller needs")
+	assert.Empty(t, wanted.ForNodes, "parameters that only the controller needs")
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// awaited counts the calls of spdkgate_config_await, and responds as the proxy does when everything
-// is saved.
+// awaited counts the calls of spdkgate_config_await, and responds as the proxy does when the whole
+// configuration is saved.
 type awaited struct {
 	spdkrpc.Caller
 	calls atomic.Int32
@@ -44,9 +44,9 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// TestChangesByOtherCallsAreAwaited verifies that a call waits for the saved configuration if it
-// finds a step already done that the target has not confirmed to this call. Steps that the target
-// confirmed are already saved.
+// TestChangesByOtherCallsAreAwaited verifies that a call waits until the configuration is saved if
+// one of its steps was already done by another call. Steps that the target confirmed to the call
+// itself are already saved.
 func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -90,8 +90,8 @@ func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	}
 }
 
-// heldQuery delays the response to the first query for a fenced host's mark until answer is closed.
-// The target executes the query immediately.
+// heldQuery delays the response to the first query for a fenced host's mark until the channel
+// answer is closed. The target executes the query immediately.
 type heldQuery struct {
 	spdkrpc.Caller
 	once     sync.Once

@@ -36,7 +36,7 @@ func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 }
 
 // A target with a name in the driver's format may export something other than the volume.
-func TestForeignISCSITarget(t *testing.T) {
+func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates both groups
 	id, other := f.bdev(t), f.bdev(t)
@@ -53,7 +53,7 @@ func TestForeignISCSITarget(t *testing.T) {
 		assert.Empty(t, e.NotListening)
 		assert.True(t, e.Complete)
 	}
-	// At another portal, none of the exports is reachable.
+	// None of the exports is reachable at a different portal.
 	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
 	found, err = elsewhere.Inspect(t.Context())
 	require.NoError(t, err)
@@ -76,8 +76,8 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	assert.Len(t, found.Exports, 1)
 }
 
-// A call that cannot claim the portal group returns ErrBusy only if another controller holds the
-// claim.
+// A call that cannot create its claim on the portal group returns ErrBusy only if another
+// controller has a claim.
 func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -91,7 +91,7 @@ func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 }
 
-// Other clients can change a target between the calls of an admission. Then the admission fails,
+// If another client changes an iSCSI target between the RPCs of an admission, the admission fails,
 // and a retry repairs the target.
 func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	n1 := drivertest.Host("n1")
@@ -128,7 +128,8 @@ func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 	}
 }
 
-// An initiator group belongs to one node. Its tag may have been given to another node meanwhile.
+// An initiator group belongs to one node, but its tag may be reassigned to another node during an
+// admission.
 func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -178,7 +179,7 @@ func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
 }
 
-// Between Inspect and the repair, a group's tag may have been given to another node.
+// RemoveUnusedGroup does not remove a group whose tag was reassigned to another node after Inspect.
 func TestOnlyTheInspectedGroupIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	n1, n2, stranger := drivertest.Host("n1").IQN, drivertest.Host("n2").IQN, "iqn.2016-06.example:others"

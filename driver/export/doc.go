@@ -6,5 +6,6 @@
 // repeated after a crash or a lost reply at any point. The package identifies a volume by its UUID,
 // which is also the name of its bdev.
 //
-// It must not know gRPC, CSI's messages, how volumes are created, or how nodes attach exports.
+// Package export must not depend on gRPC, CSI messages, how volumes are created, or how nodes
+// attach exports.
 package export

@@ -2,13 +2,13 @@ package export
 
 import "errors"
 
-// Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; their texts say
-// what to do.
+// Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
+// its text says what to do.
 var (
 	// ErrInUse means that another host is admitted to the volume, or connected to it.
 	ErrInUse = errors.New("in use")
 	// ErrBusy means that the export changed during the call, or that another operation on it is in
-	// progress. Try again.
+	// progress. The caller may retry.
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable means that the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")
@@ -19,8 +19,8 @@ var (
 	ErrNoAuthentication = errors.New("the target cannot authenticate hosts")
 	// ErrFenced means that the host is fenced, so no volume is exported to it.
 	ErrFenced = errors.New("fenced")
-	// ErrForeign means that the volume's name is used for an export that this package did not
-	// create.
+	// ErrForeign means that the name reserved for the volume's export belongs to an export that
+	// this package did not create.
 	ErrForeign = errors.New("exported by something else")
 )
 

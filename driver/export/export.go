@@ -29,8 +29,8 @@ const (
 // A Host contains the names by which targets know a node.
 type Host struct {
 	NQN string // NVMe host NQN
-	// Multipath is a second NQN, under which a node with native multipath connects: such a node
-	// holds back its I/O while a volume is frozen. It is empty for other nodes.
+	// Multipath is a second NQN, with which a node with native multipath connects: such a node
+	// holds back its I/O while a volume is frozen. Multipath is empty for other nodes.
 	Multipath string
 	IQN       string // iSCSI initiator name
 	// Keys contains the secrets with which the host must authenticate; nil if it need not
@@ -86,7 +86,7 @@ type Config struct {
 	Name      string // the target's name, for messages
 	Transport Transport
 	// Listen contains the portals on which the target listens for nodes, with addresses as the
-	// target sees them. Every export listens on all of them.
+	// target sees them. Every export listens on all of these portals.
 	Listen []Portal
 	// KeyPrefix is the prefix of the names of the driver's keys on the target; empty means
 	// DefaultKeyPrefix.
@@ -132,21 +132,22 @@ func (t *Target) Service(client *spdkrpc.Client) *Service { return &Service{Targ
 type Admission struct {
 	// Multipath reports whether the host may connect as Host.Multipath.
 	Multipath bool
-	// NotListening says why the target does not listen on some of its portals for this volume; nil
-	// if it listens on all.
+	// NotListening is the reason why the target does not listen on some of its portals for this
+	// volume, or nil if it listens on all of them.
 	NotListening error
 }
 
 // Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on
-// at least one of them, because the host can then use the volume. Admit fails with [ErrInUse] while
-// another host is admitted or connected. It takes over exports created by spdk-csi, which admit
-// every host.
+// at least one portal, because the host can then use the volume. Admit fails with [ErrInUse] while
+// another host is admitted or connected. It also accepts exports that were created by spdk-csi and
+// admit every host, and restricts them to this host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
-// [ErrNoAuthentication] if the target does not support that. A host that was admitted with other
-// keys gets the new ones, and keeps its connections.
+// [ErrNoAuthentication] if the target does not support that. For a host that was admitted with
+// other keys, Admit replaces the keys without ending the host's connections.
 //
-// Admit calls mayExport while it reads, and changes nothing unless mayExport succeeds.
+// Admit calls mayExport while it reads the target's state, and changes nothing unless mayExport
+// succeeds.
 func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.admit(ctx, id, h, mayExport)
@@ -168,15 +169,15 @@ func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(c
 // CheckShareable fails with [ErrNotShareable] if the target cannot export volumes to several hosts.
 func (c Config) CheckShareable() error {
 	if c.Transport == ISCSI {
-		return fmt.Errorf("%w: target %s exports over iSCSI, where a volume is on one node at a time, because SPDK cannot end the sessions of one node and keep those of others: "+
+		return fmt.Errorf("%w: target %s exports over iSCSI, where a volume can be on only one node at a time, because SPDK cannot end the sessions of one node without ending those of others: "+
 			"use ReadWriteOnce, or a target of type nvme-tcp or nvme-rdma", ErrNotShareable, c.Name)
 	}
 	return nil
 }
 
-// Withdraw ends a host's admission, or those of all hosts if h is nil. It removes the export if no
-// host is left. The target closes the host's connections. Withdraw succeeds if the host is not
-// admitted.
+// Withdraw ends a host's admission, or the admissions of all hosts if h is nil. It removes the
+// export if no host is left. The target closes the connections of withdrawn hosts. Withdraw
+// succeeds if the host is not admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)
@@ -185,7 +186,7 @@ func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 }
 
 // RemoveUnused removes an export that admits no host. It fails with [ErrInUse] if the export admits
-// one, and succeeds if there is no export.
+// a host, and succeeds if there is no export.
 func (s *Service) RemoveUnused(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.removeUnused(ctx, id)

@@ -133,7 +133,7 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 }
 
 // TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must
-// report success only if it is complete, and a retry must complete it.
+// report success only if all of its steps are done, and a retry must complete it.
 func TestExportSurvivesTheFailureOfEachCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
@@ -223,8 +223,8 @@ func withoutTimes(result any) any {
 	return result
 }
 
-// exported returns everything that a target exports. It omits initiator groups if unused ones are
-// possible.
+// exported returns everything that a target exports. It omits initiator groups if the operation may
+// leave unused ones.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

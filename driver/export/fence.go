@@ -17,17 +17,18 @@ import (
 )
 
 // The target marks each fenced host with a special object: a subsystem without namespaces, hosts
-// and listeners, or over iSCSI an initiator group to which no target node refers. SPDK keeps both
-// in its configuration. No volume is exported to a host that has a mark.
+// and listeners, or over iSCSI an initiator group to which no target node refers. SPDK saves both
+// kinds of object in its configuration. No volume is exported to a host that has a mark.
 //
-// The mark is set before the exports are listed, and an export reads it before and after it admits
-// a host. So if a host is admitted while it is being fenced, one of the two calls removes it.
+// Fence sets the mark before it lists the exports, and an export reads the mark before and after it
+// admits a host. So if a host is admitted while it is being fenced, one of the two calls ends the
+// admission.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
 )
 
-// id returns the part of the host's names that is unique to it.
+// id returns the part of a host's names that identifies the host.
 func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 
 // A Fencing is a change that Fence makes, or would make.
@@ -40,11 +41,12 @@ type Fencing struct {
 }
 
 // Fence removes a host from all exports of the target, including those that the driver did not
-// create. It marks the host, so that Admit and Share refuse it with [ErrFenced] until Unfence. The
-// target closes the host's connections. node is a readable name of the host.
+// create. Fence also marks the host, so that Admit and Share refuse the host with [ErrFenced] until
+// Unfence is called. The target closes the host's connections. node is a readable name for the
+// host.
 //
 // If the mark cannot be set, Fence still removes the host from the exports, but returns an error.
-// With dryRun, Fence changes nothing and returns the changes that it would make. It can be
+// With dryRun, Fence changes nothing and returns the changes that it would make. Fence can be
 // repeated.
 func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) ([]Fencing, error) {
 	if s.Transport == ISCSI {
@@ -53,7 +55,7 @@ func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) (
 	return nvmf{s}.fence(ctx, h, node, dryRun)
 }
 
-// Unfence removes a host's mark. It reports whether the host had one.
+// Unfence removes a host's mark. was reports whether the host was marked.
 func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.unfence(ctx, h, dryRun)
@@ -62,10 +64,10 @@ func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, e
 }
 
 func (s *Service) fencedError(h Host) error {
-	return fmt.Errorf("%w: target %s exports nothing to host %s: restart the node, so that none of its writes is pending any more, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
+	return fmt.Errorf("%w: target %s no longer exports volumes to host %s: restart the node, so that it has no pending writes, and run spdk-csi unfence", ErrFenced, s.Name, h.NQN)
 }
 
-// MarkFence is the first change for a host that is not yet fenced.
+// MarkFence is the first change that Fence makes for a host that is not yet fenced.
 var MarkFence = Fencing{Change: "mark the node as fenced, so that no volume is published to it"}
 
 func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
@@ -143,7 +145,7 @@ func (n nvmf) fence(ctx context.Context, h Host, node string, dryRun bool) (all 
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node keep reappearing: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
 // printable converts a node's id to a model number, which has at most 40 printable characters.
@@ -255,11 +257,11 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			return all, errors.Join(err, withoutMark(unmarked))
 		}
 	}
-	return all, fmt.Errorf("%w: exports to the node appear again and again: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
+	return all, fmt.Errorf("%w: exports to the node keep reappearing: find out who publishes volumes to it despite the mark, and repeat the command", ErrBusy)
 }
 
-// withHost lists the target nodes that only this host can use, and those that other hosts can use
-// as well: SPDK cannot end the sessions of a single initiator.
+// withHost lists the target nodes that only this host can use, and separately those that other
+// hosts can use as well, because SPDK cannot end the sessions of a single initiator.
 func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencing) {
 	for _, node := range now.nodes {
 		var names []string
@@ -272,7 +274,7 @@ func (i iscsi) withHost(now iscsiState, h Host) (alone []string, others []Fencin
 		case host && !rest:
 			alone = append(alone, node.Name)
 		case host || slices.Contains(names, anyInitiator):
-			others = append(others, Fencing{Export: node.Name, Problem: "other initiators can use it too, so the node's sessions cannot be ended alone: delete the iSCSI target, or take the node off the network"})
+			others = append(others, Fencing{Export: node.Name, Problem: "other initiators can use it too, and the node's sessions cannot be ended separately: delete the iSCSI target, or disconnect the node from the network"})
 		}
 	}
 	return alone, others

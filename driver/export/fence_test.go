@@ -28,7 +28,8 @@ func (f *fixture) admitted(t *testing.T, h export.Host, volumes ...string) (n in
 	return n
 }
 
-// A fenced host loses all exports and gets no new ones; other hosts keep theirs.
+// A fenced host loses access to all exports and is admitted to no others. Other hosts keep their
+// access.
 func TestFence(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -77,7 +78,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// If a host is fenced while an export admits it, the host is not admitted in the end.
+// If a host is fenced while another call admits it to an export, the host is not admitted when both
+// calls have ended.
 func TestFenceDuringAnExportExcludesTheHost(t *testing.T) {
 	for tr, methods := range map[export.Transport][]string{
 		export.TCP:   {"nvmf_create_subsystem", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"},
@@ -106,7 +108,8 @@ func TestFenceDuringAnExportExcludesTheHost(t *testing.T) {
 	}
 }
 
-// If a call admitted a host but died before it saw the mark, the next call removes the host.
+// If a controller died after it had admitted a host and before it read the fencing mark, the next
+// call removes the host.
 func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -117,7 +120,8 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, admit(ctx, f.Service, id, n1))
 			require.NoError(t, admit(ctx, f.Service, other, n1))
-			// n1 gets n2's mark, because the unique part of the NQN decides which host is fenced.
+			// n1 is fenced under n2's mark, because only the unique part of the NQN determines
+			// which host is fenced.
 			fenced := n1
 			fenced.NQN = mark.NQN
 			if tr == export.TCP {
@@ -131,7 +135,7 @@ func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	}
 }
 
-// Fence reports the exports from which it cannot remove the host because other hosts can also use
+// Fence reports exports from which the host cannot be removed because other hosts can also use
 // them.
 func TestFenceReportsOpenExports(t *testing.T) {
 	n1 := drivertest.Host("n1")
@@ -158,8 +162,8 @@ func TestFenceReportsOpenExports(t *testing.T) {
 	})
 }
 
-// If any call fails or loses its reply, the next attempt finishes the work, and no attempt reports
-// success before that.
+// If an RPC of Fence fails or loses its reply, the next attempt completes the fencing. No attempt
+// reports success before the fencing is complete.
 func TestFenceIsCompletedAfterFailures(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for name, inject := range map[string]func(*drivertest.FaultyCaller, int){
@@ -199,7 +203,7 @@ func TestFenceIsCompletedAfterFailures(t *testing.T) {
 
 // A tenant of the proxy is not allowed to set the mark. Fence still removes the node from the
 // exports, but returns an error.
-func TestFenceWithoutAMarkCutsOffAndFails(t *testing.T) {
+func TestFenceWithoutAMarkRemovesHostAndFails(t *testing.T) {
 	for tr, method := range map[export.Transport]string{export.TCP: "nvmf_create_subsystem", export.ISCSI: "iscsi_create_initiator_group"} {
 		t.Run(string(tr), func(t *testing.T) {
 			f := newFixture(t, tr, "")

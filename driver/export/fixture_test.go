@@ -17,7 +17,8 @@ import (
 )
 
 // A fixture is a target with bdevs to export: a simulated target, or a real one if SPDK_SOCK is
-// set. Tests that need volumes, such as those of crashes between two steps, are in package volume.
+// set. Tests that need real volumes, such as tests of crashes between two steps, are in package
+// volume.
 type fixture struct {
 	*export.Service
 	rpc   *spdkrpc.Client // without injected faults

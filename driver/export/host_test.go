@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-func TestOneHostAtATime(t *testing.T) {
+func TestVolumeIsExportedToOneHostAtATime(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 			t.Run(string(tr)+" "+release, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestSubsystemBelongsToItsVolume(t *testing.T) {
 	assert.Equal(t, "4420", sub.ListenAddresses[0].Trsvcid)
 }
 
-// Both names of a host are admitted and withdrawn together. Exports created by earlier versions
-// keep admitting a single name.
+// Both names of a host are admitted and withdrawn together. An export created by an earlier version
+// of the driver still admits only one name.
 func TestBothHostNamesAreAdmitted(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	n1, h := drivertest.Host("n1"), drivertest.MultipathHost("n1")
@@ -110,7 +110,7 @@ func TestForeignExportIsNotChanged(t *testing.T) {
 }
 
 // A volume cannot be frozen while a connected host would fail its I/O during the freeze.
-func TestFreezingNeedsHostsThatHoldIO(t *testing.T) {
+func TestFreezeRequiresHostsThatHoldIO(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, ctx, h := f.bdev(t), t.Context(), drivertest.MultipathHost("n1")
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not exported")
@@ -176,8 +176,8 @@ func TestInitiatorGroups(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t))
 }
 
-// From v26.09 on, "Invalid parameters" means that there is no such subsystem. On earlier releases,
-// it proves nothing.
+// On SPDK v26.09 and later, the error "Invalid parameters" means that the subsystem does not exist.
+// On earlier releases, the error can have other causes.
 func TestAmbiguousErrorsDependOnTheRelease(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets of two releases; a real target has one of its own")
@@ -193,8 +193,9 @@ func TestAmbiguousErrorsDependOnTheRelease(t *testing.T) {
 	}
 }
 
-// After an ambiguous response, the driver exports, withdraws and removes nothing. Before v26.09,
-// the driver refuses; from v26.09 on, SPDK itself refuses to create a subsystem that exists.
+// After an ambiguous response to a query, the driver exports, withdraws and removes nothing. Before
+// v26.09, the driver refuses the call; on v26.09 and later, SPDK itself refuses to create a
+// subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {

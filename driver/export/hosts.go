@@ -14,7 +14,8 @@ import (
 const hostsInFlight = 32
 
 // Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
-// An incomplete export, such as one on a target that lost its configuration, admits no host.
+// For an incomplete export, such as one on a target that lost its configuration, Hosts returns no
+// host.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)
@@ -46,7 +47,8 @@ func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	return hosts, g.Wait()
 }
 
-// hosts reads all target nodes at once, because SPDK cannot be queried for a single one.
+// hosts reads all target nodes with one call, because SPDK cannot be queried for a single target
+// node.
 func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	hosts := make([][]string, len(volumes))
 	if len(volumes) == 0 {

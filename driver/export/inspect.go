@@ -32,7 +32,8 @@ type Found struct {
 type Group struct {
 	Tag       int32
 	Initiator string
-	// Claim means that the group is a claim to create the portal group, rather than a node's group.
+	// Claim reports whether the group is a claim to create the portal group rather than a node's
+	// group.
 	Claim bool
 }
 

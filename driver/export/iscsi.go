@@ -16,11 +16,11 @@ import (
 // iscsi exports volumes over iSCSI. Each volume has a target node, whose LUN 0 is the volume. Pairs
 // of a portal group and an initiator group determine which initiators may log in. All exports of a
 // target share its portal groups, one for each portal. Each node has its own initiator group, which
-// is removed when no target node refers to it.
+// is removed when no target node refers to that group.
 //
-// SPDK can list these objects only all at once (still true on its master branch). An export
-// therefore creates the target node without reading first, and reads only if SPDK refuses because
-// the target node exists.
+// SPDK can list iSCSI objects only all at once (still true on its master branch). An export
+// therefore creates the target node without reading first, and reads the list only if SPDK refuses
+// because the target node exists.
 type iscsi struct{ *Service }
 
 const (
@@ -76,8 +76,8 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 			return Admission{}, err
 		}
 	}
-	// Another controller may have removed the initiator group, or given its tag to another node:
-	// read the group again.
+	// Another controller may have removed the initiator group, or reassigned its tag to another
+	// node, so read the group again.
 	var unsaved error
 	var waiting sync.WaitGroup
 	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
@@ -116,7 +116,7 @@ func (i iscsi) create(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap
 	return i.rpc.ISCSICreateTargetNode(ctx, p)
 }
 
-// takeOver changes an existing target node so that it exports the volume to h alone.
+// takeOver changes an existing target node so that the target node exports the volume only to h.
 func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32, failed error) error {
 	now, err := i.read(ctx, id)
 	if err != nil {
@@ -200,8 +200,8 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
 // group alone, through the mappings in own. Mappings of that group to portal groups of an earlier
-// configuration stay, because the host may be logged in there. They are removed with the target
-// node.
+// configuration stay, because the host may be logged in there; such mappings are removed together
+// with the target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
 	done := func(ok func(*spdkrpc.ISCSITargetNode) bool) func() (bool, error) {
@@ -276,7 +276,8 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	if _, err := i.saved(ctx, nil, nil); err != nil {
 		return err
 	}
-	// If the volume's target node is already deleted, only the host shows which group it had.
+	// If the volume's target node is already deleted, only the host's name identifies the initiator
+	// group to remove.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
 		return !had && (h == nil || !holds(g, h.IQN))
@@ -293,7 +294,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 		others := slices.DeleteFunc(slices.Clone(initiators(groups, m.IGTag)), func(name string) bool { return name == h.IQN })
 		switch {
 		case slices.Contains(others, anyInitiator):
-			// spdk-csi created it, and a node may still be using it.
+			// This target node was created by spdk-csi, and a node may still be using it.
 			if err := i.checkNobodyConnected(ctx, id); err != nil {
 				return false, err
 			}

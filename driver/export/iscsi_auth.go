@@ -18,10 +18,10 @@ import (
 
 // A target node whose initiators must authenticate has its own authentication group, which contains
 // CHAP user names and passwords. The group's tag is derived from them and from the volume. SPDK
-// reports a target node's group, but passwords only in plain text, so this package compares tags.
-// Changed passwords get a new group, so logins succeed at any moment with either the old or the new
-// passwords. A second user in each group identifies the volume. It has a random password that is
-// stored nowhere else.
+// reports passwords only in plain text, so this package compares the tags of groups instead. After
+// a change of passwords, the target node is assigned to a new group, so at any moment a login
+// succeeds with either the old or the new passwords. A second user in each group, whose random
+// password is stored nowhere else, identifies the volume.
 
 const (
 	// leastAuthTag is the lowest tag of authentication groups that this package creates.
@@ -115,8 +115,8 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 	})
 }
 
-// removeAuthGroups removes a volume's authentication groups except for one. If except is 0, it
-// removes all.
+// removeAuthGroups removes all of a volume's authentication groups except the one with the tag
+// except. If except is 0, it removes all of them.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
 	if err != nil {
@@ -133,15 +133,15 @@ func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) er
 	return nil
 }
 
-// mayHaveAuthGroups reports whether a volume has authentication groups, or whether an interrupted
-// call may have left some. Either argument may be nil.
+// mayHaveAuthGroups reports whether a volume has authentication groups, or may have some that an
+// interrupted call left. Either argument may be nil.
 func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
 }
 
-// unusedAuthGroups returns the tags of the driver's groups that no target node uses. It returns
-// none for clients that are not allowed to list them. For the role csi-controller, the proxy
-// removes passwords from the list.
+// unusedAuthGroups returns the tags of the driver's groups that no target node uses. For clients
+// that are not allowed to list authentication groups, it returns no tags. For the role
+// csi-controller, the proxy removes passwords from the list.
 func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	groups, err := i.authGroups(ctx)
 	if readback.Refused(err) || errors.Is(err, spdkrpc.MethodNotFound) {

@@ -50,7 +50,7 @@ func (f *fixture) targetNode(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 }
 
 // A target node requires CHAP with the passwords of the last admission, and is removed together
-// with its group.
+// with its authentication group.
 func TestInitiatorsMustAuthenticate(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, second := f.bdev(t), f.bdev(t)
@@ -81,7 +81,8 @@ func TestInitiatorsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.authGroups(t))
 }
 
-// A target node that was created without authentication is replaced, which ends its sessions.
+// When a host must authenticate, a target node that was created without authentication is replaced,
+// which ends its sessions.
 func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

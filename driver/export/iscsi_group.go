@@ -12,9 +12,9 @@ import (
 )
 
 // A groupUse prevents the removal of a node's initiator group while exports are about to refer to
-// it. When SPDK removes a group, it also removes the group from the target nodes that refer to it,
-// which would lock the node out. Exports to one node run concurrently, and wait only for a removal.
-// A removal never waits.
+// it. When SPDK removes an initiator group, it also removes the group from the target nodes that
+// refer to the group, which would lock the node out. Exports to one node run concurrently and wait
+// only for a removal. A removal never waits.
 type groupUse struct {
 	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
@@ -97,8 +97,7 @@ func initiatorGroup(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	return 0
 }
 
-// holds reports whether a group is like those that this package creates: for one initiator, at any
-// address.
+// holds reports whether a group has the form that this package creates: one initiator, any address.
 func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }

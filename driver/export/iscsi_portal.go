@@ -14,16 +14,18 @@ import (
 )
 
 // SPDK v26.05 crashes when a portal group is created on the address and port of another one: its
-// error path frees memory that was never set up. Reading first does not prevent this, because two
-// controllers can run concurrently during a change of leader. So a call that creates the portal
-// group first creates an initiator group with a special tag, the claim. SPDK refuses a second group
-// with this tag. The claim is removed once the portal group exists, or was certainly not created.
-// If the outcome is unknown, or the controller dies, the claim stays.
+// error path frees memory that was never set up. Reading the portal groups first does not prevent
+// this crash, because two controllers can run concurrently during a change of leader. So a call
+// that creates the portal group first creates an initiator group with a special tag, the claim.
+// SPDK refuses a second group with this tag. The call removes the claim once the portal group
+// exists or was certainly not created. If the outcome is unknown or the controller dies, the claim
+// remains.
 //
-// A claim that stays longer than any call can take is abandoned: a controller that has seen it for
-// so long replaces it with its own. If two controllers do so concurrently, another initiator group,
-// the removal, keeps them apart. Each claim has its own name, so that a new claim is not mistaken
-// for the abandoned one during the removal.
+// A claim that remains longer than any call can take counts as abandoned: a controller that has
+// seen the claim for that long replaces it with its own claim. To prevent two controllers from
+// doing so concurrently, a controller first creates another initiator group, the removal. Each
+// claim has a unique name, so that a new claim is not mistaken for the abandoned one during the
+// removal.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2
@@ -31,9 +33,9 @@ const (
 	removalName = claimName + "-claim-removal"
 )
 
-// DefaultClaimPatience is how long a claim is respected. Callers wait at most a minute for a
-// target's reply, and proxies less. By then, the call of a controller that died has been executed
-// or dropped.
+// DefaultClaimPatience is how long a controller respects another controller's claim. Callers wait
+// at most a minute for a target's reply, and proxies wait less. After three minutes, the call of a
+// controller that died has been executed or dropped.
 const DefaultClaimPatience = 3 * time.Minute
 
 // A claimSeen records another controller's claim, and when this process first saw it.
@@ -74,7 +76,8 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 // ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the
 // group if necessary.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
-	// Calls in this process wait for each other. The claim makes calls from other processes fail.
+	// Calls in this process wait for each other here. Calls from other processes fail because of
+	// the claim.
 	select {
 	case i.creatingPortal <- struct{}{}:
 		defer func() { <-i.creatingPortal }()
@@ -133,7 +136,8 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	return free
 }
 
-// claimPortal creates the claim. It fails with ErrBusy if another controller holds it.
+// claimPortal creates the claim. It fails with ErrBusy if another controller has already created
+// one.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	failed := i.createClaim(ctx)
 	if failed == nil {
@@ -173,8 +177,8 @@ func (i iscsi) claim(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
-// isAbandoned reports whether this process has seen the claim for longer than its owner can need
-// it. The caller must hold the token creatingPortal.
+// isAbandoned reports whether this process has seen the claim for longer than any call can take.
+// The caller must hold the token creatingPortal.
 func (i iscsi) isAbandoned(name string) bool {
 	if i.claimSeen.name != name {
 		i.claimSeen = claimSeen{name, time.Now()}
@@ -187,7 +191,7 @@ func (i iscsi) isAbandoned(name string) bool {
 func (i iscsi) replaceClaim(ctx context.Context, abandoned string, at Portal) (err error) {
 	removal := spdkrpc.ISCSICreateInitiatorGroupParams{Tag: removalTag, Initiators: []string{removalName}, Netmasks: []string{anyInitiator}}
 	if failed := i.rpc.ISCSICreateInitiatorGroup(ctx, removal); failed != nil {
-		return fmt.Errorf("%w: an abandoned claim, initiator group %d, keeps the portal group from being created, and initiator group %d keeps the claim from being removed: try again; if this error persists, "+
+		return fmt.Errorf("%w: an abandoned claim, initiator group %d, prevents the creation of the portal group, and initiator group %d prevents the removal of the claim: try again; if this error persists, "+
 			"a controller died just then: make sure that no controller is running, and delete both with iscsi_delete_initiator_group: %w", ErrBusy, claimTag, removalTag, failed)
 	}
 	defer func() { err = firstOf(err, i.deleteGroup(ctx, removalTag)) }()
@@ -219,7 +223,8 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group. It keeps the claim if the call may still be executed.
+// createPortalGroup creates the portal group, and then removes the claim. If the target may still
+// be executing the creation, it keeps the claim.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {
 	host := at.Addr
 	if at.isIPv6() {

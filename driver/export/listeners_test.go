@@ -62,7 +62,7 @@ func TestMissingListenersAreAdded(t *testing.T) {
 					require.NoError(t, err)
 					return hosts[0]
 				}
-				assert.Empty(t, hosts(), "the export misses a listener: it is to be published again")
+				assert.Empty(t, hosts(), "the export lacks a listener, so it must be published again")
 				require.NoError(t, admit(ctx, changed, id, n1))
 				assert.Len(t, hosts(), 1)
 				assert.Equal(t, []string{other.String(), v4.String(), v6.String()}, f.portalsOf(t, id))

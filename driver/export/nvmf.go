@@ -22,8 +22,8 @@ import (
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces shows whether a subsystem was created for one host or for
-// several. SPDK reports this number, keeps it in its configuration, and never changes it. Both
-// kinds of subsystem have one namespace.
+// several. SPDK reports this maximum, saves it in its configuration, and never changes it. Both
+// kinds of subsystem actually contain one namespace.
 const (
 	exclusiveNamespaces = 1
 	sharedNamespaces    = 2
@@ -33,7 +33,7 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// admit exports the volume exclusively to one host, or to one more host if shared is set. It
+// admit exports the volume exclusively to one host, or to an additional host if shared is set. It
 // changes nothing unless mayExport succeeds.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
@@ -78,8 +78,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		}
 		sub = nil
 	}
-	// Steps that the target confirmed are already saved. Other steps may have been done by an
-	// earlier call, or by this call with a lost response.
+	// A step that the target confirmed is already saved. A step that was found done may be unsaved:
+	// it was done by an earlier call, or by this call with a lost response.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
@@ -229,7 +229,7 @@ func admits(sub *spdkrpc.NVMfSubsystem, hostNQN string) bool {
 	return slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.NQN == hostNQN })
 }
 
-// reportsANA reports whether a subsystem with a namespace was created with ANA reporting.
+// reportsANA reports whether a subsystem that has a namespace was created with ANA reporting.
 func reportsANA(sub *spdkrpc.NVMfSubsystem) bool {
 	return len(sub.Namespaces) > 0 && sub.Namespaces[0].Anagrpid != nil
 }
@@ -334,8 +334,8 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 }
 
 // delete deletes the volume's subsystem. If the target confirmed the deletion, deleted is true, and
-// the saved configuration no longer contains the subsystem either. Otherwise, the subsystem was
-// already gone.
+// the subsystem is no longer in the saved configuration either. Otherwise, the subsystem did not
+// exist before the call.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true
 	err = readback.NewStep("delete subsystem "+NQN(id), func() error {
@@ -364,14 +364,14 @@ func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubs
 	case err != nil:
 		return nil, fmt.Errorf("read subsystem %s: %w", nqn, err)
 	case len(subs) != 1:
-		return nil, fmt.Errorf("read subsystem %s: the target answered with %d subsystems instead of one", nqn, len(subs))
+		return nil, fmt.Errorf("read subsystem %s: the target returned %d subsystems instead of one", nqn, len(subs))
 	}
 	return &subs[0], nil
 }
 
-// missingOrRefused interprets -32602 as the response to a query for a subsystem: from v26.09 on, it
-// means that there is no such subsystem; on earlier releases, it proves nothing. Once the target is
-// known to run v26.09 or later, its release is not read again.
+// missingOrRefused interprets the error -32602 from a query for a subsystem. On SPDK v26.09 and
+// later, this error means that the subsystem does not exist; on earlier releases, it can have other
+// causes. Once the target is known to run v26.09 or later, its release is not read again.
 func (n nvmf) missingOrRefused(ctx context.Context, nqn string, refused error) error {
 	if n.refusesUnknown.Load() {
 		return errNotExported

@@ -15,9 +15,9 @@ import (
 )
 
 // DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
-// from its secret, so exports with the same secret share a key, and a changed secret becomes a new
-// key beside the old one. A key is placed when the target reports that it has no key with this
-// name, and removed after the last export that uses it. SPDK counts the users of each key.
+// from its secret, so exports with the same secret share a key, and a changed secret becomes an
+// additional key. The driver places a key when the target reports that no key with this name
+// exists, and removes a key after the last export that uses it. SPDK counts the users of each key.
 
 // DefaultKeyPrefix is the default of [Config.KeyPrefix].
 const DefaultKeyPrefix = "csi-"
@@ -39,7 +39,7 @@ func (c Config) Authenticates() hostauth.Method {
 // method m.
 func (c Config) CheckAuthenticates(m hostauth.Method) error {
 	if own := c.Authenticates(); m != hostauth.None && m != own {
-		return fmt.Errorf("%w by %s: target %s exports over %s: set the class parameter authentication to %s, or name targets of the other type", ErrNoAuthentication, m, c.Name, c.Transport, own)
+		return fmt.Errorf("%w by %s: target %s exports over %s: set the class parameter authentication to %s, or use targets of the other type", ErrNoAuthentication, m, c.Name, c.Transport, own)
 	}
 	return nil
 }
@@ -89,7 +89,8 @@ func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.N
 			})
 		}
 	} else if now != nil {
-		// A new key would apply only to new connections, so end those that were made without a key.
+		// A new key would apply only to new connections, so end the connections that were made
+		// without a key.
 		do = func() error {
 			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
 				return err
@@ -117,8 +118,8 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
 // withKeys makes a call that refers to keys. If the target refuses the call because a key is
-// missing, withKeys places the keys and repeats the call. Another call may remove a key in between,
-// while the key is unused.
+// missing, withKeys places the keys and repeats the call. It does so several times, because another
+// call may remove an unused key before this call refers to it.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {
@@ -140,7 +141,7 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 		}
 		err := n.rpc.SpdkgateKeyAdd(ctx, spdkrpc.SpdkgateKeyAddParams{Name: *name, Secret: secret.Reveal()})
 		if errors.Is(err, spdkrpc.MethodNotFound) {
-			return fmt.Errorf("%w: the proxy of target %s places no keys: set target.keys in spdk-proxy's configuration (%s)", ErrNoAuthentication, n.Name, err)
+			return fmt.Errorf("%w: the proxy of target %s cannot store keys: set target.keys in spdk-proxy's configuration (%s)", ErrNoAuthentication, n.Name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("place key %s: %w", *name, err)
@@ -153,15 +154,15 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. It also
+// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. usesKeys also
 // returns true if an interrupted call may have placed keys for the host. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is a key of the driver that no export uses, or over iSCSI an authentication group. A
-// call in flight may be about to use it.
+// An UnusedKey is a key of the driver, or over iSCSI an authentication group, that no export uses.
+// A call in flight may be about to use it.
 type UnusedKey struct {
 	Name string // name of the key; empty for a group
 	Tag  int32  // tag of the group

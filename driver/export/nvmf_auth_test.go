@@ -77,7 +77,7 @@ func hostsWithKeys(sub spdkrpc.NVMfSubsystem) map[string][2]string {
 }
 
 // A host with keys is admitted under all of its names with these keys. New keys replace the old
-// ones. Exports share keys, and withdrawing the last export removes them.
+// ones. Exports share keys, which are removed when the last export is withdrawn.
 func TestHostsMustAuthenticate(t *testing.T) {
 	f := newKeysFixture(t)
 	id, second := f.bdev(t), f.bdev(t)
@@ -99,7 +99,7 @@ func TestHostsMustAuthenticate(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, second, withKeys(t, plain, otherKey, "")))
 	assert.Equal(t, map[string]int{one: 2, other: 4}, f.keys(t))
 	require.NoError(t, admit(t.Context(), f.Service, id, withKeys(t, plain, otherKey, "")))
-	assert.Equal(t, map[string]int{other: 4}, f.keys(t), "the key that nothing uses any more is removed")
+	assert.Equal(t, map[string]int{other: 4}, f.keys(t), "the key that is no longer used is removed")
 
 	require.NoError(t, f.Withdraw(t.Context(), id, &plain))
 	assert.Equal(t, map[string]int{other: 2}, f.keys(t))
@@ -107,7 +107,7 @@ func TestHostsMustAuthenticate(t *testing.T) {
 	assert.Empty(t, f.keys(t))
 }
 
-// A host admitted without keys loses its connections when it must authenticate.
+// A host that was admitted without keys loses its connections when authentication becomes required.
 func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)

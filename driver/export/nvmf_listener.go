@@ -15,8 +15,8 @@ import (
 )
 
 // missingListeners returns the portals on which the subsystem does not listen. Listeners on portals
-// of an earlier configuration stay, because a host may have its only connection there. They are
-// removed with the subsystem.
+// of an earlier configuration stay until the subsystem is removed, because a host may have its only
+// connection there.
 func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
 	for _, p := range n.Listen {
 		if sub == nil || !n.listens(sub, p) {
@@ -32,9 +32,9 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 	})
 }
 
-// addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of them, for
-// example because an address is not up, notListening says why. It sets foundDone if adding a
-// listener fails but the listener exists.
+// addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of the
+// listeners, for example because an address is not up, notListening is the reason. addListeners
+// sets foundDone if adding a listener fails but the listener exists.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))
@@ -65,14 +65,14 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside reports whether SPDK refused to listen on a portal in a way that the export can
-// tolerate if it has other listeners.
+// toleratedBeside reports whether an export with other listeners can tolerate this error from
+// adding a listener.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }
 
-// listen adds a listener. It first creates the transport if the target has none, which is the case
-// for a target's first export.
+// listen adds a listener. If the target has no transport yet, as for its first export, listen
+// creates the transport.
 func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	add := func() error {
 		return n.rpc.NVMfSubsystemAddListener(ctx, spdkrpc.NVMfSubsystemAddListenerParams{NQN: nqn, ListenAddress: n.listenAddress(at)})

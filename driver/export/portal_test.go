@@ -41,8 +41,8 @@ func TestConcurrentFirstExportsCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// SPDK v26.05 crashes when a portal group is created twice. Two controllers that both find no
-// portal group create only one.
+// Two controllers that both find no portal group create only one. SPDK v26.05 crashes if a portal
+// group is created twice.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
 		t.Run(during, func(t *testing.T) {
@@ -69,7 +69,8 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// While a call that creates the portal group may still be executed, no other call creates one.
+// No second call creates a portal group while the target may still be executing the first such
+// call.
 func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -90,8 +91,8 @@ func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
 	assert.Empty(t, f.initiatorGroups(t), "the claim was removed with the node's group")
 }
 
-// After some time, a controller that needs the portal group removes a dead controller's claim. This
-// succeeds whichever call of the removal fails, and however many controllers try it.
+// After some time, a controller that needs the portal group removes a dead controller's claim,
+// regardless of which call of the removal fails and how many controllers attempt the removal.
 func TestAbandonedClaimIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config
@@ -113,8 +114,8 @@ func TestAbandonedClaimIsRemoved(t *testing.T) {
 	assert.Len(t, f.initiatorGroups(t), 1, "only the node's group")
 }
 
-// Whichever call fails while an abandoned claim is replaced, the error names that failure, and the
-// next export succeeds.
+// If any call fails while an abandoned claim is being replaced, the error names that failure, and
+// the next export succeeds.
 func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
 	for n, done := 1, false; !done; n++ {
 		t.Run(fmt.Sprint("call ", n), func(t *testing.T) {
@@ -181,8 +182,8 @@ func TestTwoControllersRemoveAnAbandonedClaim(t *testing.T) {
 	}
 }
 
-// Whichever call fails in a target's first export, there is one portal group and no claim after the
-// next export.
+// If any call of a target's first export fails, the target has one portal group and no claim after
+// the next export.
 func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	failures := map[string]func(f *drivertest.FaultyCaller, n int){
 		"unreachable": func(f *drivertest.FaultyCaller, n int) { f.FailCall(n, false, false) },

@@ -11,11 +11,13 @@ import (
 
 // The proxy responds to a call that changes who can reach a volume only after the change would
 // survive a restart of the target. This file handles changes that a call finds already done by an
-// earlier call, whose response may have been lost.
+// earlier call. The response to that earlier call may have been lost, so the change may not be
+// saved yet.
 
-// saved waits until all changes that the target has executed so far would survive a restart. It
-// returns other saved calls for nqn and host (nil means any) that a restarted target may execute.
-// Without spdk-proxy, or if the proxy saves no configuration, saved does not wait.
+// saved waits until all changes that the target has executed so far would survive a restart. saved
+// returns the other saved calls for nqn and host (nil means any) that may be executed on a
+// restarted target. Without spdk-proxy, or if the proxy saves no configuration, saved does not
+// wait.
 func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
 	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
 	if errors.Is(err, spdkrpc.MethodNotFound) {
@@ -28,9 +30,9 @@ func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.Proxy
 }
 
 // withdrawSaved removes the saved calls that would export the volume to a host again, or to all
-// hosts if h is nil. Such calls may exist even if the volume is not exported now, because its
-// subsystem was lost in a restart. SPDK refuses calls that remove the lost objects, but the proxy
-// removes those objects from the saved configuration.
+// hosts if h is nil. Such calls may exist even if the volume is not exported now, because a restart
+// lost its subsystem. SPDK refuses to remove the lost objects, but the proxy then removes them from
+// the saved configuration.
 func (n nvmf) withdrawSaved(ctx context.Context, id string, h *Host) error {
 	nqn := NQN(id)
 	for range 3 {

@@ -16,8 +16,8 @@ import (
 )
 
 // savedExports simulates a proxy whose saved configuration contains calls that the target has not
-// executed since its restart. A call that removes such an object fails in SPDK, but removes the
-// object from the saved configuration.
+// executed since its restart. A call that removes an object created by these calls fails in SPDK,
+// but removes the object from the saved configuration.
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
@@ -187,7 +187,7 @@ func TestUnfenceInTheSavedConfiguration(t *testing.T) {
 	assert.Empty(t, saved.missing)
 }
 
-// connections returns iSCSI connections, or fails.
+// connections is a Caller that returns iSCSI connections or an error.
 type connections struct {
 	spdkrpc.Caller
 	list []spdkrpc.ISCSIConnection
@@ -231,13 +231,14 @@ func TestConnected(t *testing.T) {
 		require.ErrorIs(t, err, broken)
 		if tr == export.TCP {
 			hosts, err := s.Connected(t.Context(), volumeV)
-			require.NoError(t, err, "what is not exported has no connections")
+			require.NoError(t, err, "a volume that is not exported has no connections")
 			assert.Empty(t, hosts)
 		}
 	}
 }
 
-// An iSCSI export of spdk-csi admits every initiator, so it stays while one is connected.
+// An iSCSI export created by spdk-csi admits every initiator, so the export is kept while any
+// initiator is connected.
 func TestConnectedLegacyExportIsKept(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")

@@ -45,8 +45,8 @@ func hostsOf(hosts ...export.Host) (list []spdkrpc.NVMfSubsystemHost) {
 	return list
 }
 
-// Hosts are added and removed independently. Each call changes only what concerns its own host, so
-// the other hosts are not interrupted.
+// Hosts are added to and removed from a shared export independently. Each call changes only the
+// admission of its own host, so the other hosts are not interrupted.
 func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestTwoControllersShareAndAdmit(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2.NQN}}, f.subsystem(t, id).Hosts)
 }
 
-// An export created by spdk-csi admits every host. It can be taken over for one host.
+// An export created by spdk-csi, which admits every host, can be restricted to a single host.
 func TestLegacyExportIsTakenOver(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -150,8 +150,8 @@ func TestISCSIIsNotShared(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
 
-// Any call may fail or lose its reply while a second host is admitted or the first one removed. A
-// retry finishes the work, and the other host can use the volume all the time.
+// If any RPC fails or loses its reply while a second host is admitted or the first one removed, a
+// retry completes the change. The other host can use the volume throughout.
 func TestSharingIsCompletedAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -14,8 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Bind mounts a staged file system at a second path. It creates the path, a directory, if missing.
-// It applies only flags that belong to the mount (nosuid, noexec, …), not to the file system.
+// Bind mounts a staged file system at a second path. If the target directory does not exist, Bind
+// creates it. It applies only flags that belong to the mount (nosuid, noexec, …), not to the file
+// system.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
 	flags, ro, err := checkFlags("", flags)
 	if err == nil {
@@ -75,8 +76,8 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 	return true, p.conflict(readOnly, flags)
 }
 
-// bindMount creates a bind mount and verifies it. A bind mount first has the options of its source
-// and is then changed; if that fails, bindMount unmounts it.
+// bindMount creates a bind mount and verifies it. A bind mount is created with the options of its
+// source and then remounted with its own; if the remount fails, bindMount unmounts it.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -99,9 +100,10 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 	return nil
 }
 
-// BindDevice publishes a raw block volume: it mounts a block device's node over a file, which it
-// creates if missing. All publications of a device on one node are either read-only or read-write:
-// a bind mount cannot write-protect a device, so BindDevice sets the device itself.
+// BindDevice publishes a raw block volume: it mounts a block device's node over the file target,
+// which it creates if necessary. All publications of a device on one node are either read-only or
+// read-write: a bind mount cannot write-protect a device, so BindDevice write-protects the device
+// itself.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)
 	if err == nil {
@@ -136,8 +138,9 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 	return m.bindMount(ctx, device, target, readOnly, nil, step)
 }
 
-// sameAccess fails if the device is published with the other kind of access. It checks the device
-// rather than its mounts, because kubelet's own mount is always read-write.
+// sameAccess fails if the device is already published with the other kind of access (read-only or
+// read-write). It checks the device rather than its mounts, because kubelet's own mount is always
+// read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {
@@ -164,7 +167,7 @@ func (m *Mounter) publications(device string) ([]Point, error) {
 }
 
 // releaseProtection makes a device writable when its last read-only publication is removed.
-// Otherwise devices that are used again, such as loop devices, would stay write-protected.
+// Otherwise devices that are reused, such as loop devices, would stay write-protected.
 func (m *Mounter) releaseProtection(p Point) error {
 	if !p.Block || !p.ReadOnly || p.Device == "" {
 		return nil

@@ -14,8 +14,8 @@ import (
 // A mount in use is detached (lazy unmount) only if its device was removed from the kernel. Such a
 // device never reappears: a volume that is connected again becomes another device. Later writes
 // through the old mount therefore cannot reach the volume, and detaching the mount loses no data.
-// If the device still exists, the mount may contain data that is not on the target yet, so it stays
-// until it can be unmounted.
+// If the device still exists, the mount may contain data that is not on the target yet, so the
+// mount stays until it can be unmounted.
 
 // detachGone detaches a mount in use if its device was removed, and logs the evidence. Otherwise it
 // fails with ErrBusy.
@@ -39,8 +39,8 @@ func (m *Mounter) detachGone(path string) error {
 	return nil
 }
 
-// proofOfRemoval returns the evidence that a mount's device was removed: the kernel lists every
-// block device by its number, but not this one. The list itself must exist; it would be missing if
+// proofOfRemoval returns the evidence that a mount's device was removed: the kernel's list of block
+// device numbers exists, but does not contain this device. The list itself would be missing if
 // sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	if strings.HasPrefix(p.number, "0:") {
@@ -57,6 +57,6 @@ func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	return fmt.Sprintf("%s does not exist, while %s lists %d other devices", entry, m.sysBlock, len(devices)), true
 }
 
-// detach immediately removes the mount from the tree. The kernel ends it when the last process that
-// uses it has closed its files.
+// detach immediately removes the mount from the tree. The kernel releases a detached mount when the
+// last process that uses the mount has closed its files.
 func detach(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) }

@@ -76,7 +76,7 @@ func TestDetachRealMount(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy, "its device is there")
 	require.ErrorContains(t, err, "end the processes")
 
-	// The device disappears from this process's view of sysfs.
+	// Simulate the removal of the device, in this process's view of sysfs only.
 	sysBlock := t.TempDir()
 	require.NoError(t, os.Symlink("x/nvme9n1", filepath.Join(sysBlock, "259:0")))
 	m.sysBlock = sysBlock

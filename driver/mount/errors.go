@@ -2,7 +2,8 @@ package mount
 
 import "errors"
 
-// Kinds of failure. Errors of this package wrap one of them; their texts say what to do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
+// do.
 var (
 	// ErrInvalid means that the request is invalid (unknown file system, forbidden mount flag, not
 	// a block device).
@@ -22,7 +23,7 @@ var (
 	// ErrDamaged means that the file system has damage that an administrator must repair.
 	ErrDamaged = errors.New("file system is damaged")
 	// ErrBroken means that a mounted file system was shut down after errors, or that its device was
-	// removed. It may work after it is mounted again.
+	// removed. Mounting the file system again may repair this.
 	ErrBroken = errors.New("mounted file system is broken")
 	// ErrConflict means that the path is already mounted from another source or with other options.
 	ErrConflict = errors.New("mounted differently")

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents describes what is on a device. The zero value means that it is empty.
+// contents describes what is on a device. The zero value means that the device is empty.
 type contents struct {
 	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
-	// interrupted means that an mkfs run by this package did not finish. Its result was never
-	// mounted.
+	// interrupted means that an mkfs run by this package did not finish, so the unfinished file
+	// system was never mounted.
 	interrupted bool
 }
 
@@ -35,8 +35,8 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 }
 
 // classify combines the results of reading the device and of blkid. unused means that the device
-// was never mounted, and has random contents until it has a file system. Any other signature is
-// then a coincidence.
+// was never mounted, and contains random data until it has a file system. On such a device, any
+// other signature is a coincidence.
 func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),

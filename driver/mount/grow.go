@@ -84,12 +84,12 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// errNotGrown means that a file system kept its size, but still works.
+// errNotGrown means that a file system could not be grown, but still works.
 var errNotGrown = errors.New("the file system keeps its size")
 
-// growUnmounted grows an unmounted ext4 to the size of its device, if this process will not be
-// permitted to do so once it is mounted. A failure is logged, and the file system can be mounted
-// with its current size.
+// growUnmounted grows an unmounted ext4 file system to the size of its device, if this process is
+// not permitted to grow the file system once it is mounted. A failure is logged, and the file
+// system can be mounted with its current size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
 		return // grow online, which does not need the complete check that resize2fs requires offline
@@ -150,8 +150,8 @@ func (p Point) filesystemSize() (int64, error) {
 	return ext4Size(p.Device)
 }
 
-// xfsSize reads the size from the kernel, because the superblock on the device may be outdated
-// while the xfs is mounted.
+// xfsSize reads the size of a mounted xfs from the kernel, because the superblock on the device may
+// be outdated.
 func xfsSize(path string) (int64, error) {
 	// struct xfs_fsop_geom_v1 of xfs_fs.h, and the ioctl XFS_IOC_FSGEOMETRY_V1, _IOR('X', 100, …).
 	type geometry struct {

@@ -15,8 +15,8 @@ import (
 
 // Check checks that the file system mounted at path can be used: it reads from the device and
 // writes to the journal. After an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the
-// file system again. An error of kind [ErrUnreadable] means that the device returns errors. Wait
-// until the device recovers.
+// file system again. An error of kind [ErrUnreadable] means that the device returns errors; the
+// caller should wait until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {
@@ -39,8 +39,8 @@ func (m *Mounter) check(path string) error {
 // checkUsable fails with ErrBroken if the mount can no longer be used, and with ErrUnreadable if
 // its device cannot be read.
 func (p Point) checkUsable() error {
-	// Newer kernels report a shutdown. Older ones do not, and directories can still be read from
-	// memory.
+	// Newer kernels report the shutdown of a file system. Older kernels do not, and directories can
+	// still be read from memory.
 	if fault := p.Fault(); fault != NoFault {
 		return fmt.Errorf("%w: %s", ErrBroken, fault)
 	}
@@ -58,7 +58,7 @@ func (p Point) checkUsable() error {
 }
 
 // syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open it, and ext4
-// to commit its journal. Both are fast and change nothing.
+// to commit its journal. Both operations are fast and change nothing.
 func syncRoot(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -91,8 +91,9 @@ func readDirectly(device string) error {
 }
 
 // checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
-// which running pods use: meanwhile it can be neither checked nor mounted again. If the device was
-// removed, checkReplaceable succeeds, because the volume will be mounted from another device.
+// where running pods use it: until these are unmounted, the file system can be neither checked nor
+// mounted again. If the device was removed, checkReplaceable succeeds, because the volume will be
+// mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {
 		return nil
@@ -113,8 +114,8 @@ func (m *Mounter) checkReplaceable(p Point) error {
 	return nil
 }
 
-// If why is of kind ErrBroken, replace unmounts a mount, so that it can be mounted again. Otherwise
-// it returns why.
+// If why is of kind ErrBroken, replace unmounts a mount, so that the device can be mounted again.
+// Otherwise, replace returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

@@ -9,14 +9,14 @@ import (
 	"os"
 )
 
-// If a mkfs is interrupted because the node or the target fails, the device is neither empty nor a
-// file system. This package therefore writes a mark to the device before mkfs and removes it
-// afterwards. A device with the mark was never mounted and may be formatted again without an
-// administrator's decision.
+// If mkfs is interrupted because the node or the target fails, the device is neither empty nor does
+// it contain a file system. This package therefore writes a mark to the device before it runs mkfs,
+// and removes the mark afterwards. A device with the mark was never mounted and may be formatted
+// again without an administrator's decision.
 
-// formattingMark is written to blocks near the end of the device, which mkfs does not write and
-// which are free in a new file system. mkfs wipes the first and the last parts (at the end up to
-// 128 KiB for ext4 and xfs, 2 MiB for btrfs).
+// formattingMark is written to blocks near the end of the device that mkfs does not write and that
+// are free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB
+// for ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096
@@ -50,8 +50,8 @@ func markedAt(d *os.File, at int64) (bool, error) {
 	return bytes.Equal(b, formattingMark), nil
 }
 
-// markFormatting sets or removes the marks, and syncs the device. They are set only on an empty
-// device, so removing those that still exist leaves zeros.
+// markFormatting sets or removes the marks, and syncs the device. Marks are set only on an empty
+// device, so overwriting the remaining marks with zeros restores the device's contents.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {

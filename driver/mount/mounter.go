@@ -44,7 +44,8 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// systemd-run is only useful for file systems with daemons; ext4 and xfs have none.
+		// Do not use systemd-run: it is useful only for file systems with daemons, unlike ext4, xfs
+		// and btrfs.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {
@@ -64,26 +65,26 @@ type Stage struct {
 	FSType string
 	// MkfsOptions are the options with which a file system is created; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID for the file system. It replaces another one, as on the copy of a volume.
-	// Empty leaves the UUID unchanged.
+	// UUID is the UUID for the file system. It replaces an existing UUID, such as that of the
+	// source on a copied volume. If UUID is empty, the file system's UUID stays unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
-	// Shared means that other nodes may mount the device concurrently, even if only to read it.
-	// Nothing is then written to the device: a file system whose journal has to be replayed is not
+	// Shared means that other nodes may mount the device concurrently, even if only to read from
+	// it. The device is then not written to: a file system whose journal must be replayed is not
 	// mounted.
 	Shared bool
 	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
 	// that may contain data: clones, restored volumes, and volumes that were formatted before.
 	MayFormat bool
-	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted.
-	// The result of that mkfs was never mounted.
+	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted,
+	// so that its unfinished file system was never mounted.
 	MayFinish bool
-	// Unused means that nothing has been stored on the device yet, and that its contents are
+	// Unused means that no data has been stored on the device yet, and that its contents are
 	// random, as on a newly encrypted device. Unless the device has a complete file system, it is
 	// treated as if mkfs had been interrupted.
 	Unused bool
-	// Ready, if not nil, is called when the device has its file system, before the file system is
+	// Ready, if not nil, is called after the file system on the device is complete and before it is
 	// mounted.
 	Ready func(context.Context) error
 }

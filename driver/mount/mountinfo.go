@@ -28,7 +28,7 @@ func (m *Mounter) at(path string) (Point, error) {
 	if err != nil {
 		return Point{}, err
 	}
-	// If there are several, the last one hides the others.
+	// If several mounts are at this path, the last one hides the others.
 	for _, p := range slices.Backward(all) {
 		if p.Path == path {
 			return m.complete(p)
@@ -59,7 +59,7 @@ func (m *Mounter) points() ([]Point, error) {
 			superOpts: strings.Split(info.VFSOptions, ","),
 		}
 		if info.FSType == btrfs {
-			// For btrfs, the kernel lists a number that does not belong to a device.
+			// For btrfs, mountinfo contains a device number that does not belong to a block device.
 			if number, err := blockRdev(info.Source); err == nil {
 				all[i].number = number
 			}
@@ -73,7 +73,7 @@ func (m *Mounter) points() ([]Point, error) {
 // /dev.
 func (m *Mounter) complete(p Point) (Point, error) {
 	if p.root != "/" && (p.FSType == "devtmpfs" || p.FSType == "tmpfs") {
-		// stat is safe here: neither file system can hang.
+		// Calling stat is safe here, because the file systems at /dev cannot hang.
 		if number, err := blockRdev(p.Path); err == nil {
 			p.Block, p.FSType, p.number = true, "", number
 			p.Stale = strings.HasSuffix(p.root, deleted)

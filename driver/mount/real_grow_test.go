@@ -31,7 +31,8 @@ func stagedExt4(t *testing.T, m *Mounter) (Stage, *disk) {
 	return s, d
 }
 
-// A process that is not permitted to grow a mounted ext4 file system grows it before mounting.
+// A process that is not permitted to grow a mounted ext4 file system grows the file system before
+// mounting it.
 func TestUnprivilegedProcessGrowsBeforeMounting(t *testing.T) {
 	var log strings.Builder
 	m := testMounter(t, Options{})

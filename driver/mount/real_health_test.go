@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filesystemFailures are ways to shut a mounted file system down while its device stays.
+// filesystemFailures lists ways in which a mounted file system is shut down while its device
+// remains.
 var filesystemFailures = []struct {
 	name, fsType string
 	flags        []string
@@ -59,8 +60,8 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
 
-			// While a pod uses the file system, its device stays in use, so it can be neither
-			// checked nor mounted again.
+			// While a pod uses the file system, its device stays in use, so the file system can be
+			// neither checked nor mounted again.
 			s.MayFormat = false
 			before, err := m.points()
 			require.NoError(t, err)
@@ -81,7 +82,7 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 	}
 }
 
-// A file system may still be intact if its device returns errors, so it stays mounted until the
+// If a device returns errors, its file system may still be intact and stays mounted until the
 // device recovers.
 func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {

@@ -36,7 +36,7 @@ func TestBind(t *testing.T) {
 	require.ErrorIs(t, os.WriteFile(filepath.Join(ro, "x"), nil, 0o600), unix.EROFS)
 	writeFile(t, target, "more", "the other mount is still writable")
 
-	// If another program mounted at the same path, both mounts are unmounted.
+	// If another program has mounted a file system at the same path, both mounts are unmounted.
 	command(t, "mount", "--bind", staged, target)
 	require.NoError(t, m.UnmountAndRemove(t.Context(), target))
 	require.NoDirExists(t, target)
@@ -96,8 +96,8 @@ func TestBindDevice(t *testing.T) {
 	require.ErrorIs(t, m.BindDevice(t.Context(), d.device, t.TempDir(), false), ErrConflict, "the path is a directory")
 }
 
-// kubelet mounts the published path at another path, and changes that mount to read-write, whatever
-// was requested.
+// kubelet bind mounts the published path at another path, and always makes that mount read-write,
+// even if the volume was requested read-only.
 func TestReadWriteMountOfKubeletIsAccepted(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 16)
 	first, second, third := mountPoint(t, m, "first"), mountPoint(t, m, "second"), mountPoint(t, m, "third")

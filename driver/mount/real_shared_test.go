@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A device that several nodes may mount is never written, not even to replay its journal.
+// A device that several nodes may mount is never written to, not even to replay its journal.
 func TestSharedDeviceIsNotWritten(t *testing.T) {
 	for fsType, asItIs := range map[string]string{ext4: "noload", xfs: "norecovery"} {
 		t.Run(fsType, func(t *testing.T) {

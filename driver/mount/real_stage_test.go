@@ -279,8 +279,8 @@ func TestCloneIsMountedBesideItsSource(t *testing.T) {
 			require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
-			// The copy is like a crash-consistent snapshot: its journal is not empty. The source
-			// stays mounted.
+			// The copy is like a crash-consistent snapshot: its journal is not empty. The source of
+			// the copy stays mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)

@@ -23,8 +23,9 @@ func (d *disk) copied() *disk {
 	return diskOn(d.t, file)
 }
 
-// A file system gets its volume's UUID: a new one from mkfs, and a copy before it is mounted, even
-// with a log to replay. A copy can then be mounted beside its source without nouuid.
+// A file system's UUID is set to that of its volume: for a new file system by mkfs, and for a copy
+// before it is mounted, even if its log must be replayed. The copy can then be mounted alongside
+// its source without nouuid.
 func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 	for _, fsType := range []string{xfs, btrfs} {
 		t.Run(fsType, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 )
 
 // FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
-// empty device, if permitted, and checks an existing ext4. Afterwards it grows the file system to
-// the device's size, if it can. It succeeds if the device is already mounted there, and replaces a
-// broken mount.
+// empty device, if permitted, and checks an existing ext4. Afterwards, FormatAndMount grows the
+// file system to the device's size, if possible. It succeeds if the device is already mounted
+// there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -60,15 +60,15 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	}
 	_, err = m.growMounted(ctx, s.Path, step)
 	if errors.Is(err, errNotGrown) {
-		// An error would make a working file system permanently unavailable to pods.
+		// Returning an error here would make a working file system permanently unavailable to pods.
 		m.log.Warn("file system mounted, but not grown to the size of its device", "device", s.Device, "path", s.Path, "error", err)
 		return nil
 	}
 	return err
 }
 
-// isStaged reports whether the device is mounted as requested. It removes a broken mount, and fails
-// for any other mount.
+// isStaged reports whether the device is mounted at the staging path as requested. It removes a
+// broken mount, and fails if anything else is mounted there.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -119,8 +119,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 	return nil
 }
 
-// prepareDevice checks the file system on the device, or creates one if that is permitted. It sets
-// s.FSType to the type.
+// prepareDevice checks the file system on the device, or creates one if permitted. It sets s.FSType
+// to the file system's type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s)
@@ -148,8 +148,8 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return m.ensureUUID(ctx, s, step)
 }
 
-// decide reports whether to format the device, and sets s.FSType to the type. It fails if the
-// device must not be mounted.
+// decide reports whether to format the device, and sets s.FSType to the file system's type. It
+// fails if the device must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
 	switch {
@@ -197,9 +197,9 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	return nil
 }
 
-// mountProtected mounts the device. If other nodes may also mount the device, it is write-protected
-// meanwhile. Even a read-only mount replays the journal, which would destroy the file system if
-// several nodes did it at a time.
+// mountProtected mounts the device. If other nodes may also mount the device, mountProtected
+// write-protects it while mounting: even a read-only mount replays the journal, which would destroy
+// the file system if several nodes did so at the same time.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {
@@ -213,7 +213,8 @@ func (m *Mounter) mountProtected(s Stage) error {
 		err = fmt.Errorf("%w: the volume may be mounted on several nodes, so nothing is written to it. If its journal has to be replayed, as after a snapshot of a volume in use, mount the volume, or a clone of it, "+
 			"with ReadWriteOnce once; or read it as it is with the mount option %s", err, map[string]string{ext4: "noload", xfs: "norecovery", btrfs: "rescue=nologreplay"}[s.FSType])
 	}
-	// The mount stays read-only. The device may serve another volume later, as loop devices do.
+	// Remove the write protection from the device, because a loop device may later be reused for
+	// another volume. The mount itself stays read-only.
 	return errors.Join(err, setReadOnly(s.Device, false))
 }
 

@@ -18,7 +18,7 @@ type Table struct {
 	all     []Point
 }
 
-// Table reads the mounts. It accesses no mounted file system.
+// Table reads the list of mounts. It does not access any mounted file system.
 func (m *Mounter) Table(ctx context.Context) (Table, error) {
 	all, err := operation.Share(ctx, &m.operations, "mount table", m.points)
 	return Table{mounter: m, all: all}, err
@@ -60,7 +60,8 @@ const (
 	ReadOnlyAfterError Fault = "the kernel made it read-only after errors"
 )
 
-// Fault returns the reason why the mount cannot be used. Older kernels report fewer faults.
+// Fault returns the reason why the mount cannot be used, or NoFault. Older kernels report fewer
+// faults.
 func (p Point) Fault() Fault {
 	switch {
 	case p.Stale:
@@ -74,9 +75,9 @@ func (p Point) Fault() Fault {
 }
 
 // Probe queries the statistics of a mounted file system, and opens its root directory, which fails
-// after some errors that [Point.Fault] does not show. It writes nothing, and reads from the device
-// only what is not in memory. Only one probe of a path runs at a time; if it hangs, each caller
-// fails when its context ends.
+// after some errors that [Point.Fault] does not show. Probe writes nothing, and reads only data
+// that is not in memory from the device. Only one probe of a path runs at a time; if that probe
+// hangs, each caller fails when its own context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

@@ -30,7 +30,7 @@ func (m *Mounter) runTool(name string, args ...string) (output string, code int,
 	return output, 0, fmt.Errorf("run %s: %w: %s", name, err, output)
 }
 
-// shorten keeps the beginning and the end of a tool's output.
+// shorten returns the beginning and the end of a tool's output if it is long.
 func shorten(s string) string {
 	const most = 2000
 	if len(s) <= most {
@@ -63,8 +63,8 @@ func (m *Mounter) format(s *Stage, found contents) error {
 	return nil
 }
 
-// fsck runs e2fsck on an ext4, which replays the journal and makes safe repairs. With the option
-// -f, it also checks a file system that looks clean.
+// fsck runs e2fsck on an ext4 file system. e2fsck replays the journal and makes safe repairs. With
+// the option -f, it also checks a file system that looks clean.
 func (m *Mounter) fsck(device string, options ...string) error {
 	// Bits of the exit code of e2fsck(8).
 	const repaired, needsReboot, unrepaired = 1, 2, 4

@@ -67,11 +67,12 @@ func (m *Mounter) unmountAll(path string) error {
 	return fmt.Errorf("%w: %s is still mounted after %d unmounts: check whether something mounts it repeatedly", ErrBusy, path, most)
 }
 
-// umount calls the kernel, which returns an error number, while umount(8) prints a text.
+// umount calls the kernel directly, because umount(8) reports failures only as text instead of an
+// error number.
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
-// removeEmpty removes an empty directory or file. If there are files, a user wrote them while
-// nothing was mounted, so they must not be removed.
+// removeEmpty removes an empty directory or file. It fails if the directory contains files, which a
+// user must have written while nothing was mounted.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// ensureUUID gives an unmounted xfs or btrfs the requested UUID. A copy of a volume has its
-// source's UUID. An ext4 keeps its own, because the kernel can mount several ext4 file systems with
-// the same UUID.
+// ensureUUID sets the UUID of an unmounted xfs or btrfs to the requested one, because the file
+// system on a copied volume still has the UUID of its source. An ext4 keeps its UUID, because the
+// kernel can mount several ext4 file systems with the same UUID.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
 	if s.UUID == "" || s.ReadOnly || s.FSType == ext4 {
 		return nil
@@ -30,7 +30,8 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	}
 	same, err := m.hasUUID(s)
 	if err == nil && !same && s.FSType == xfs {
-		// The log must be replayed first, for example on a copy of a volume in use.
+		// The UUID cannot be changed until the log is replayed, for example on a copy of a volume
+		// in use.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -61,7 +62,8 @@ func (m *Mounter) hasUUID(s *Stage) (bool, error) {
 	return strings.EqualFold(strings.TrimSpace(out), s.UUID), err
 }
 
-// changeUUID runs the file system's tool. Its exit code does not show whether it succeeded.
+// changeUUID runs the file system's own tool. The tool's exit code does not show whether it
+// succeeded.
 func (m *Mounter) changeUUID(s *Stage) (out string, err error) {
 	if s.FSType == btrfs {
 		out, _, err = m.runTool("btrfstune", "-M", s.UUID, s.Device)
@@ -71,7 +73,7 @@ func (m *Mounter) changeUUID(s *Stage) (out string, err error) {
 	return out, err
 }
 
-// replayLog mounts and unmounts the file system.
+// replayLog mounts and unmounts the file system, so that the kernel replays its log.
 func (m *Mounter) replayLog(s *Stage) error {
 	if err := os.MkdirAll(s.Path, 0o750); err != nil {
 		return fmt.Errorf("create the staging path: %w", err)
@@ -82,9 +84,10 @@ func (m *Mounter) replayLog(s *Stage) error {
 	return m.unmountAll(s.Path)
 }
 
-// forgetBtrfs makes the kernel forget a device of a btrfs that is no longer mounted. It would
-// otherwise refuse to mount another device with an older state of the same file system, such as a
-// restored snapshot. Errors are ignored: the btrfs may be mounted elsewhere.
+// forgetBtrfs makes the kernel forget a device of a btrfs that is no longer mounted. Otherwise the
+// kernel would refuse to mount another device with an older state of the same file system, such as
+// a restored snapshot. forgetBtrfs ignores errors, because the btrfs may still be mounted
+// elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {
 	if p.FSType != btrfs || p.Device == "" {
 		return

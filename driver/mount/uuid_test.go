@@ -85,7 +85,7 @@ func TestUUIDIsChangedAndReadBack(t *testing.T) {
 	}
 }
 
-// Nothing is done after a failed step.
+// After a step of changing a UUID fails, no further step is run.
 func TestFailedStepEndsTheChangeOfAUUID(t *testing.T) {
 	s, uuids := Stage{FSType: xfs, UUID: newUUID}, []string{oldUUID, oldUUID, newUUID}
 	for failing := 1; failing <= 5; failing++ {

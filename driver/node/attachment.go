@@ -21,8 +21,9 @@ type attachment struct {
 	uuid        string // UUID of the file system; empty to leave it unchanged
 }
 
-// readAttachment reads the volume context and the publish context of a call. If both contain a key,
-// the publish context wins, because it is newer. topology contains the node's labels.
+// readAttachment reads the volume context and the publish context of a call. If both contain the
+// same key, the value in the publish context is used, because it is newer. topology contains the
+// node's labels.
 func readAttachment(volume, published, topology map[string]string) (attachment, error) {
 	m := maps.Clone(volume)
 	if m == nil {
@@ -41,8 +42,9 @@ func readAttachment(volume, published, topology map[string]string) (attachment, 
 	if volume[request.KeyFilesystemUUID] == "volume" {
 		a.uuid = cmp.Or(a.export.NSUUID, a.export.LegacyUUID)
 	}
-	// A volume that was created as a copy is never formatted, whatever the publish context says. If
-	// no controller published the volume, only the volume context in its PV can allow formatting.
+	// A volume that was created as a copy is never formatted, even if the publish context allows
+	// it. If no controller published the volume, only the volume context in its PV can allow
+	// formatting.
 	a.mayFormat = m[request.KeyMayFormat] == "true" && volume[request.KeyMayFormat] != "false"
 	return a, nil
 }

@@ -26,9 +26,9 @@ var causes = []error{
 	mount.ErrConflict, mount.ErrDamaged, mount.ErrUnreadable, mount.ErrBroken, mount.ErrNotMounted, errBroken, context.Canceled,
 }
 
-// If a step of a call fails, either the call undoes what it connected and mounted, or its code
-// makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that it assumes may be
-// staged.
+// If a step of a call fails, the call either undoes its connections and mounts or returns a code
+// that makes kubelet retry, because kubelet calls NodeUnstageVolume only for volumes that it
+// assumes may be staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
@@ -90,8 +90,8 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.Contains(t, f.mounts, target)
 							assert.False(t, final, "%v: %v", code, err)
 						default:
-							// kubelet knows that the volume is still staged. Objects that this call
-							// added must not remain.
+							// kubelet assumes that the volume is still staged, but connections and
+							// mounts that this call added must not remain.
 							added := slices.ContainsFunc(slices.Collect(maps.Keys(f.connected)), func(e string) bool { return !connectedBefore[e] })
 							for path := range f.mounts {
 								added = added || path == target || !slices.Contains(mountsBefore, path)
@@ -100,7 +100,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.True(t, f.hasRecord())
 						}
 
-						// Another process cleans up.
+						// A later NodeUnstageVolume, in another process, cleans up.
 						clear(f.fail)
 						require.NoError(t, unpublishCall(f.node(), f, capability, target))
 						require.NoError(t, unstageCall(f.node(), f, capability, target))
@@ -136,8 +136,8 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 	return err
 }
 
-// Unstaging returns a final code only if nothing remains, or if another volume is staged at the
-// path.
+// NodeUnstageVolume returns a final code only if nothing remains of the volume, or if another
+// volume is staged at the path.
 func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.staging, recordName), []byte("{"), 0o600))

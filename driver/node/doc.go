@@ -6,5 +6,6 @@
 // (record.go). Files in the node's state directory record which volumes were used on this node
 // (used.go).
 //
-// It must not know package controller, targets or SPDK's RPC: nodes never call a proxy.
+// Package node must not depend on package controller, targets or SPDK's RPCs: nodes never call a
+// proxy.
 package node

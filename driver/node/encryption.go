@@ -21,8 +21,8 @@ type Encrypter interface {
 	Close(ctx context.Context, name string) error
 }
 
-// SetEncrypter sets the Encrypter; without one, the node refuses encrypted volumes. Call it before
-// the node serves requests.
+// SetEncrypter sets the Encrypter. Without an Encrypter, the node refuses encrypted volumes. Call
+// SetEncrypter before the node serves requests.
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
 // encryption describes how a volume is encrypted, according to its volume context. The zero value
@@ -46,8 +46,8 @@ func readEncryption(volume map[string]string) (encryption, error) {
 }
 
 // passphrases returns the passphrases in the secrets of NodeStageVolume, or nil if the volume is
-// not encrypted. It fails if the volume cannot be encrypted on this node, so that the caller
-// connects nothing.
+// not encrypted. It fails if the volume cannot be encrypted on this node, so that the caller does
+// not connect the volume.
 func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
 	if !e.requested() {
 		return nil, nil
@@ -61,8 +61,8 @@ func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]str
 	return luks.ReadKeys(secrets, stageSecret)
 }
 
-// passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, which needs them
-// only if the volume has to be opened again.
+// passphrasesIfGiven returns the passphrases in the secrets of NodePublishVolume, or nil if there
+// are none. NodePublishVolume needs passphrases only if the volume has to be opened again.
 func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*luks.Keys, error) {
 	if !r.encrypted() {
 		return nil, nil
@@ -82,8 +82,8 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 // the application may depend on it.
 const filesystemSector, blockSector = 4096, 512
 
-// open opens an encrypted device unless it is already open, and returns the device to use in its
-// place. It records in stage whether the encrypted device was new.
+// open opens an encrypted device unless it is already open, and returns the decrypted device. It
+// records in stage whether the encrypted device was new.
 func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, stage *mount.Stage) (string, error) {
 	name, err := luks.NameOf(r.VolumeID)
 	if err != nil {

@@ -83,8 +83,8 @@ func (f *fakeLUKS) stageEncrypted(c *csi.VolumeCapability) *csi.NodeStageVolumeR
 	return req
 }
 
-// A new volume is encrypted, then formatted, then marked as used, and closed before it is
-// disconnected.
+// A new volume is encrypted, then formatted, then marked as used. When it is unstaged, the volume
+// is closed before it is disconnected.
 func TestEncryptedFilesystem(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)
@@ -163,8 +163,8 @@ func TestEncryptedRawBlock(t *testing.T) {
 	assert.NotEmpty(t, f.open, "a bind mount does not keep the device open")
 }
 
-// Without a usable passphrase, nothing is connected. A wrong one is refused after every step was
-// undone.
+// Without a usable passphrase, the volume is not connected. If the passphrase turns out to be
+// wrong, the call fails after every step was undone.
 func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
@@ -205,7 +205,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	}
 }
 
-// The encryption of a volume does not change while the volume is staged.
+// A volume cannot be staged again with different encryption while it is staged.
 func TestEncryptionOfStagedVolume(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)

@@ -22,8 +22,8 @@ const nodeA = "node-a"
 
 var writer = drivertest.Writer()
 
-// A fakeNode replaces the packages below the node service: it connects and mounts in memory, fails
-// the steps chosen by a test, and records the service's requests.
+// A fakeNode replaces the packages that the node service calls: it connects and mounts volumes in
+// memory, fails the steps chosen by a test, and records the service's requests.
 type fakeNode struct {
 	t         *testing.T
 	staging   string

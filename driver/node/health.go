@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// entries maps the monitor's findings to the values of CSI's health calls. Findings that are not
-// listed are not reported, such as monitor.Unknown, which is not a known problem of the volume.
+// entries maps the monitor's findings to the values of CSI's health calls. Other findings are not
+// reported; for example, monitor.Unknown is not a known problem of the volume.
 var entries = map[monitor.Kind]struct {
 	status csi.VolumeHealthErrorType
 	reason string
@@ -33,8 +33,9 @@ var entries = map[monitor.Kind]struct {
 
 const reasonDeviceGone = "DeviceGone"
 
-// NodeGetVolumeHealth reports what the monitor found when it last checked a volume, and whether the
-// device of the mount still exists. It does not access the device or the file system.
+// NodeGetVolumeHealth reports the problems that the monitor found when it last checked a volume,
+// and whether the device of the mount still exists. It does not access the device or the file
+// system.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
@@ -64,7 +65,8 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: health}, nil
 }
 
-// report adds an entry. CSI allows one entry for each combination of status and reason.
+// report adds an entry for a finding to health. CSI allows one entry for each combination of status
+// and reason.
 func report(health *csi.VolumeHealth, kind monitor.Kind, text string) {
 	e, ok := entries[kind]
 	if !ok || slices.ContainsFunc(health.HealthStatuses, func(h *csi.VolumeHealth_VolumeHealthEntry) bool { return h.GetReason() == e.reason }) {

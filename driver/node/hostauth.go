@@ -7,22 +7,22 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// These parameters of a StorageClass, with the suffixes -name and -namespace, make Kubernetes send
-// a Secret with each call.
+// The names of StorageClass parameters that, with the suffixes -name and -namespace, make
+// Kubernetes send a Secret with each call.
 const (
 	stageSecret   = "csi.storage.k8s.io/node-stage-secret"
 	publishSecret = "csi.storage.k8s.io/node-publish-secret"
 )
 
 // withKeys returns e with the keys in the secrets of NodeStageVolume. It fails if the volume
-// requires keys but the secrets contain none, so that the caller connects nothing.
+// requires keys but the secrets contain none, so that the caller does not connect the volume.
 func withKeys(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, stageSecret)
 	return e.WithKeys(keys), err
 }
 
-// withKeysIfGiven returns e with the keys in the secrets of NodePublishVolume, which needs them
-// only if it has to connect the volume again.
+// withKeysIfGiven returns e with the keys in the secrets of NodePublishVolume, if there are any.
+// NodePublishVolume needs keys only if it has to connect the volume again.
 func withKeysIfGiven(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, publishSecret)
 	if errors.Is(err, hostauth.ErrMissing) {

@@ -65,8 +65,8 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 }
 
 // SetTopology sets the labels that determine which volumes the node can reach, such as its zone. By
-// default, there are none. Call it before the node serves requests. Errors are of kind
-// [request.ErrInvalid].
+// default, a node has no labels. Call SetTopology before the node serves requests. Errors are of
+// kind [request.ErrInvalid].
 func (n *Node) SetTopology(segments map[string]string) error {
 	n.topology = segments
 	return request.CheckTopology(segments)
@@ -159,8 +159,8 @@ type rescanned struct {
 	encrypted bool
 }
 
-// rescan makes the kernel read the device's size again. NVMe devices grow without it. Without a
-// staging path, the device is unknown, and rescan does nothing.
+// rescan makes the kernel read the device's size again; NVMe devices grow even without a rescan. If
+// the request contains no staging path, the device is unknown, and rescan does nothing.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {

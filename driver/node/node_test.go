@@ -45,8 +45,8 @@ func TestStageAndUnstage(t *testing.T) {
 	assert.Empty(t, entries, "kubelet removes the directory only if it is empty")
 }
 
-// The class determines how a file system is created, and whether the file system gets its volume's
-// UUID.
+// The class determines how a file system is created, and whether its UUID is set to that of the
+// volume.
 func TestStageFilesystemOptions(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
@@ -89,7 +89,7 @@ func TestStageFormats(t *testing.T) {
 	}
 }
 
-// A repeated NodeUnstageVolume continues where the first one failed.
+// A repeated NodeUnstageVolume continues at the step at which the first call failed.
 func TestInterruptedUnstageContinues(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
@@ -103,14 +103,15 @@ func TestInterruptedUnstageContinues(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, f.connected, "the second call disconnects")
 
-	// The process died before it connected the volume: only the record exists.
+	// If the process died before it connected the volume, only the record exists.
 	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
 	assert.False(t, f.hasRecord())
 }
 
-// After spdk-csi was replaced, a volume that it staged can be published to more pods, and unstaged.
+// After spdk-csi has been replaced by this driver, a volume that spdk-csi staged can be published
+// to more pods, and can be unstaged.
 func TestLegacyStageCanBeUsedAndUnstaged(t *testing.T) {
 	n, f := newFakeNode(t)
 	path := filepath.Join(f.staging, legacyRecordName)

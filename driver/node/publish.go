@@ -14,7 +14,8 @@ import (
 
 // NodePublishVolume mounts a staged volume, or binds its device, at a path. It stages the volume
 // again if the device was removed because its target was unreachable for too long, or if the file
-// system was shut down. Kubernetes does not do so for a pod that replaces another on the same node.
+// system was shut down. Kubernetes itself does not stage a volume again for a pod that replaces
+// another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
@@ -115,8 +116,8 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "error", err)
-		// The volume was staged before, so it has a file system or has lost it. It must not be
-		// formatted in either case.
+		// The volume was staged before, so it either contains a file system or has lost one. It
+		// must not be formatted in either case.
 		*again = !n.isConnected(ctx, r)
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))
 	}

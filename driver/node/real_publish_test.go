@@ -138,8 +138,8 @@ func (r *realNode) remountReadOnly() {
 	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
 }
 
-// Kubernetes stages a volume once for all pods of a node. A pod that replaces another may therefore
-// get a file system that was shut down in the meantime.
+// NodePublishVolume repairs a file system that was shut down: Kubernetes stages a volume once for
+// all pods of a node, so a pod that replaces another may otherwise receive a broken file system.
 func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		fsType string
@@ -158,8 +158,8 @@ func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 			unix.Sync()
 			c.kill(r)
 
-			// While another pod uses the file system, it cannot be mounted again, and must not be
-			// published.
+			// While another pod uses the broken file system, it cannot be mounted again and must
+			// not be published.
 			was := r.mountID(r.staged())
 			err := r.publish(capability, "2")
 			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))
@@ -188,7 +188,8 @@ func TestPublishKeepsHealthyMount(t *testing.T) {
 	}
 }
 
-// A device that returns errors may recover. Until then, nothing is bound or unmounted.
+// A device that returns errors may recover. Until it does, the volume is neither bound to a path
+// nor unmounted.
 func TestPublishWaitsForFailingDevice(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("ext4")
@@ -205,8 +206,8 @@ func TestPublishWaitsForFailingDevice(t *testing.T) {
 	assert.Equal(t, was, r.mountID(r.staged()))
 }
 
-// If several calls publish a volume at once, one of them repairs it, and the others return an error
-// to be retried.
+// If several calls publish a volume at once, one of them repairs the file system, and the others
+// return a retryable error.
 func TestConcurrentPublishRepairsOnce(t *testing.T) {
 	r := newRealNode(t)
 	c := r.stageAs("xfs")

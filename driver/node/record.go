@@ -19,8 +19,8 @@ import (
 // receives only a path and may run in a different process from NodeStageVolume.
 //
 // The record is a file in the staging directory, next to the directory on which the volume is
-// mounted, so that no mount hides it. It is written before anything is connected, and removed after
-// everything is disconnected. Without a record, there is nothing to disconnect.
+// mounted, so that no mount hides it. The record is written before anything is connected, and
+// removed after everything is disconnected. If there is no record, there is nothing to disconnect.
 type stageRecord struct {
 	// Version is the format of the record: see recordVersion. A missing version means 1.
 	Version  int            `json:"version,omitzero"`
@@ -30,8 +30,8 @@ type stageRecord struct {
 	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs it to close the
 	// mapping.
 	Encryption encryption `json:"encryption,omitzero"`
-	// Targets contains the paths at which the volume was published. Some may have been unpublished
-	// since: check the mounts.
+	// Targets contains the paths at which the volume was published. Some of these paths may have
+	// been unpublished since, so callers must check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
 	passphrases *luks.Keys // passed to the current call; nil for none
@@ -39,8 +39,8 @@ type stageRecord struct {
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
 // version that describes it completely: 2 for an encrypted volume, whose mapping must be closed
-// when it is unstaged, and 1 for all others. Increase the version for content that earlier programs
-// must not ignore. Members that they may ignore do not need a new version.
+// when it is unstaged, and 1 for all others. Increase the version for members that earlier programs
+// must not ignore. Members that earlier programs can ignore do not need a new version.
 const recordVersion = 2
 
 func (r stageRecord) version() int {

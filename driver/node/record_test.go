@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// If a record cannot be written, the call fails, and any previous record stays.
+// If a stage record cannot be written, the call fails, and any previous record is kept.
 func TestRecordCannotBeWritten(t *testing.T) {
 	for name, old := range map[string]bool{"the first": false, "a later one": true} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestDirectoryCannotBeSynced(t *testing.T) {
 	require.Error(t, syncDir(filepath.Join(t.TempDir(), "missing")))
 }
 
-// The record does not grow with every pod that has used the volume.
+// The stage record does not grow with each pod that uses the volume.
 func TestRecordDropsUnmountedTargets(t *testing.T) {
 	staging := t.TempDir()
 	require.NoError(t, stageRecord{VolumeID: volID}.write(staging))
@@ -54,8 +54,8 @@ func TestRecordDropsUnmountedTargets(t *testing.T) {
 	assert.Equal(t, []string{"/stays", "/next"}, r.Targets)
 }
 
-// If the record cannot be written, nothing is connected, because no later call would know what to
-// undo.
+// If the stage record cannot be written, the volume is not connected, because no later call could
+// undo the connection.
 func TestStagingStopsIfTheRecordCannotBeWritten(t *testing.T) {
 	n, f := newFakeNode(t)
 	obstacle := filepath.Join(f.staging, recordName+".new")

@@ -11,7 +11,7 @@ import (
 )
 
 // NodeStageVolume connects a volume and mounts its file system. A raw block volume is only
-// connected. A call that fails undoes what it did; see failedStage.
+// connected. A call that fails undoes its own steps; see failedStage.
 func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	if err := checkRequest(id, pathField{"staging_target_path", staging}); err != nil {
@@ -83,7 +83,7 @@ func (n *Node) forbidFormat(id string, a *attachment) error {
 	return err
 }
 
-// mountOf returns how to mount a volume, without its device and path.
+// mountOf returns a description of how to mount a volume, without its device and path.
 func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	fsType := c.GetMount().GetFsType()
 	if fsType == "" {
@@ -95,7 +95,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	}
 }
 
-// stage connects and mounts the volume, as far as an earlier call has not done so.
+// stage connects and mounts the volume. It skips steps that an earlier call has done.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
 	if err == nil && r.encrypted() {

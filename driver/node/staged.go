@@ -14,11 +14,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// stagedVolumes records on this node's disk where volumes are staged. For each volume, there is a
-// symbolic link to the staging directory, named by the volume's id. The records of staged volumes
-// are in directories that kubelet chooses and that only its calls name, so a restarted process
-// would not know which volumes to monitor. A volume is added once it is completely staged, and
-// removed when its unstaging begins. Callers finish incomplete work themselves.
+// stagedVolumes records on this node's disk where volumes are staged. For each volume, it contains
+// a symbolic link to the staging directory, named by the volume's id. The records of staged volumes
+// are in directories that kubelet chooses and names only in its calls, so without these links, a
+// restarted process would not know which volumes to monitor. A volume is added once it is
+// completely staged, and removed when its unstaging begins. kubelet repeats calls that did not
+// finish, so the monitor ignores their volumes.
 //
 // Each boot of the node has its own directory of links. After a boot, nothing is connected until it
 // is staged again.
@@ -85,8 +86,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume, and discard its earlier findings. A failure is only
-// logged.
+// noteStaged makes the monitor watch a volume and discard its earlier findings. If noteStaged
+// fails, it only logs the error.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot record that a volume is staged: it is not monitored", "volume", volumeID, "error", err)

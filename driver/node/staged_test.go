@@ -203,8 +203,8 @@ func TestHealthFromTheMonitor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, resp.GetVolumeHealth().GetHealthStatuses(), "what was found before the call no longer counts")
 
-	// Findings about the pod's own path and about all paths count. The dead mount of another pod
-	// does not.
+	// The health of a published path includes findings about that path and about all paths, but not
+	// about the dead mount of another pod.
 	of := func(dead ...string) (reasons []string) {
 		k.paths.All = []connect.Path{{Name: "nvme0", State: "live", Live: true}, {Name: "nvme1", State: "live", Live: true}}
 		lines := "36 35 0:77 / " + stagePath(f.staging, volID) + " rw shared:1 - ext4 /dev/x rw\n"

@@ -16,7 +16,8 @@ const undoTimeout = 30 * time.Second
 
 // failedStage cleans up after a failed staging, and returns the call's error. It unmounts and
 // disconnects the volume, even if an earlier call mounted or connected it. If the volume was in use
-// before the call (before) and pods may still be using it, failedStage leaves it unchanged.
+// before the call (before is true) and pods may still be using it, failedStage leaves the volume
+// unchanged.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
 // NodeUnstageVolume for it. So while the volume is still connected or mounted, the error is of kind
@@ -50,7 +51,7 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 // failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
 // failed staging, kubelet would forget a pod's mount. So if the path is still mounted, or if this
 // call connected the volume, the code makes kubelet retry. If the volume has stayed connected since
-// it was staged, no such code is needed: kubelet unstages the volume later.
+// it was staged, no retry is needed, because kubelet unstages the volume later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)

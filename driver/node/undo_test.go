@@ -50,9 +50,9 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 	}
 }
 
-// While a volume is still connected or mounted after a failed call, kubelet repeats the call,
-// whatever an earlier call left, and whichever step failed. Objects in use stay unchanged.
-// Everything else is undone, unless undoing fails as well.
+// If a volume is still connected or mounted after a failed call, kubelet repeats the call,
+// regardless of what an earlier call left and which step failed. Objects in use stay unchanged. All
+// other steps are undone, unless undoing fails as well.
 func TestFailedStageIsUndone(t *testing.T) {
 	states := []struct {
 		name  string
@@ -119,7 +119,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 					assert.False(t, left, "left: %v %v", f.connected, f.mounts)
 				}
 
-				// Another process can unstage the volume, and stage it again.
+				// Afterwards, another process can unstage the volume and stage it again.
 				clear(f.fail)
 				if state.parts != nil && state.parts[0] == "unreadable record" {
 					return // an administrator must clean up, as the error says
@@ -161,8 +161,8 @@ func TestInvalidRequestForStagedVolume(t *testing.T) {
 	}
 }
 
-// While a target path is mounted, the code makes kubelet repeat the call, so that it does not
-// forget the mount.
+// While a target path is still mounted after a failed NodePublishVolume, the code makes kubelet
+// repeat the call, so that kubelet does not forget the mount.
 func TestFailedPublishIsRepeatedWhileMounted(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// usedVolumes records on this node's disk which volumes were staged for writing here. For each,
-// there is an empty file (a mark) named by the volume's id. The publish context of a volume does
-// not change while it is attached. If it allows formatting and there were no mark, a volume that
-// lost its data would be formatted when it is staged again.
+// usedVolumes records on this node's disk which volumes were staged for writing here. For each
+// volume, it contains an empty file (a mark) named by the volume's id. The publish context of a
+// volume does not change while the volume is attached. So if the publish context allows formatting,
+// only the mark prevents a volume that lost its data from being formatted when it is staged again.
 //
-// A mark stays after the volume is deleted, because nodes are not told about deletions. When there
-// are very many marks, the oldest are removed. That is safe: a mark matters only while the volume
-// is attached to this node, and few volumes are attached at a time.
+// A mark stays after its volume is deleted, because nodes are not notified of deletions. When there
+// are more than maxMarks marks, the oldest are removed. Removing them is safe: a mark matters only
+// while its volume is attached to this node, and few volumes are attached at a time.
 type usedVolumes struct{ dir string }
 
 // maxMarks far exceeds the number of volumes that can be attached to a node.

@@ -74,7 +74,7 @@ func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 }
 
 // A volume created by an unfinished call is found again after a target was added.
-func TestAddedTargetHidesNoVolume(t *testing.T) {
+func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	old := someTargets(7)
 	moved := 0
 	for i := range 1000 {

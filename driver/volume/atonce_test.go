@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lateList returns the list of lvstores only after the target has reported that all are loaded,
-// and counts how often that is queried afterwards.
+// A lateList delays the list of lvstores until the target has reported that all of them are loaded.
+// It counts the later calls of bdev_wait_for_examine.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine
@@ -40,9 +40,9 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 	return l.Caller.Call(ctx, method, params, result)
 }
 
-// If an lvstore is listed for the first time, its volumes may not be loaded yet, even though all
-// other lvstores are.
-func TestNewLvstoresAreAwaited(t *testing.T) {
+// The volumes of an lvstore that is listed for the first time may still be loading, even if all
+// other lvstores are loaded.
+func TestStoresWaitsForNewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}
 	s := b.Target.Service(spdkrpc.NewClient(late))

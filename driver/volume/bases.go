@@ -11,7 +11,8 @@ import (
 // both sides of the clone exist: the volume and its clone, or snapshots of them. A base with a
 // single clone is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol, and the bases above it that are then unneeded.
+// removeWithBases deletes an lvol and the bases above it that are no longer needed without that
+// lvol.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {
@@ -30,8 +31,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one left. Deleting the base can have the same effect
-	// on the base above it.
+	// A base that lost a clone may have only one clone left, and is then unneeded. Its deletion can
+	// in turn make the base above it unneeded.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -81,8 +82,8 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	return s.removeBase(ctx, now)
 }
 
-// usedByHost reports whether a host may be writing to a volume. If so, SPDK must not delete the
-// snapshot below it, because it copies the map of clusters without waiting for writes in progress.
+// usedByHost reports whether a host may be writing to a volume. SPDK must not delete the snapshot
+// below such a volume, because SPDK copies the cluster map without waiting for writes in progress.
 // The base is deleted together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
@@ -95,7 +96,7 @@ func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	return s.exports.Exists(ctx, v.UUID)
 }
 
-// removeBase deletes a base, unless the base has got another clone, or its clone is in use.
+// removeBase deletes a base unless the base now has another clone or its clone is in use.
 func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	if err := s.remove(ctx, base); err != nil && !errors.Is(err, ErrInUse) && !errors.Is(err, spdkrpc.InUse) {
 		return err
@@ -103,7 +104,7 @@ func (s *Service) removeBase(ctx context.Context, base Volume) error {
 	return nil
 }
 
-// sweepOnce calls sweep unless the service has swept before.
+// sweepOnce calls sweep unless this service has already swept successfully.
 func (s *Service) sweepOnce(ctx context.Context) {
 	if !s.seen.swept.Swap(true) {
 		s.sweep(ctx)

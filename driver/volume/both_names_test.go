@@ -23,8 +23,8 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker is one way to create the volume pvc-1 through a service. Like a controller, make first
-// checks whether the volume exists.
+// A maker is one way to create the volume pvc-1 through a service. Like a controller, the field
+// make first checks whether the volume exists.
 type maker struct {
 	name, method string
 	make         func(t *testing.T, b *testService) func(context.Context, *Service) (Volume, error)
@@ -73,8 +73,8 @@ func attached(ctx context.Context, b *testService, create func(context.Context, 
 	return v.UUID, b.MarkUsed(ctx, v.UUID)
 }
 
-// attachOnce attaches a volume to a node and detaches it. Afterwards, the name shows on every
-// release that the volume was used.
+// attachOnce attaches a volume to a node and detaches it. Afterwards, on every SPDK release, the
+// volume's name shows that the volume was used.
 func (b *testService) attachOnce(t *testing.T, id string) {
 	ctx := context.WithoutCancel(t.Context())
 	_, err := b.Export(ctx, id, drivertest.Host("n1"))
@@ -89,9 +89,9 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 }
 
 // If two controllers create the same volume, in any order and with lost replies, one volume
-// remains. This also holds if a pod uses the volume before the slower controller continues, so that
-// SPDK does not refuse the first name.
-func TestOneVolumeUnderBothNames(t *testing.T) {
+// remains, even if a pod uses the volume before the slower controller continues. In that case, the
+// volume has been renamed, and SPDK does not refuse the first name.
+func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{
 			"used before the second creation": {true, false}, "used before the second creation, whose reply is lost": {true, true},
@@ -112,8 +112,8 @@ func TestOneVolumeUnderBothNames(t *testing.T) {
 				slow := NewTarget(b.Config).Service(spdkrpc.NewClient(use))
 				v, err := do(t.Context(), slow)
 				if c.before && c.lost {
-					// It is unknown which of the two was first, so the driver chooses neither and
-					// deletes neither.
+					// It is unknown which of the two volumes was created first, so the driver
+					// neither chooses nor deletes one.
 					require.ErrorIs(t, err, ErrIncompatible)
 					require.ErrorContains(t, err, "pvc-1.used")
 					_, err = b.GetVolume(t.Context(), first.UUID)

@@ -15,15 +15,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// after returns a service for which another client changes the target after the first call of a
-// method.
+// after returns a service whose first call of a method is followed by another client's change to
+// the target.
 func (b *testService) after(t *testing.T, method string, change func(ctx context.Context) error) *Service {
 	return NewTarget(b.Config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: method, After: func(ctx context.Context) {
 		require.NoError(t, change(ctx))
 	}}))
 }
 
-// deleteOnly deletes the lvols in lvs0 for which the function which returns true.
+// deleteOnly deletes the lvols in lvs0 that match the predicate.
 func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInfo) bool) error {
 	list, err := b.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	for _, l := range list {
@@ -34,8 +34,8 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// If another client immediately changes the result of a call, the call fails as busy, so that the
-// caller retries it. The retry succeeds.
+// If another client undoes the effect of a call at once, the call fails with ErrBusy, and a retry
+// succeeds.
 func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)
@@ -127,8 +127,9 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// A base that only the volume needs is deleted before the volume. After a crash in between, the
-// rest can still be found from the volume. A base that a clone also needs is deleted afterwards.
+// A base that only the volume needs is deleted before the volume: after a crash between the two
+// deletions, the remaining lvols can still be found from the volume. A base that a clone also needs
+// is deleted after the volume.
 func TestBaseDeletionOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Changes contains the clusters of a snapshot that differ from those of another one, or that are
-// allocated.
+// Changes contains the clusters of a snapshot that differ from those of another snapshot, or all of
+// its allocated clusters.
 type Changes struct {
 	SizeBytes   int64 // of the snapshot
 	ClusterSize int64 // bytes
@@ -46,10 +46,10 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 		}
 		found = append(found, v)
 	}
-	// Kubernetes authorizes callers by the snapshot's namespace, but passes on any base. The base
-	// might be of another volume, which belongs to another team.
+	// Kubernetes authorizes callers by the namespace of the snapshot, but passes on any base
+	// snapshot. The base might belong to another team's volume.
 	if base != "" && base != snapshot && (found[0].SourceUUID == "" || found[0].SourceUUID != found[1].SourceUUID) {
-		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
+		return Changes{}, fmt.Errorf("target %s: %w: no snapshot %s of the volume of snapshot %s: make a full backup", s.Name, ErrNotFound, base, snapshot)
 	}
 	size := found[0].SizeBytes
 	r, err := s.rpc.SpdkgateLvolChanges(ctx, p)
@@ -61,14 +61,14 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	case err != nil:
 		return Changes{}, fmt.Errorf("target %s: snapshot %s: %w. Make a full backup", s.Name, snapshot, err)
 	case r.LUKS:
-		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s is of a volume that nodes encrypt (LUKS), or that a pod encrypts. Pods see other offsets than the storage server does. Make a full backup from within a pod",
+		return Changes{}, fmt.Errorf("target %s: %w: snapshot %s is of a volume that a node (with LUKS) or a pod encrypts, so offsets in pods differ from those on the storage server. Make a full backup from within a pod",
 			s.Name, ErrEncrypted, snapshot)
 	}
 	return Changes{SizeBytes: size, ClusterSize: int64(r.ClusterSize), bitmap: bitmap}, nil
 }
 
 // Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
-// meanwhile. If the clusters are unknown, Allocated fails with ErrNoChanges.
+// during the call. If the clusters are unknown, Allocated fails with ErrNoChanges.
 func (s *Service) Allocated(ctx context.Context, uuid string) (inventory.Allocation, error) {
 	v, err := s.GetVolume(ctx, uuid)
 	if err != nil {
@@ -89,12 +89,13 @@ func (s *Service) Allocated(ctx context.Context, uuid string) (inventory.Allocat
 func bitmapOf(r spdkrpc.ProxyLvolChanges, size int64) ([]byte, error) {
 	b, err := base64.StdEncoding.DecodeString(r.Bitmap)
 	if cluster := int64(r.ClusterSize); err != nil || cluster <= 0 || size%cluster != 0 || int64(len(b)) != (size/cluster+7)/8 || int64(r.Size) != size {
-		return nil, fmt.Errorf("%w: the response of spdk-proxy about %d bytes contradicts itself: %d bytes, clusters of %d, a bitmap of %d bytes", ErrNoChanges, size, r.Size, r.ClusterSize, len(b))
+		return nil, fmt.Errorf("%w: spdk-proxy returned an inconsistent response for a snapshot of %d bytes: %d bytes, clusters of %d, a bitmap of %d bytes", ErrNoChanges, size, r.Size, r.ClusterSize, len(b))
 	}
 	return b, nil
 }
 
-// noChanges adds a kind to an error of spdkgate_lvol_changes, whose text tells users what to do.
+// noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound or ErrNoChanges. The error's
+// text already tells users what to do.
 func noChanges(err error) error {
 	var rpc *spdkrpc.Error
 	if !errors.As(err, &rpc) {

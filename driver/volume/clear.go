@@ -24,15 +24,15 @@ func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 	return spdkrpc.LvolClearMethodWriteZeroes
 }
 
-// mallocProduct is the product name of bdevs in memory. Nothing else in the response of
-// bdev_get_bdevs identifies them.
+// mallocProduct is the product name of bdevs in memory. No other field in the response to
+// bdev_get_bdevs identifies these bdevs.
 const mallocProduct = "Malloc disk"
 
-// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source two
-// kinds do: bdev_malloc fills with zeroes, and bdev_aio with fallocate punches holes. NVMe devices
-// may ignore a deallocation. Other bdevs pass it on to a bdev that is unknown here. bdev_aio
-// without fallocate does nothing and reports success. If the proxy hides a bdev from the driver's
-// user, unmapZeroes returns false.
+// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source,
+// two kinds of bdev zero the unmapped range: bdev_malloc writes zeroes, and bdev_aio with fallocate
+// punches holes. NVMe devices may ignore deallocation. Other bdevs forward the unmap to a bdev that
+// is unknown here. bdev_aio without fallocate does nothing and reports success. If the proxy hides
+// a bdev from the driver's user, unmapZeroes returns false.
 func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
@@ -40,8 +40,8 @@ func unmapZeroes(b spdkrpc.BdevInfo) bool {
 
 // createClone creates a clone of parent. bdev_lvol_clone records no clear method: after a restart
 // of the target, the clusters that such a clone frees are unmapped, whatever the method of its
-// origin. If unmapping does not zero them, the clone is created as an empty volume with its own
-// method, which then gets parent as its parent.
+// origin. If unmapping does not zero those clusters, createClone instead creates an empty volume
+// with its own clear method and then makes parent its parent.
 func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name string, c class.Clear) (id string, err error) {
 	method := clearMethod(st, c)
 	if method != spdkrpc.LvolClearMethodWriteZeroes {
@@ -75,8 +75,9 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 			return "", err
 		}
 	}
-	// If SPDK refuses, the volume stays, because another call for the same name may have made it a
-	// clone, or be about to do so. The caller finds out which, and a retry completes the clone.
+	// If SPDK refuses to set the parent, keep the volume: another call for the same name may have
+	// made it a clone, or be about to do so. The caller reads the volume again, and a retry
+	// completes the clone.
 	return id, s.setParent(ctx, v, parent, name)
 }
 
@@ -88,7 +89,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 		return failed
 	}
 	// After a restart of the target, SPDK treats a snapshot without clones as a read-only volume,
-	// which can be cloned but cannot be set as a parent. Cloning it makes it a snapshot again.
+	// which can be cloned but cannot be set as a parent. Once a helper clone exists, SPDK treats it
+	// as a snapshot again.
 	helper := helperName(name)
 	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
 	made, err := s.lookUp(ctx, parent.Store+"/"+helper)

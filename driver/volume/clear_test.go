@@ -118,8 +118,8 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 	assert.Equal(t, spdkrpc.LvolClearMethodWriteZeroes, clearMethod(Store{Name: "lvs0"}, ""), "a bdev that is not visible")
 }
 
-// On releases without bdev_lvol_set_parent, no clone can be created that zeroes the clusters that
-// it frees.
+// On releases without bdev_lvol_set_parent, a clone that must zero its freed clusters cannot be
+// created.
 func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("needs a simulated target of a given release; a real target has its own")
@@ -144,8 +144,7 @@ func TestOldReleasesCannotCloneWithZeroing(t *testing.T) {
 	}
 }
 
-// A clone that was created but has no parent yet is completed, but only if no host has written to
-// it.
+// A clone that was created without a parent is completed only if no host has written to it.
 func TestUnfinishedCloneIsCompleted(t *testing.T) {
 	source := Volume{Store: "lvs0", SizeBytes: 8 * MiB}
 	made := Volume{Store: "lvs0", SizeBytes: 8 * MiB, Thin: true, Allocated: new(uint64)}
@@ -161,7 +160,7 @@ func TestUnfinishedCloneIsCompleted(t *testing.T) {
 }
 
 // Two controllers may create the same clone concurrently, for example during a change of leader.
-// The slower call must not delete the volume that the other call has returned.
+// The slower call must not delete a volume that the faster call has already returned.
 func TestConcurrentClonesSucceed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -266,7 +265,7 @@ func (d *disk) fill() {
 	require.NoError(d.t, f.Close())
 }
 
-// withPattern counts the clusters that contain the pattern or a part of it.
+// withPattern counts the clusters that contain any part of the pattern.
 func (d *disk) withPattern() (n int) {
 	f, err := os.Open(d.file)
 	require.NoError(d.t, err)

@@ -31,8 +31,8 @@ func (o Origin) String() string {
 // Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It
 // is thin, and at least as large as the origin. If an earlier call created it, Clone returns it.
 //
-// Creating and growing are two steps, and a crash may happen between them. If an existing clone is
-// as small as its parent, Clone therefore grows it.
+// Creating and growing a clone are two steps, and a crash may happen between them. Clone therefore
+// grows an existing clone that is still as small as its parent.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	var source Volume
 	var stores []Store
@@ -100,8 +100,8 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 	return v, s.matches(ctx, v, spec, from, parent)
 }
 
-// beforeClone contains the results of queries that run before a clone is created, concurrently with
-// the look-up of the clone. A result or error matters only if it is needed.
+// beforeClone contains the results of queries that run concurrently with the look-up of the clone,
+// before the clone is created. Clone ignores the results and errors that it turns out not to need.
 type beforeClone struct {
 	base   Volume // the clone's base, from an earlier call
 	noBase error
@@ -110,7 +110,7 @@ type beforeClone struct {
 	mayBeRenamed bool // whether another call may rename the clone
 }
 
-// askForClone starts the queries in goroutines of asking.
+// askForClone starts the queries of beforeClone in goroutines of asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {
@@ -143,8 +143,8 @@ func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volu
 	return s.lookUp(ctx, v.Store+"/"+name)
 }
 
-// clone creates the clone. It also returns the clone's parent, which it reads again concurrently
-// with the clone, or nil if that fails.
+// clone creates the clone. The second result is the clone's parent, which is read again
+// concurrently with the clone, or nil if that read fails.
 func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origin, spec Spec, known beforeClone) (Volume, *Volume, error) {
 	name := LvolName(spec.Name)
 	counted, err := s.promise(ctx, st, name, max(source.SizeBytes, st.Size(spec.MinBytes)))
@@ -193,9 +193,9 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 }
 
 // base returns the snapshot of a volume from which the clone called name is created, because SPDK
-// clones only snapshots. The snapshot may have been created for an earlier clone (see reuse.go). It
-// exists until the volume or the clone is deleted. If the clone is never created, the snapshot is
-// deleted together with the volume.
+// clones only snapshots. The snapshot may have been created for an earlier clone (see reuse.go).
+// The snapshot exists until the volume or the clone is deleted. If the clone is never created, the
+// snapshot is deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string, known beforeClone) (Volume, error) {
 	alias := source.Store + "/" + baseName(name, source.UUID)
 	if !errors.Is(known.noBase, ErrNotFound) {
@@ -229,9 +229,9 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	return base, err
 }
 
-// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It follows the
-// volume's parents: the first ones may be snapshots of the volume itself, and the next one is its
-// origin.
+// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
+// of parents: the nearest ones may be snapshots of the volume itself, and the first other one is
+// the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
@@ -255,8 +255,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// It is unknown whether spdk-csi took this snapshot of the volume, or cloned the volume
-		// from it.
+		// A snapshot by spdk-csi may have been taken of the volume, or the volume may have been
+		// cloned from that snapshot; the target does not record which.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -270,7 +270,7 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 
 // Pristine reports whether a volume was never written to, if the target knows (known). The target
 // does not know for thick volumes, which have all clusters from the start, and on releases that do
-// not count clusters. In these cases, only the volume's name can show that the volume was used.
+// not count clusters. For such volumes, only the name can show that the volume was used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// methods records the methods that are called.
+// methods records the names of all methods called.
 type methods struct {
 	spdkrpc.Caller
 	mu   sync.Mutex
@@ -56,8 +56,8 @@ func (g *gate) Call(ctx context.Context, method string, params, result any) erro
 	return g.Caller.Call(ctx, method, params, result)
 }
 
-// Every RPC of an export can be in flight for all volumes at once, so no RPC is made while a lock
-// is held.
+// Every RPC of an export can be in flight for all volumes at once: the driver holds no lock during
+// an RPC.
 func TestExportsRunConcurrently(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {

@@ -38,8 +38,8 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// TestFailurePoints is the quick part of TestCrashPoints: each call fails with the death of the
-// caller, or is refused.
+// TestFailurePoints is the quick subset of TestCrashPoints: at each call, either the caller dies or
+// the target refuses the call.
 func TestFailurePoints(t *testing.T) {
 	drivertest.Serial(t)
 	for _, op := range slices.Concat(operations, reads) {
@@ -50,7 +50,7 @@ func TestFailurePoints(t *testing.T) {
 	}
 }
 
-// From v26.09 on, SPDK responds differently if a subsystem does not exist.
+// SPDK v26.09 and later respond with a different error if a subsystem does not exist.
 func TestCrashPointsOnV2609(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -203,7 +203,8 @@ func crashAll(t *testing.T, op operation, newTestService func(*testing.T) *testS
 	})
 }
 
-// crashBy fails an operation at each of its calls in each of the given ways.
+// crashBy runs an operation once for each of its calls and each failure, and injects that failure
+// into that call.
 func crashBy(t *testing.T, op operation, newTestService func(*testing.T) *testService, failures map[string]failure) {
 	want, calls := undisturbed(t, op, newTestService)
 	points := 0
@@ -313,8 +314,8 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 	return ids
 }
 
-// neededState returns the state without bases that have one clone. A deletion that is interrupted
-// between its two steps may leave such a base, which is deleted together with that clone.
+// neededState returns the state without bases that have one clone. An interrupted deletion may
+// leave such a base, which is later deleted together with its clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
@@ -325,7 +326,7 @@ func (b *testService) neededState(t *testing.T) state {
 	return s
 }
 
-// anonymous replaces what differs from one run to the next.
+// anonymous replaces names and IDs that differ from one run to the next.
 func anonymous(s state) state {
 	for i, alias := range s.Lvols {
 		s.Lvols[i] = alias[:min(10, len(alias))]
@@ -347,8 +348,8 @@ func cleanUp(t *testing.T, b *testService, where string) {
 	require.NoError(t, err, where)
 	for _, v := range volumes {
 		require.NoError(t, b.Unexport(ctx, v.UUID, new(drivertest.Host("n1"))), where)
-		// A subsystem that is changing its state cannot be deleted. SPDK expects the call to be
-		// repeated, as Kubernetes does.
+		// SPDK refuses to delete a subsystem during a state change, and expects the caller to
+		// retry, as Kubernetes does.
 		for err = b.Delete(ctx, v.UUID); errors.Is(err, ErrBusy) || errors.Is(err, spdkrpc.Busy); err = b.Delete(ctx, v.UUID) {
 			t.Log(err)
 		}

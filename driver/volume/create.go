@@ -54,8 +54,9 @@ func (s Space) room(st Store, spec Spec) error {
 	return nil
 }
 
-// Create creates an empty volume in a store. The caller has looked for it before and not found it.
-// If another call has created it since, and it matches spec, Create returns that volume.
+// Create creates an empty volume in a store. The caller must have checked that no such volume
+// exists. If another call has created the volume since that check, and the volume matches spec,
+// Create returns it.
 func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, error) {
 	if err := s.Space.room(st, spec); err != nil {
 		return Volume{}, fmt.Errorf("target %s: %w", s.Name, err)
@@ -95,16 +96,16 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w: volume %q was created in lvstore %s, but no longer exists: try again", s.Name, ErrBusy, spec.Name, st.Name)
 	}
 	if !readback.Refused(failed) {
-		// The call may still be executed. A caller must not try another lvstore, because there
-		// could then be two volumes.
+		// SPDK may still execute the call. The caller must not try another lvstore, because that
+		// could create a second volume.
 		return Volume{}, fmt.Errorf("target %s: create volume %q in lvstore %s: %w", s.Name, spec.Name, st.Name, failed)
 	}
 	counted.takeBack()
 	if errors.Is(failed, spdkrpc.Exists) {
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
-	// SPDK refused. Only its error text distinguishes a full lvstore from other failures, so read
-	// the lvstore.
+	// When SPDK refuses a volume, only the error text distinguishes a full lvstore from other
+	// failures, so read the free space of the lvstore.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -120,7 +121,7 @@ func (s *Service) Matches(ctx context.Context, v Volume, spec Spec, want Origin)
 	return s.matches(ctx, v, spec, want, nil)
 }
 
-// matches is like Matches, for callers that may already have read the parent of v.
+// matches is like Matches, but also accepts the parent of v, or nil if the caller has not read it.
 func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin, parent *Volume) error {
 	if v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is a snapshot", s.Name, ErrIncompatible, v)
@@ -137,8 +138,9 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 	return fmt.Errorf("target %s: %w: %s has thin=%t, but thin=%t is requested", s.Name, ErrIncompatible, v, spec.Class.Thick, !spec.Class.Thick)
 }
 
-// createdThin reports whether a volume was created thin. Taking a snapshot makes a volume thin,
-// while the snapshot keeps the volume's property, so the volume's oldest snapshot decides.
+// createdThin reports whether a volume was created thin. Taking a snapshot makes the volume itself
+// thin, while the snapshot stays thin or thick as the volume was. Thus the volume's oldest snapshot
+// shows how the volume was created.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {
@@ -180,12 +182,12 @@ func (s *Service) checkGrowsBeyondParent(ctx context.Context, object string) err
 		return err
 	}
 	if !release.Has(rpcschema.GrowsBeyondParent) {
-		return fmt.Errorf("target %s: %s: %w: the new part of the volume would answer with I/O errors on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, object, ErrTooOld, release, rpcschema.GrowsBeyondParent.Since())
+		return fmt.Errorf("target %s: %s: %w: I/O to the new part of the volume would fail on SPDK %s. Upgrade SPDK to %s or later, or use the size of the snapshot", s.Name, object, ErrTooOld, release, rpcschema.GrowsBeyondParent.Since())
 	}
 	return nil
 }
 
-// grow is like Expand, for callers that may already have read the volume's lvstore.
+// grow is like Expand, but also accepts the volume's lvstore, or nil if the caller has not read it.
 func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, known *Store) (Volume, error) {
 	if maxBytes > 0 && v.SizeBytes > maxBytes {
 		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, maxBytes)

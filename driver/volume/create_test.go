@@ -50,8 +50,8 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated figures show enough free space. SPDK refuses, with the code that it uses for
-	// every failure.
+	// The outdated Store still shows enough free space, so SPDK refuses the volume. Its error code
+	// is the same for every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }
@@ -94,9 +94,9 @@ func TestCreateFailsAsBusyWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// A volume remains known as thin or thick according to how it was created, although snapshots make
+// The driver remembers whether a volume was created thin or thick, although taking a snapshot makes
 // every volume thin.
-func TestVolumesStayThin(t *testing.T) {
+func TestSnapshotsKeepVolumesThinOrThick(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for _, thick := range []bool{false, true} {

@@ -39,9 +39,10 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 }
 
 // DeleteSnapshot deletes a snapshot. If the snapshot has one clone, its contents move to that
-// clone. If it has more, DeleteSnapshot fails with ErrInUse or, with Config.DetachClones, first
-// detaches them. It calls claim, which may be nil, for each clone. DeleteSnapshot fails with
-// ErrMember if the snapshot belongs to a group, and succeeds if it does not exist.
+// clone. If the snapshot has several clones, DeleteSnapshot fails with ErrInUse or, with
+// Config.DetachClones, first detaches them. It calls claim, which may be nil, for each of those
+// clones. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if
+// it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -52,7 +53,7 @@ func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) er
 		return err
 	}
 	if snap.Group != (GroupID{}) {
-		return fmt.Errorf("target %s: %w: %s belongs to the group snapshot %s: delete that", s.Name, ErrMember, snap, snap.Group)
+		return fmt.Errorf("target %s: %w: %s belongs to the group snapshot %s: delete the group instead", s.Name, ErrMember, snap, snap.Group)
 	}
 	if err := s.makeDeletable(ctx, snap.Volume, claim); err != nil {
 		return err

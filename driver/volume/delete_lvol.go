@@ -9,8 +9,8 @@ import (
 )
 
 // deleteLvol deletes an lvol. When SPDK deletes a snapshot, it moves the snapshot's clusters to its
-// only clone without waiting for writes to the clone. The proxy therefore makes that clone's hosts
-// hold back their I/O, and refuses the call if it cannot.
+// only clone without waiting for writes to the clone. The proxy therefore freezes the I/O of the
+// clone's hosts during the deletion, and refuses the call if it cannot.
 func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 	if !v.Snapshot {
 		return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: v.UUID})
@@ -69,7 +69,7 @@ func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 		return false, err
 	}
 	if len(list) != 1 {
-		return false, fmt.Errorf("%w: the target answered with %d bdevs instead of one: try again", ErrBusy, len(list))
+		return false, fmt.Errorf("%w: the target returned %d bdevs instead of one: try again", ErrBusy, len(list))
 	}
 	nodes, err := s.rpc.ISCSIGetTargetNodes(ctx)
 	if err != nil {

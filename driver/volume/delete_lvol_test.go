@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A snapshot below a volume in use is deleted while that volume is frozen, or not at all.
+// A snapshot below a volume in use is deleted only while that volume is frozen.
 func TestSnapshotIsDeletedOnlyDuringAFreeze(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -37,7 +37,7 @@ func TestSnapshotIsDeletedOnlyDuringAFreeze(t *testing.T) {
 }
 
 // Through a proxy that cannot freeze, the snapshot is not deleted until the volume is detached.
-func TestOldProxyDeletesNoSnapshotOfAVolumeInUse(t *testing.T) {
+func TestOldProxyDoesNotDeleteSnapshotOfVolumeInUse(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)

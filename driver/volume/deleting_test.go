@@ -22,8 +22,8 @@ import (
 )
 
 // clearing simulates a target that clears the clusters of a deleted volume until finish is closed,
-// as observed on v24.01 and v26.05. Meanwhile the volume is in no list and has no bdev, its name is
-// in use, and deleting it again is an invalid argument.
+// as observed on v24.01 and v26.05. Until then, the volume is not listed and has no bdev, but its
+// name is in use, and the target rejects a second deletion as an invalid argument.
 type clearing struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
@@ -78,9 +78,10 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// While a deletion clears the volume's clusters, a repeated deletion fails with an error to be
-// retried, whether the first caller is still waiting or its reply was lost. The repeated deletion
-// succeeds when the first one is complete. Until then, no volume with the same name can be created.
+// While SPDK clears the clusters of a deleted volume, a repeated deletion fails with a retryable
+// error, whether the first caller is still waiting or its reply was lost. The repeated deletion
+// succeeds once the first one is complete. Until then, a volume with the same name cannot be
+// created.
 func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("TestRepeatedDeletionOnARealTarget tests this on real targets")

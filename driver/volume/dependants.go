@@ -10,7 +10,8 @@ import (
 
 // hasClones fails with ErrInUse if a snapshot has more than one clone. The error lists the clones
 // by names that Kubernetes users know: volumes, by their PersistentVolumes' names, and requested
-// snapshots. Instead of an internal snapshot, it lists the volumes created from it.
+// snapshots. For an internal snapshot, the error lists the volumes that were created from that
+// snapshot.
 func (s *Service) hasClones(ctx context.Context, v Volume) error {
 	if len(v.Clones) < 2 {
 		return nil
@@ -71,8 +72,8 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 	return all, nil
 }
 
-// Undeletable returns the reason why DeleteSnapshot would refuse a snapshot now, or nil if it would
-// not. It changes nothing.
+// Undeletable returns the error with which DeleteSnapshot would now refuse to delete a snapshot, or
+// nil if it would not refuse. Undeletable changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {

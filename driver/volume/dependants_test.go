@@ -33,7 +33,7 @@ func TestRefusedDeletionNamesPersistentVolumes(t *testing.T) {
 	assert.ErrorContains(t, err, "snapshot "+b.Name+":"+second.UUID)
 	assert.NotContains(t, err.Error(), basePrefix)
 
-	// Following the advice in the error works.
+	// The snapshot can be deleted after the user follows the advice in the error.
 	b.DetachClones = false
 	require.NoError(t, b.DeleteSnapshot(t.Context(), second.UUID, nil))
 	require.NoError(t, b.Delete(t.Context(), restored.UUID))

@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK deletes only snapshots with at most one clone, which takes over the snapshot's clusters.
-// With Config.DetachClones, the driver can delete others: it first copies the snapshot's clusters
-// into all clones but one (bdev_lvol_decouple_parent). That is safe only while no host writes to a
-// clone, which the proxy checks.
+// SPDK deletes a snapshot only if it has at most one clone, to which the snapshot's clusters then
+// belong. With Config.DetachClones, the driver can also delete snapshots with several clones: it
+// first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). Copying
+// is safe only while no host writes to the clone; the proxy checks this.
 
 // A Claim locks a volume against other calls until the current call ends. It fails if another call
-// works on the volume.
+// is already working on the volume.
 type Claim func(id string) error
 
 // makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it
@@ -57,8 +57,8 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all but one of a snapshot's clones. It keeps the one that cannot be
-// detached, if there is one.
+// clonesToDetach returns all but one of a snapshot's clones. The omitted clone is the one that
+// cannot be detached, if there is one.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {
@@ -113,8 +113,8 @@ func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string,
 	return why, err
 }
 
-// checkRoomToDetach fails with ErrNoSpace unless the copies fit into the lvstore in addition to the
-// reserve.
+// checkRoomToDetach fails with ErrNoSpace if the copies would not leave the reserve of the lvstore
+// free.
 func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
 	st, err := s.store(ctx, snap.Store)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("target %s: %w: the data of snapshot %s would be copied into %d clones, which takes up to %d bytes, and lvstore %s has %d beside its reserve: delete the claims of some of these instead: %s",
+		return fmt.Errorf("target %s: %w: the data of snapshot %s would be copied into %d clones, which takes up to %d bytes, and lvstore %s has %d free in addition to its reserve: delete the claims of some of these instead: %s",
 			s.Name, ErrNoSpace, snap, copies, need, st.Name, free, strings.Join(users, ", "))
 	}
 	return nil

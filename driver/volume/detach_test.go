@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// newDetachingService returns a service that detaches clones, with a thick volume, which has data,
-// and a snapshot of it.
+// newDetachingService returns a service that detaches clones, a thick volume that contains data,
+// and a snapshot of that volume.
 func newDetachingService(t *testing.T) (b *testService, v Volume, s Snapshot) {
 	t.Helper()
 	b = newTestService(t, export.TCP)
@@ -99,10 +99,11 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 
 	filler, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "filler", MinBytes: b.store(t, "lvs0").FreeBytes - 8*MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	refused(ErrNoSpace, "beside its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
+	refused(ErrNoSpace, "free in addition to its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
-	// A snapshot of the snapshot's volume is read-only, so it takes over the clusters. There can be
+	// A later snapshot of the same volume is also a clone of the first snapshot. It is read-only,
+	// so it cannot be detached, and receives the first snapshot's clusters instead. There can be
 	// only one such clone.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)
@@ -139,7 +140,8 @@ func TestEnlargedClonesAreNotDetached(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// The clones of a group's members are detached. Those of an interrupted attempt are not.
+// Deleting a group detaches the clones of its members, but not the clones of an interrupted
+// attempt.
 func TestGroupClonesAreDetached(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)

@@ -22,9 +22,9 @@ type Unlisted struct {
 // Bytes returns the space that these clusters occupy.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// Hosts allocate clusters between the queries of a pass, and SPDK does not list a volume while it
-// clears the clusters of the volume for deletion. So lvstores are read again until their numbers
-// agree, but at most unlistedReadings times.
+// unlistedReadings limits how often an lvstore is read until its figures agree. Hosts allocate
+// clusters between the queries of a pass, and SPDK no longer lists a volume whose clusters it is
+// clearing for deletion.
 const unlistedReadings = 4
 
 // unlistedPause is the pause before the second pass. It doubles with each pass.
@@ -50,8 +50,8 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 }
 
 // unproven lists the lvstores in which no pass proved that each allocated cluster belongs to a
-// listed volume, with the lowest number of other clusters found. That number is zero or less if the
-// lvstore merely changes too fast.
+// listed volume, with the lowest number of other clusters found. A number of zero or less means
+// that the lvstore merely changes too fast to be counted.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
@@ -86,14 +86,14 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 		case <-time.After(pause):
 			pause *= 2
 		case <-ctx.Done():
-			return nil, fmt.Errorf("target %s: count the clusters that no volume has: %w", s.Name, context.Cause(ctx))
+			return nil, fmt.Errorf("target %s: count the clusters that belong to no volume: %w", s.Name, context.Cause(ctx))
 		}
 		before = after
 	}
 }
 
-// readUnlisted makes one pass. It lists the lvstores whose free space changed during the pass, or
-// does not agree with their volumes.
+// readUnlisted makes one pass. It returns the lvstores whose free space changed during the pass or
+// does not match their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -126,9 +126,9 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 }
 
 // proveDeleted verifies that an unlisted volume was deleted rather than dropped. It fails with
-// ErrDropped if that is unknown. Clusters prove nothing about a volume that had none, or on
-// releases that do not report them. Then the only evidence is whether this process saw SPDK refuse
-// to delete the volume, and no longer list it.
+// ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no clusters
+// or the release does not report them. In those cases, the only evidence is whether this process
+// saw SPDK refuse to delete the volume but stop listing it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)
@@ -141,11 +141,11 @@ func (s *Service) proveDeleted(ctx context.Context, id string) error {
 			return fmt.Errorf("target %s: %w: volume %s is not listed, but the free space of lvstore %s changes too often to verify that SPDK deleted the volume: try again",
 				s.Name, ErrDropped, id, u.Store.Name)
 		}
-		return fmt.Errorf("target %s: %w: volume %s is not listed, but %d clusters of lvstore %s belong to no listed volume: SPDK is writing or deleting another volume, or it has dropped this one: try again; if that stays, restart spdk_tgt, and see spdk-csi doctor",
+		return fmt.Errorf("target %s: %w: volume %s is not listed, but %d clusters of lvstore %s belong to no listed volume: SPDK is writing to or deleting another volume, or it has dropped this one: try again; if the error persists, restart spdk_tgt, and see spdk-csi doctor",
 			s.Name, ErrDropped, id, u.Clusters, u.Store.Name)
 	}
 	if clusters, refused := s.seen.refusal(id); refused && !(counted && clusters) {
-		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, but no longer lists it, so it may be back after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
+		return fmt.Errorf("target %s: %w: SPDK refused to delete volume %s, but no longer lists it, so it may reappear after a restart: restart spdk_tgt, and then the controller of spdk-csi", s.Name, ErrDropped, id)
 	}
 	s.seen.forgetRefusal(id)
 	return nil

@@ -26,7 +26,7 @@ func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	b := newTestServiceOf(t, export.TCP, r)
 	if b.sim == nil {
-		t.Skip("only the simulation can be made busy for ever")
+		t.Skip("only the simulated target can stay busy indefinitely")
 	}
 	v := b.create(t, "pvc-1", 8)
 	other := b.create(t, "pvc-2", 8)
@@ -37,7 +37,7 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	b.sim.MakeBusy(v.UUID)
 	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped)
 	require.ErrorIs(t, b.Delete(t.Context(), v.UUID), ErrDropped, "when it is repeated")
-	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil), "what SPDK says that it deleted is deleted")
+	require.NoError(t, b.DeleteSnapshot(t.Context(), snap.UUID, nil), "volumes that SPDK reports as deleted are deleted")
 	unlisted, err := b.Unlisted(t.Context())
 	require.NoError(t, err)
 	another := NewTarget(b.Config).Service(b.rpc)
@@ -52,8 +52,8 @@ func testDroppedVolume(t *testing.T, r rpcschema.Release) {
 	require.ErrorIs(t, another.DeleteSnapshot(t.Context(), snap.UUID, nil), ErrDropped, "the clusters may belong to this snapshot")
 }
 
-// If SPDK has not refused its deletion, a volume that does not exist counts as deleted, whatever
-// happens to other volumes.
+// A volume that does not exist counts as deleted if SPDK has not refused to delete it, regardless
+// of other volumes.
 func TestUnknownVolumeCountsAsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
@@ -71,8 +71,8 @@ func TestUnknownVolumeCountsAsDeleted(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 }
 
-// While the free space of an lvstore changes, its clusters prove neither that a volume was deleted
-// nor that SPDK dropped one. Other lvstores are not affected.
+// While the free space of an lvstore changes, its cluster counts prove neither that a volume was
+// deleted nor that SPDK dropped one. The counts of other lvstores remain valid.
 func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	caller := &changingStore{Caller: b.fault}
@@ -109,7 +109,7 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	}
 }
 
-// A changingStore runs change after each list of the volumes of one lvstore.
+// A changingStore calls the function change each time the volumes of one lvstore were listed.
 type changingStore struct {
 	spdkrpc.Caller
 	uuid   string

@@ -14,9 +14,10 @@ import (
 
 // The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a
 // second snapshot with the same requested name. A call whose reply was lost may still be executed
-// while it is repeated, and two controllers may be active for a moment. So before a call returns a
-// snapshot that it took, it looks for others. The order in which SPDK executed the calls decides,
-// not the clocks: of two snapshots of a volume, the older is the parent of the other.
+// while it is repeated, and two controllers may be active for a moment. So before a call returns
+// the snapshot that it took, it looks for other snapshots with the same requested name. The order
+// in which SPDK executed the calls decides, not the clocks: of two snapshots of a volume, the older
+// is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
 // If there are several, it returns the oldest, which is the one returned to callers.
@@ -55,7 +56,8 @@ func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 }
 
 // oldest returns the UUID of the oldest snapshot in its chain. Snapshots of different volumes are
-// in different chains. In that case, the chain of the snapshot that was requested first decides.
+// in different chains. In that case, oldest uses the chain of the snapshot that was requested
+// first.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)
@@ -85,12 +87,13 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 }
 
 // After this call has taken a snapshot, keepOldest returns the oldest snapshot that was requested
-// under name. If another one is older, keepOldest deletes the one that this call took, which no
-// caller knows. Each call deletes only its own snapshot.
+// under name. If another snapshot is older, keepOldest deletes the one that this call took and that
+// no caller has received. Each call deletes only its own snapshot.
 //
-// Other calls may be deleting theirs concurrently, which changes the chain while it is read, and
-// makes SPDK refuse a deletion. So keepOldest tries several times. named contains the snapshots
-// with this name, if they were listed after this call took its snapshot; otherwise it is nil.
+// Other calls may be deleting their own snapshots at the same time, so the chain can change while
+// it is read, and SPDK can refuse a deletion. Therefore keepOldest tries several times. named
+// contains the snapshots with this name, if they were listed after this call took its snapshot;
+// otherwise it is nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
 	for tries := range keepOldestTries {
 		var changing bool
@@ -109,7 +112,7 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, nam
 
 const keepOldestTries = 20
 
-// tryKeepOldest makes one attempt. changing means that other calls interfered.
+// tryKeepOldest makes one attempt of keepOldest. changing is true if other calls interfered.
 func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, found []spdkrpc.LvolInfo) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	if found == nil {
@@ -125,8 +128,8 @@ func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, 
 		n, _ := parseName(l.Name)
 		return n.source != own.source
 	}); i >= 0 {
-		// It is unknown which was first. At least one call must delete its snapshot and fail; both
-		// may.
+		// It is unknown which of the two snapshots was taken first, so this call deletes its own
+		// and fails. The other call may do the same.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

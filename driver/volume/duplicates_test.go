@@ -21,8 +21,9 @@ func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 	return NewTarget(c).Service(spdkrpc.NewClient(caller))
 }
 
-// If a call whose reply was lost is executed while it is repeated, one snapshot remains.
-func TestLostSnapshotReply(t *testing.T) {
+// If a snapshot call with a lost reply is executed only while the caller repeats it, one snapshot
+// remains.
+func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	var late any
@@ -45,8 +46,8 @@ func TestLostSnapshotReply(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Another controller takes the snapshot after this one has looked for it. Its clock may be ahead,
-// behind or equal.
+// Another controller takes the same snapshot after this one has looked for it. The other
+// controller's clock may be ahead, behind or equal.
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +107,8 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// All other errors tell the caller to retry, for example when SPDK refuses two
-				// operations at a time.
+				// All other errors are retryable, for example when SPDK refuses two operations at a
+				// time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Until a snapshot is taken, an earlyList returns lists of lvols like a target that is still
-// loading its lvstores.
+// An earlyList simulates a target that is still loading its lvstores: until a snapshot is taken,
+// its lists of lvols are incomplete.
 type earlyList struct {
 	spdkrpc.Caller
 	mu    sync.Mutex
@@ -34,8 +34,8 @@ func (e *earlyList) Call(ctx context.Context, method string, params, result any)
 	return e.Caller.Call(ctx, method, params, result)
 }
 
-// A snapshot that is missing from the list before the call is found in the list after it. Because
-// it is older, it is kept.
+// An existing snapshot that is missing from the list before the call is found in the list after the
+// call. The older snapshot is kept.
 func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -58,7 +58,8 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	assert.Len(t, all, 1)
 }
 
-// A list of previously seen lvstores is not sufficient if there are others now.
+// If the target has new lvstores, the driver lists their lvols as well as those of the lvstores it
+// has seen before.
 func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Kinds of failure. Errors of this package wrap one of them or an error of spdkrpc; their texts say
-// what to do.
+// Kinds of failure. Each error of this package wraps one of these kinds or an error of spdkrpc, and
+// its text says what to do.
 var (
 	// ErrNotFound means that the target has no such volume or snapshot.
 	ErrNotFound = errors.New("not found")
@@ -20,7 +20,7 @@ var (
 	// ErrOutOfRange means that no size within the requested range is possible in the lvstore.
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse means that a host is admitted or connected to the volume, or that a snapshot has
-	// clones. It is the same kind as in package export, because callers treat both cases alike.
+	// clones. ErrInUse is the same value as export.ErrInUse, because callers treat both alike.
 	ErrInUse = export.ErrInUse
 	// ErrTooDeep means that the chain of snapshots below a volume must not become longer.
 	ErrTooDeep = errors.New("too many snapshots")
@@ -41,8 +41,8 @@ var (
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden means that the volume is in an lvstore that the driver must not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
-	// ErrNested means that the lvstore is, or may be, on a logical volume. A host may have written
-	// it.
+	// ErrNested means that the lvstore is, or may be, on a logical volume, so that a host may have
+	// written the lvstore.
 	ErrNested = errors.New("lvstore on a logical volume")
 	// ErrLoads means that the target may load what a pod writes into a raw block volume.
 	ErrLoads = errors.New("no raw block volumes on this target")
@@ -50,7 +50,7 @@ var (
 	ErrExposes = errors.New("would expose deleted data")
 	// ErrTooOld means that the target's SPDK release cannot do this safely.
 	ErrTooOld = errors.New("this release of SPDK is too old")
-	// ErrNotTogether means that no snapshots of these volumes can be taken at one moment.
+	// ErrNotTogether means that snapshots of these volumes cannot be taken at the same moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
 	// ErrNoChanges means that it is unknown in which blocks two snapshots differ.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
@@ -65,7 +65,7 @@ var (
 	ErrCredentials = spdkrpc.ErrCredentials
 	ErrCertificate = spdkrpc.ErrCertificate
 	ErrDenied      = error(spdkrpc.Denied)
-	// ErrMismatch means that these are not the snapshots of the group snapshot.
+	// ErrMismatch means that the given snapshots are not the members of the group snapshot.
 	ErrMismatch = errors.New("not the snapshots of the group")
 )
 

@@ -16,7 +16,8 @@ type Exported struct {
 	export.Admission
 }
 
-// A Precondition must succeed before a volume is exported. It changes nothing on the target.
+// A Precondition is a check that must succeed before a volume is exported. It must not change the
+// target.
 type Precondition func(context.Context) error
 
 // Export makes a volume reachable for one host if all conditions succeed; see
@@ -25,7 +26,8 @@ func (s *Service) Export(ctx context.Context, id string, h export.Host, conditio
 	return s.export(ctx, id, h, s.exports.Admit, conditions)
 }
 
-// Share is like Export, but for one more host of a shared volume; see [export.Service.Share].
+// Share is like Export, but admits an additional host to a shared volume; see
+// [export.Service.Share].
 func (s *Service) Share(ctx context.Context, id string, h export.Host, conditions ...Precondition) (Exported, error) {
 	return s.export(ctx, id, h, s.exports.Share, conditions)
 }
@@ -62,8 +64,9 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	return Exported{v, admission}, nil
 }
 
-// Unexport ends the export of a volume to one host, or to all if h is nil. The target closes their
-// connections. It succeeds if there is no export, even if the volume does not exist.
+// Unexport ends the export of a volume to one host, or to all hosts if h is nil. The target closes
+// the connections of these hosts. Unexport succeeds if there is no export, even if the volume does
+// not exist.
 func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error {
 	if err := s.exports.Withdraw(ctx, id, h); err != nil {
 		return fmt.Errorf("target %s: unexport volume %s: %w", s.Name, id, err)

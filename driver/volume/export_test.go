@@ -64,8 +64,8 @@ func testExportNVMe(t *testing.T, b *testService, legacy bool) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// noLists fails the test if a call lists all objects of a kind, because such calls take longer the
-// more volumes exist.
+// noLists fails the test if a call lists all objects of a kind, because the time that such a call
+// takes grows with the number of volumes.
 type noLists struct {
 	spdkrpc.Caller
 	t *testing.T
@@ -134,8 +134,8 @@ func TestExportISCSI(t *testing.T) {
 	assert.Empty(t, b.state(t).Targets)
 }
 
-// A leftover export is removed and does not prevent a deletion, whether its volume was deleted or
-// the export is incomplete.
+// A leftover export does not prevent the deletion of its volume: the driver removes the export,
+// even if it is incomplete or its volume no longer exists.
 func TestLeftoverExportsDoNotPreventDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

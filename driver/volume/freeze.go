@@ -14,9 +14,9 @@ import (
 const maxDepth = 64
 
 // snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
-// lvstore if hosts write during a snapshot, so the proxy makes the hosts hold back their I/O, and
-// refuses the call if it cannot. The caller must have checked that the hosts can do so
-// (CheckHoldsIO), and the depth of the volume's chain.
+// lvstore if hosts write during a snapshot, so the proxy freezes the hosts' I/O, and refuses the
+// call if it cannot. The caller must have checked that the hosts can hold back I/O (CheckHoldsIO),
+// and that the volume's chain is not too deep.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
@@ -28,13 +28,13 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	case err != nil:
 		return "", deletedMeanwhile(v.String(), err)
 	case len(list) != 1:
-		return "", fmt.Errorf("the proxy answered with %d snapshots instead of one", len(list))
+		return "", fmt.Errorf("the proxy returned %d snapshots instead of one", len(list))
 	}
 	return list[0].UUID, nil
 }
 
-// If SPDK responded that a volume does not exist, although it was read before, deletedMeanwhile
-// converts the error to one of kind ErrBusy.
+// deletedMeanwhile converts SPDK's error for a volume that does not exist to ErrBusy. Use it for a
+// volume that was read earlier in the same call.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
@@ -56,9 +56,9 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// checkDepthIn is like checkDepth, for callers that have listed the lvols. It follows the chain,
-// which takes a query for each snapshot, only if the volume's lvstore has enough snapshots for a
-// chain that is too long.
+// checkDepthIn is like checkDepth, for callers that have listed the lvols. Following the chain
+// takes one query for each snapshot, so checkDepthIn does it only if the lvstore has enough
+// snapshots to form a chain that is too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {

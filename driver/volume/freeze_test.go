@@ -78,7 +78,7 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 	return nil
 }
 
-// undo deletes the snapshots of a call after another one failed.
+// undo deletes the snapshots that a call has taken, after a later snapshot of the call failed.
 func (f *freezer) undo(ctx context.Context, taken []spdkrpc.ProxySnapshot, cause error) error {
 	for _, s := range taken {
 		if err := f.Caller.Call(ctx, "bdev_lvol_delete", map[string]string{"name": s.UUID}, new(bool)); err != nil {
@@ -117,7 +117,7 @@ func TestSnapshotIsTakenDuringAFreeze(t *testing.T) {
 }
 
 // Through a proxy that cannot freeze, no snapshot is taken of an exported volume.
-func TestOldProxyTakesNoSnapshotOfAnExportedVolume(t *testing.T) {
+func TestOldProxyDoesNotSnapshotExportedVolume(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)
@@ -141,7 +141,7 @@ func TestOldProxyTakesNoSnapshotOfAnExportedVolume(t *testing.T) {
 func TestSnapshotRefusedForHostsWithoutMultipath(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
-		t.Skip("needs a simulated target: no host connects to a real one in this test")
+		t.Skip("needs a simulated target: in this test, no host connects to a real target")
 	}
 	f := behindFreezer(b)
 	h := drivertest.MultipathHost("n1")

@@ -16,12 +16,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group snapshot is one snapshot of each of several volumes, all from the same moment. The proxy
-// of each target takes its snapshots in one call: it freezes all of the volumes before the first
-// snapshot. The proxies of several targets wait for each other before their first snapshot (see
-// moment.go). SPDK knows no groups, so the members' names identify them. Each attempt to take a
-// group has its own id, which the names of all its members contain together with their number. So
-// members from two moments are never mistaken for one group, and a missing member is noticed.
+// A group snapshot consists of one snapshot of each of several volumes, all taken at the same
+// moment. The proxy of each target takes its snapshots in one call: it freezes all of the volumes
+// before the first snapshot. The proxies of several targets wait for each other before their first
+// snapshot (see moment.go). SPDK has no concept of groups, so the members' names identify the
+// group. Each attempt to take a group has its own id, and the names of its members contain that id
+// and the number of members. So snapshots from two attempts are never mistaken for one group, and a
+// missing member is detected.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -50,11 +51,11 @@ const MaxGroup = 32
 // that name exists, TakeGroup returns it, or fails with ErrIncompatible if it contains snapshots of
 // other volumes.
 //
-// If an earlier attempt was interrupted so that only some of its snapshots exist, TakeGroup deletes
-// them and starts again, because additional snapshots would be from another moment.
+// If an interrupted attempt left only some of its snapshots, TakeGroup deletes them and starts
+// over, because the missing snapshots could not be taken at the same moment any more.
 //
-// others opens all other targets. They are queried only if members of an attempt are missing that
-// may be on them.
+// others returns all other targets. TakeGroup queries them only if they may contain missing members
+// of an earlier attempt.
 func TakeGroup(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (Group, error) {
 	volumes, err := groupSources(ctx, members)
 	if err != nil {
@@ -81,7 +82,8 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the group concurrently. No caller knows the snapshots of this call.
+		// Another call took the same group concurrently. No caller has received this call's
+		// snapshots, so delete them.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -95,7 +97,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	return Group{}, failed
 }
 
-// A source is a volume of which a group has a snapshot.
+// A source is a volume of which a group contains a snapshot.
 type source struct {
 	*Service
 	Volume
@@ -124,8 +126,8 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 }
 
 // clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
-// an attempt is complete. It returns the remaining attempts. Because an earlier call may still be
-// executed, it lists the attempts again after each deletion.
+// an attempt is complete. It returns the remaining attempts. clearHalfMade lists the attempts again
+// after each deletion, because a target may still be executing an earlier call.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -139,7 +141,7 @@ func clearHalfMade(ctx context.Context, name string, members []Members, others f
 				return nil, true, fmt.Errorf("%w: group snapshot %q exists as %s, with volumes on further targets: %s", ErrIncompatible, name, id, strings.Join(sourcesOf(m), ", "))
 			}
 			if err := removeHalfMade(ctx, m); err != nil {
-				return nil, true, fmt.Errorf("delete what an interrupted attempt has left of group snapshot %q: %w", name, err)
+				return nil, true, fmt.Errorf("delete the leftovers of an interrupted attempt to take group snapshot %q: %w", name, err)
 			}
 		}
 	}
@@ -157,7 +159,7 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	}
 	found, err := groupsOf(ctx, rest, id.Hash)
 	if err != nil {
-		return nil, fmt.Errorf("%s is of volumes on several targets; look for its other snapshots: %w", id, err)
+		return nil, fmt.Errorf("find the snapshots of %s on other targets: %w", id, err)
 	}
 	return slices.Concat(m, found[id]), nil
 }

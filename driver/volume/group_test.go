@@ -120,14 +120,14 @@ func TestGroupSnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Through a proxy without the method, several volumes cannot be frozen together, whether they are
-// in use or not.
+// A proxy without spdkgate_lvol_snapshot cannot freeze several volumes together, even if no volume
+// is in use.
 func TestGroupsThroughAnOldProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
 	_, err := b.SnapshotGroup(t.Context(), "group-1", sources)
 	require.ErrorIs(t, err, ErrNotTogether)
-	require.NotErrorIs(t, err, spdkrpc.MethodNotFound, "the remedy for that names SPDK's release")
+	require.NotErrorIs(t, err, spdkrpc.MethodNotFound, "the remedy for this error depends on SPDK's release")
 	assert.ErrorContains(t, err, "upgrade spdk-proxy")
 	assert.Len(t, b.state(t).Lvols, 2)
 }
@@ -135,7 +135,7 @@ func TestGroupsThroughAnOldProxy(t *testing.T) {
 func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
-		t.Skip("needs a simulated target: no host connects to a real one in this test")
+		t.Skip("needs a simulated target: in this test, no host connects to a real target")
 	}
 	f := behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
@@ -172,7 +172,7 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	assert.NotContains(t, uuidsOf(g), left)
 	assert.Len(t, b.state(t).Lvols, 4, "nothing of the first attempt is left")
 
-	// A snapshot in use is not deleted: its user knows about the group.
+	// A snapshot with a clone is not deleted: a caller has already received the group.
 	other := newGroupID("group-2", time.Now(), 2, 1)
 	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.snapshotOf(sources[0])})
 	require.NoError(t, err)
@@ -184,8 +184,8 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A call whose reply was lost may be executed after it was repeated. Callers keep the group that
-// they received.
+// A target may execute a call whose reply was lost after the caller has repeated it. The group that
+// callers have received stays valid.
 func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -203,7 +203,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g.ID, again.ID)
 
-	// Another controller takes the group concurrently, so this controller deletes its own.
+	// Another controller takes the same group concurrently, so this controller deletes its own
+	// snapshots.
 	rival := newGroupID("group-2", time.Now(), 2, 1)
 	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", After: func(context.Context) { take(rival) }}))
 	_, err = b.SnapshotGroup(t.Context(), "group-2", sources)
@@ -278,7 +279,7 @@ func TestGroupCrashPoints(t *testing.T) {
 	}
 }
 
-// These are the group calls on one target.
+// SnapshotGroup takes a group snapshot of volumes on one target.
 func (b *testService) SnapshotGroup(ctx context.Context, name string, sources []string) (Group, error) {
 	return TakeGroup(ctx, name, []Members{{b.Service, sources}}, noOthers)
 }

@@ -18,7 +18,7 @@ const base32Digits = "abcdefghijklmnopqrstuvwxyz234567"
 
 var groupID = regexp.MustCompile(`^group\.([a-z2-7]{12})\.([0-9a-f]{8}[0a-z2-7][a-z2-7]{3})$`)
 
-// GroupHash returns the hash of a requested name in the ids of groups.
+// GroupHash returns the hash by which group ids refer to a requested name.
 func GroupHash(name string) string { return hash(name)[:shortHash] }
 
 // ParseGroupID parses the result of String.

@@ -28,10 +28,10 @@ func sourcesOf(all []member) (ids []string) {
 	return ids
 }
 
-// groups maps the attempts of one name to their members.
+// groups maps the attempts to take the group with one name to their members.
 type groups map[GroupID][]member
 
-// complete returns the attempts of which all members exist, starting with the one requested first.
+// complete returns the attempts whose members all exist, oldest first.
 func (g groups) complete() (ids []GroupID) {
 	for id, m := range g {
 		if len(m) == id.Size() {
@@ -42,7 +42,8 @@ func (g groups) complete() (ids []GroupID) {
 	return ids
 }
 
-// groupsOf lists the attempts of a name on targets, by the name's hash.
+// groupsOf lists the attempts to take a group, identified by the hash of its name, on the given
+// targets.
 func groupsOf(ctx context.Context, members []Members, hash string) (groups, error) {
 	lists := make([][]spdkrpc.LvolInfo, len(members))
 	g, gctx := errgroup.WithContext(ctx)
@@ -78,7 +79,7 @@ func targetsOf(members []Members) string {
 	return "targets " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
-// checkMembers checks that members belong to the group, or do not exist.
+// checkMembers fails if any existing member does not belong to the group.
 func checkMembers(ctx context.Context, id GroupID, all []member, members []Members) error {
 	listed := map[string]bool{}
 	for _, m := range members {
@@ -112,8 +113,8 @@ func checkMembers(ctx context.Context, id GroupID, all []member, members []Membe
 	return nil
 }
 
-// removeHalfMade deletes the snapshots of an interrupted attempt. If one of them has clones, it
-// deletes none, because a caller knows the group.
+// removeHalfMade deletes the snapshots of an interrupted attempt. If one of the snapshots has
+// clones, removeHalfMade deletes none of them, because a caller has already received the group.
 func removeHalfMade(ctx context.Context, all []member) error {
 	for _, m := range all {
 		v, err := m.Get(ctx, m.lvol.UUID)

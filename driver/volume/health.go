@@ -72,7 +72,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 	return adverse, next, nil
 }
 
-// HealthIn returns the health of a volume, as far as it follows from its lvstore.
+// HealthIn returns the problems of a volume that can be derived from the state of its lvstore.
 func HealthIn(st Store, v Volume) Health {
 	h := Health{UUID: v.UUID}
 	if v.Thin && st.FreeBytes == 0 {

@@ -80,8 +80,7 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID on a logical volume, which a host may therefore have
-// written.
+// Nested describes an lvstore or a RAID on a logical volume. A host may have written its contents.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -127,8 +126,8 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	return nested, nil
 }
 
-// KnowsStores reports whether the configuration names the target's lvstores. If not, an unlisted
-// volume may be in an lvstore that is not loaded.
+// KnowsStores reports whether the configuration names the target's lvstores. If it does not, an
+// unlisted volume may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
 // Exports returns the exports of the same target, with the same credentials.

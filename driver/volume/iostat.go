@@ -17,9 +17,9 @@ type IOStat struct {
 	ReadTime, WriteTime time.Duration
 }
 
-// IOStat reads the I/O statistics of one volume by its name. Without a name, SPDK would stop its
-// reactor while it adds up the statistics of all bdevs. ErrNotFound means only that the volume has
-// no bdev.
+// IOStat reads the I/O statistics of one volume by its name. A query without a name would block
+// SPDK's reactor while it adds up the statistics of all bdevs. ErrNotFound means only that the
+// volume has no bdev.
 func (s *Service) IOStat(ctx context.Context, id string) (IOStat, error) {
 	all, err := s.rpc.BdevGetIOStat(ctx, spdkrpc.BdevGetIOStatParams{Names: []string{id}})
 	switch {
@@ -28,7 +28,7 @@ func (s *Service) IOStat(ctx context.Context, id string) (IOStat, error) {
 	case err != nil:
 		return IOStat{}, fmt.Errorf("target %s: read the I/O statistics of volume %q: %w", s.Name, id, err)
 	case len(all.Bdevs) != 1:
-		return IOStat{}, fmt.Errorf("target %s: the target answered with the I/O statistics of %d bdevs instead of one", s.Name, len(all.Bdevs))
+		return IOStat{}, fmt.Errorf("target %s: the target returned the I/O statistics of %d bdevs instead of one", s.Name, len(all.Bdevs))
 	}
 	b := all.Bdevs[0]
 	since := func(ticks uint64) time.Duration {

@@ -10,8 +10,8 @@ import (
 )
 
 // Limit sets the I/O limits of a volume, even while hosts use the volume, and reads them back. If
-// the volume already has these limits, Limit makes no call. SPDK keeps limits in memory only: after
-// a restart of the target, its saved configuration restores them.
+// the volume already has these limits, Limit makes no call. SPDK stores limits only in memory;
+// after a restart, the target's saved configuration restores them.
 func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	if hasLimits(v.Limits, l) {
 		return nil
@@ -31,8 +31,8 @@ func (s *Service) Limit(ctx context.Context, v Volume, l class.Limits) error {
 	case failed == nil:
 		return fmt.Errorf("target %s: %w: the limits of %s were set, but differ now: try again", s.Name, ErrBusy, v)
 	case readback.Refused(failed) && now.Limits != spdkrpc.BdevRateLimits{}:
-		// Observed on SPDK v25.09 and later: opening the bdev for the change starts its limiter
-		// again.
+		// On SPDK v25.09 and later, opening the bdev to change its limits restarts the limiter
+		// (observed).
 		return fmt.Errorf("target %s: %w: SPDK cannot change the existing limits of %s while no host uses the volume. The new limits take effect when it is attached: %w", s.Name, ErrBusy, v, failed)
 	}
 	return fmt.Errorf("target %s: limit the I/O of %s: %w", s.Name, v, failed)

@@ -18,7 +18,7 @@ type Page struct {
 }
 
 // List lists the volumes in the driver's lvstores, including those that the driver did not create.
-// If there are more, next is the After of the next page.
+// If there are more volumes, next is the value of After for the next page.
 func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next string, err error) {
 	return s.page(ctx, p, isVolume)
 }
@@ -57,8 +57,8 @@ func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (sna
 	return snapshots, next, nil
 }
 
-// WithSource adds the source of a snapshot that spdk-csi took, if it is certain, which is so if
-// exactly one volume was derived from the snapshot. spdk-csi made no clones.
+// WithSource adds the source volume to a snapshot that spdk-csi took, if exactly one volume was
+// derived from that snapshot. The source is then certain, because spdk-csi never created clones.
 func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
 	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
 		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])
@@ -99,8 +99,9 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	if err != nil {
 		return nil, "", err
 	}
-	// The list has no sizes. They are read one by one, concurrently, because one query for all
-	// bdevs stalls the target's reactor for tens of milliseconds.
+	// bdev_lvol_get_lvols returns no sizes. page reads each size with its own query, up to inFlight
+	// at a time, because one query for all bdevs blocks the target's reactor for tens of
+	// milliseconds.
 	const inFlight = 32
 	ctx = AskOnce(ctx)
 	volumes = make([]Volume, len(ids))

@@ -16,16 +16,17 @@ type Loading string
 const (
 	// LoadsNothing means that the target's option bdev_auto_examine is off.
 	LoadsNothing Loading = "no"
-	// LoadsAccepted means that the option is on or unknown, and that the proxy's configuration
-	// accepts this.
+	// LoadsAccepted means that the option bdev_auto_examine is on or unknown, and that the proxy's
+	// configuration accepts this.
 	LoadsAccepted Loading = "accepted"
-	// LoadsAll means that the option is on.
+	// LoadsAll means that the option bdev_auto_examine is on.
 	LoadsAll Loading = "yes"
-	// LoadsUnknown means that the proxy does not know, or is too old to report it.
+	// LoadsUnknown means that the proxy does not know the value of bdev_auto_examine, or is too old
+	// to report it.
 	LoadsUnknown Loading = "unknown"
 )
 
-// Loads queries the target's proxy whether the target loads what hosts write.
+// Loads asks the target's proxy whether the target loads lvstores that hosts write into volumes.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.targetInfo(ctx)
 	switch {
@@ -47,12 +48,12 @@ func (s *Service) targetInfo(ctx context.Context) (spdkrpc.ProxyTargetInfo, erro
 	return coalesce.Do(ctx, &s.reads, "info", s.rpc.SpdkgateTargetGetInfo)
 }
 
-// Problem describes the problem, and what to do; empty if there is none.
+// Problem describes the problem with l and its remedy. It is empty if there is no problem.
 func (l Loading) Problem() string {
 	const remedy = "switch it off and restart the target, as docs/target.md says; or, if you trust everybody who can write there, set target.accept_loading_what_hosts_write in the proxy's configuration"
 	switch l {
 	case LoadsAll:
-		return "SPDK's option bdev_auto_examine is on, so the target loads the lvstores and RAIDs that hosts write into volumes, and with them can read, block or lose other volumes: " + remedy
+		return "SPDK's option bdev_auto_examine is on, so the target loads lvstores and RAIDs that hosts write into volumes, which can expose, block or destroy other volumes: " + remedy
 	case LoadsUnknown:
 		return "it is unknown whether SPDK's option bdev_auto_examine is on, with which the target loads the lvstores and RAIDs that hosts write into volumes: upgrade spdk-proxy, and allow the driver's role to call spdkgate_target_get_info. If the option is on, " + remedy
 	}

@@ -125,7 +125,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// again prepares the proxies for the next call.
+// again resets the fake proxies for the next call.
 func (p *pair) again() {
 	for _, f := range p.freezers {
 		f.barrier = newFakeBarrier(func(step string) { p.mu.Lock(); defer p.mu.Unlock(); p.noted = append(p.noted, step) })
@@ -143,7 +143,7 @@ func (p *pair) take(ctx context.Context, name string) (Group, error) {
 	return TakeGroup(ctx, name, p.members(), noOthers)
 }
 
-// of returns the members of a group by target.
+// of returns the members of a group, grouped by target.
 func (p *pair) of(g Group) (of []Members) {
 	for _, b := range p.services {
 		m := Members{Service: b.Service}
@@ -185,7 +185,8 @@ func TestGroupOnSeveralTargets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, g, got)
 
-	// A call that does not name all targets does not forget the members on the others.
+	// A call that names only some of the targets still finds members that are missing on the
+	// others.
 	_, err = GetGroup(t.Context(), g.ID, p.of(g)[:1])
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorIs(t, DeleteGroup(t.Context(), g.ID, p.of(g)[:1], nil), ErrMismatch)
@@ -222,7 +223,8 @@ func TestIncompleteGroupOnSeveralTargetsIsNotCompleted(t *testing.T) {
 	}
 }
 
-// If one target cannot take its snapshots, the others unfreeze at once and keep no snapshots.
+// If one target cannot take its snapshots, the other targets unfreeze their volumes at once and
+// keep no snapshots.
 func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {

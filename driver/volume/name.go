@@ -14,24 +14,24 @@ import (
 )
 
 // SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
-// lvstore) and its parent. So all persistent information is in names:
+// lvstore) and its parent. So the driver stores all persistent information in names:
 //
 //   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
 //     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After
-//     use the name may end in ".used" (see used.go).
+//     the volume has been used, its name may end in ".used" (see used.go).
 //   - A snapshot's name contains a hash of the requested name, the UUID of its source, and the
-//     second it was taken in: "snap.<hash>.<source>.<time>". The one atomic step that creates the
-//     snapshot sets them, so they are the same after any crash or retry. The price is that finding
-//     a snapshot by its requested name means listing an lvstore (about 5 ms for 1,000 volumes, once
-//     for each snapshot taken). Because of the time, SPDK does not refuse a second snapshot with
-//     the same requested name (see duplicates.go); it only refuses a second operation on the source
-//     while one is running.
+//     second it was taken in: "snap.<hash>.<source>.<time>". SPDK sets the name in the same atomic
+//     step that creates the snapshot, so the name is the same after any crash or retry. The cost is
+//     that finding a snapshot by its requested name requires listing an lvstore (about 5 ms for
+//     1,000 volumes, once for each snapshot taken). Because of the time, SPDK does not refuse a
+//     second snapshot with the same requested name (see duplicates.go); it only refuses a second
+//     operation on the source while one is running.
 //   - A member of a group snapshot is named "snap.<short hash of the group's
 //     name>.<source>.<time><random><size>". The last part is the same in all members of one
-//     attempt, and says how many there are (see group.go).
+//     attempt, and contains their number (see group.go).
 //   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the
-//     clone's name>.<source>". It is not listed, and is deleted as soon as it has only one clone
-//     (see bases.go).
+//     clone's name>.<source>". The driver does not list a base, and deletes it as soon as it has
+//     only one clone (see bases.go).
 //   - A replica of a replicated volume is named "replica.<UUID of the volume>.<number>" (see
 //     replica.go).
 const (
@@ -113,9 +113,9 @@ func secondsOf(hex8 string) time.Time {
 	return time.Unix(int64(seconds), 0).UTC()
 }
 
-// isSnapshot reports whether an lvol is a snapshot. SPDK reports that only for snapshots that have
-// had clones since it started: after a restart, a snapshot whose volume was deleted is reported as
-// a volume. The names given by this package are reliable.
+// isSnapshot reports whether an lvol is a snapshot. SPDK reports an lvol as a snapshot only if the
+// lvol has had clones since SPDK started: after a restart, a snapshot whose volume was deleted is
+// reported as a volume. Names that this package has assigned are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

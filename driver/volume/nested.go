@@ -23,7 +23,7 @@ import (
 // A nested lvstore can have the name, or even the UUID, of one that is not loaded. Therefore, facts
 // about an lvstore's base bdev are valid only during one call to the driver.
 
-// asked contains what a call has learned about base bdevs.
+// asked caches the results of queries about base bdevs during one call.
 type asked struct {
 	mu    sync.Mutex
 	bases map[baseKey]*askedBase
@@ -34,8 +34,8 @@ type baseKey struct {
 	bdev   string
 }
 
-// An askedBase is the verdict about one bdev. Only one query at a time holds the token, which
-// guards the other fields.
+// An askedBase is the verdict about one bdev. Only one query at a time owns the token, which guards
+// the other fields.
 type askedBase struct {
 	token   chan struct{}
 	known   bool
@@ -162,32 +162,32 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 	return v
 }
 
-// basesOf returns a bdev and the bdevs below it. A device has none below it. basesOf fails with
-// ErrNested if the bdev is a logical volume or of an unknown kind.
+// basesOf returns a bdev and the bdevs below it. There are no bdevs below a device. basesOf fails
+// with ErrNested if the bdev is a logical volume or of an unknown kind.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
 	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
 		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
 	})
 	switch {
 	case errors.Is(err, spdkrpc.NoSuchDevice):
-		return b, nil, fmt.Errorf("target %s: %w: bdev %s, which holds an lvstore, cannot be shown: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s, which contains an lvstore, is not visible: it was removed, or the target's proxy hides it: try again", s.Name, ErrStoreMissing, name)
 	case err != nil:
 		return b, nil, fmt.Errorf("target %s: find out whether bdev %s is on a logical volume: %w", s.Name, name, err)
 	case len(infos) != 1:
-		return b, nil, fmt.Errorf("target %s: look up bdev %s: the target answered with %d bdevs instead of one", s.Name, name, len(infos))
+		return b, nil, fmt.Errorf("target %s: look up bdev %s: the target returned %d bdevs instead of one", s.Name, name, len(infos))
 	}
 	bases, kind := basesIn(infos[0])
 	switch kind {
 	case onDevice, onBdevs:
 		return infos[0], bases, nil
 	case onLvstore:
-		return b, nil, fmt.Errorf("target %s: %w: bdev %s is a logical volume, so a host can have written all that is in it: %s", s.Name, ErrNested, nameOf(infos[0]), nestedRemedy)
+		return b, nil, fmt.Errorf("target %s: %w: bdev %s is a logical volume, so a host may have written all of its contents: %s", s.Name, ErrNested, nameOf(infos[0]), nestedRemedy)
 	}
-	return b, nil, fmt.Errorf("target %s: %w: it is unknown on what bdev %s (%s) is, so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
+	return b, nil, fmt.Errorf("target %s: %w: it is unknown which bdevs are below bdev %s (%s), so it may be on a logical volume", s.Name, ErrNested, name, infos[0].ProductName)
 }
 
 // nestedRemedy tells users what to do about a nested lvstore.
-const nestedRemedy = "do not delete it, as it can be contents that the volume's user needs. Switch the target's option bdev_auto_examine off (docs/target.md), and restart the target"
+const nestedRemedy = "do not delete it, because the volume's user may need its contents. Turn off the target's option bdev_auto_examine (docs/target.md), and restart the target"
 
 func nameOf(b spdkrpc.BdevInfo) string {
 	if len(b.Aliases) > 0 {
@@ -196,7 +196,7 @@ func nameOf(b spdkrpc.BdevInfo) string {
 	return b.Name
 }
 
-// A basesKind is the way in which a bdev's description names the bdevs below it.
+// A basesKind is the format in which a bdev's description names the bdevs below that bdev.
 type basesKind int
 
 const (
@@ -262,7 +262,7 @@ func basesIn(b spdkrpc.BdevInfo) (bases []string, kind basesKind) {
 	return bases, onBdevs
 }
 
-// membersOf returns the names of the bdevs in an array, except missing ones.
+// membersOf returns the names of the RAID members in list, without missing members.
 func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 	for _, m := range list {
 		switch {
@@ -303,13 +303,13 @@ func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[s
 			st.unmapZeroes = verdicts[i].unmapZeroes
 			usable = append(usable, st)
 		case slices.Contains(s.Config.Stores, st.Name):
-			return nil, fmt.Errorf("lvstore %s (%s) has a name of lvstores in config.json, but is not what the administrator made; that one is not loaded: %w", st.Name, st.UUID, err)
+			return nil, fmt.Errorf("lvstore %s (%s) has a name that config.json lists in lvstores, but is not the lvstore that the administrator created, which is not loaded: %w", st.Name, st.UUID, err)
 		default:
 			nested, why = append(nested, st.Name), append(why, err)
 		}
 	}
 	if len(usable) == 0 && len(nested) > 0 {
-		return nil, fmt.Errorf("no lvstore is left for volumes without %s: %w", strings.Join(nested, ", "), errors.Join(why...))
+		return nil, fmt.Errorf("there is no usable lvstore besides %s: %w", strings.Join(nested, ", "), errors.Join(why...))
 	}
 	return usable, nil
 }

@@ -28,7 +28,7 @@ func (b *testService) nest(t *testing.T, bdev, store, lvol string) (id string) {
 	return id
 }
 
-// TestNestedLvstoreIsNotUsed puts lvstores on logical volumes, directly and through other bdevs.
+// TestNestedLvstoreIsNotUsed creates lvstores on logical volumes, directly and through other bdevs.
 func TestNestedLvstoreIsNotUsed(t *testing.T) {
 	for name, on := range map[string]func(t *testing.T, b *testService, lvol string) (bdev string){
 		"lvol": func(_ *testing.T, _ *testService, lvol string) string { return lvol },
@@ -202,7 +202,8 @@ func (r rewriting) Call(ctx context.Context, method string, params, result any) 
 	return json.Unmarshal(r.rewrite(method, text), result)
 }
 
-// A proxy does not show base bdevs to a tenant's users, so it must hide nested lvstores from them.
+// A proxy that does not show base bdevs to a tenant's users must also hide nested lvstores from
+// these users.
 func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

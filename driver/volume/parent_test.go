@@ -42,7 +42,8 @@ func TestSetParentSucceedsAfterATargetRestart(t *testing.T) {
 	}
 	assert.Len(t, b.state(t).Lvols, 2)
 
-	// If the snapshot has another clone, the refusal has another reason.
+	// If the snapshot already has a clone, SPDK refuses for another reason, so the driver must not
+	// clone it again.
 	recorded := &recorder{Caller: refusing(), method: "bdev_lvol_clone"}
 	_, err = clone(recorded, "pvc-3")
 	require.Error(t, err)

@@ -14,10 +14,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A target returns "no such bdev" for a volume that was deleted, but also for one whose bdev is
-// missing now: the base bdev of its lvstore may be detached, the lvstore may still be loading, or
-// SPDK could not create the volume's bdev. This file distinguishes these cases. A volume is absent
-// only if every lvstore that may contain it is loaded and does not list it.
+// A target returns "no such bdev" not only for a deleted volume, but also for a volume whose bdev
+// is currently missing: the base bdev of its lvstore may be detached, the lvstore may still be
+// loading, or SPDK could not create the volume's bdev. This file distinguishes these cases. A
+// volume is absent only if every lvstore that may contain it is loaded and does not list it.
 //
 // The configuration can list the lvstores that a target should have. Otherwise, a service knows
 // only the lvstores that it has seen.
@@ -103,7 +103,7 @@ func (s *Service) checkStores(stores []Store) error {
 		}
 	}
 	if missing := s.seen.noteStores(stores); len(missing) > 0 {
-		return fmt.Errorf("target %s: %w: %s was loaded before and is not now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced, list the remaining ones as lvstores in config.json",
+		return fmt.Errorf("target %s: %w: %s was loaded before but is not loaded now, so its volumes are unknown: bring its base bdev back; if the lvstore was deleted or replaced, list the remaining ones as lvstores in config.json",
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
 	if len(stores) == 0 {
@@ -156,8 +156,8 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 
 // listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
 // bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
-// cached for listAge. That is safe: an lvol without a bdev existed before the target's last start,
-// so a cached list contains it, perhaps under another of the names.
+// cached for listAge. Using a cached list is safe: an lvol without a bdev existed before the
+// target's last start, so every cached list contains that lvol, perhaps under another of the names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

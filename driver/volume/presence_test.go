@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// While an lvstore is not loaded, no volume counts as absent, whether it is in that lvstore or not.
+// While any lvstore is not loaded, no volume counts as absent, because the volume might be in that
+// lvstore.
 func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +79,7 @@ func TestNewLvstoreDoesNotReplaceItsNamesake(t *testing.T) {
 }
 
 // The lvstore is unloaded while one of its volumes is being deleted.
-func TestStoreUnloadedDuringDeletion(t *testing.T) {
+func TestDeleteFailsIfLvstoreIsUnloaded(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	cfg := b.Config
@@ -87,13 +88,13 @@ func TestStoreUnloadedDuringDeletion(t *testing.T) {
 		b.detachDisk(t, "lvs0")
 		return nil
 	}}))
-	require.ErrorIs(t, s.Delete(t.Context(), v.UUID), ErrStoreMissing, "SPDK answers that there is no such bdev")
+	require.ErrorIs(t, s.Delete(t.Context(), v.UUID), ErrStoreMissing, "SPDK reports that the bdev does not exist")
 	b.attachDisk(t, "lvs0")
 	_, err := b.Get(t.Context(), v.UUID)
 	require.NoError(t, err)
 }
 
-// A volume exists even if SPDK cannot create its bdev.
+// A volume still exists if SPDK cannot create its bdev.
 func TestDegradedVolumeIsPresent(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	ctx := context.WithoutCancel(t.Context())

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The size of the largest possible volume respects the reserve, the limit of the sum of sizes, and
-// the cluster size.
+// The size of the largest possible volume takes the reserve, the limit on the sum of sizes and the
+// cluster size into account.
 func TestLargestVolume(t *testing.T) {
 	for _, c := range []struct {
 		space       Space
@@ -31,7 +31,7 @@ func TestLargestVolume(t *testing.T) {
 	}
 }
 
-// If the sum of sizes is limited, existing volumes count.
+// Existing volumes count toward the limit on the sum of sizes.
 func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	b.create(t, "pvc-1", 8)
@@ -65,16 +65,17 @@ func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 	}
 }
 
-// A promise counts until keep or takeBack is called, and a growing volume counts only once.
+// Promised space counts toward the limit until keep or takeBack is called, and a growing volume
+// counts only once.
 func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)
-	require.ErrorContains(t, err, "count with 0, and 11 more would exceed 10")
+	require.ErrorContains(t, err, "use 0, and 11 more would exceed the limit of 10")
 	p, err := u.promise("a", 10, 10)
 	require.NoError(t, err)
 	assert.EqualValues(t, 10, u.total)
 	_, err = u.promise("b", 1, 10)
-	require.ErrorContains(t, err, "count with 10, and 1 more would exceed 10")
+	require.ErrorContains(t, err, "use 10, and 1 more would exceed the limit of 10")
 	p.keep(Volume{UUID: "id", SizeBytes: 8})
 	assert.Equal(t, map[string]int64{"id": 8}, u.sizes, "under its UUID")
 	assert.EqualValues(t, 8, u.total)
@@ -84,7 +85,7 @@ func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	p.takeBack()
 	assert.Equal(t, map[string]int64{"id": 8}, u.sizes)
 	_, err = u.promise("id", 11, 10)
-	require.ErrorContains(t, err, "count with 0, and 11 more")
+	require.ErrorContains(t, err, "use 0, and 11 more")
 	p, err = u.promise("id", 9, 10)
 	require.NoError(t, err)
 	p.keep(Volume{UUID: "id", SizeBytes: 9})

@@ -6,14 +6,14 @@ import (
 )
 
 // Each base lengthens the chain below its source, and stays as long as both its clone and its
-// source exist. So a base is reused for further clones while the source has not changed, and bases
-// that lost their clones are deleted before another one is created.
+// source exist. So the driver reuses a base for further clones while the source has not changed,
+// and deletes bases that lost their clones before it creates another base.
 
-// unchangedBase returns the base that has exactly the contents of its source, if that is certain.
-// The proof is the current state: the source is thin and owns no cluster, so all of its data is
-// read from its parent, the base. SPDK counts a cluster before it completes the write for which the
-// cluster is allocated. ok is false if the target does not count clusters, or a host may be
-// writing.
+// unchangedBase returns the base that certainly has exactly the contents of its source. The current
+// state proves this: the source is thin and owns no cluster, so all of its data is read from its
+// parent, the base. SPDK counts a cluster before it completes the write for which the cluster is
+// allocated. ok is false if the target does not count clusters or a host may be writing to the
+// source.
 func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume, ok bool, err error) {
 	n, ours := parseName(source.Base)
 	if !ours || !n.base || n.source != source.UUID || !source.Thin || source.Allocated == nil || *source.Allocated > 0 || s.UncountedWrites {

@@ -94,7 +94,7 @@ func TestClonesShareABase(t *testing.T) {
 	}
 }
 
-// A base is reused only if it certainly has the contents of the volume.
+// A base is reused only if it certainly contains the same data as the volume.
 func TestUnsuitableBasesAreNotReused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, b *testService, w *writing, v Volume){
 		"written":           func(_ *testing.T, _ *testService, w *writing, _ Volume) { w.clusters = 1 },

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Snapshot is a snapshot that was requested, not a base that cloning created.
+// A Snapshot is a snapshot that a user requested, as opposed to a base that cloning created.
 type Snapshot struct {
 	Volume
 	// SourceUUID is the volume of which the snapshot was taken, even if that volume was deleted. It
@@ -54,7 +54,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// A snapshot taken by spdk-csi is of this volume if it is an ancestor of the volume.
+		// If a snapshot by spdk-csi is an ancestor of this volume, it was taken of this volume.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
@@ -65,7 +65,7 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 	return snap, nil
 }
 
-// snapshot takes a snapshot, unless refused is not nil.
+// snapshot takes a snapshot. If refused is not nil, it fails with that error instead.
 func (s *Service) snapshot(ctx context.Context, name string, v Volume, refused error) (Snapshot, error) {
 	lvol := snapshotName(name, v.UUID, s.Now())
 	failed := refused
@@ -147,8 +147,8 @@ func (s *Service) lvols(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 
 // lvolsSoon is like lvols, in one round instead of two: it lists the lvols of previously seen
 // lvstores while it waits for the target to load the lvstores. Right after a restart of the target,
-// lvols may therefore be missing. Use it only if the caller lists the lvols again after it has
-// created one, and then decides (see keepOldest).
+// the list may therefore be incomplete. Use lvolsSoon only if the caller creates an lvol, lists the
+// lvols again, and only then decides (see keepOldest).
 func (s *Service) lvolsSoon(ctx context.Context) ([]spdkrpc.LvolInfo, error) {
 	known := slices.DeleteFunc(s.seen.known(), func(st Store) bool { return !s.permits(st.Name) })
 	lists, failures := make([][]spdkrpc.LvolInfo, len(known)), make([]error, len(known))

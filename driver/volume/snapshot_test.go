@@ -41,7 +41,8 @@ func TestSnapshot(t *testing.T) {
 	require.ErrorIs(t, b.Delete(t.Context(), first.UUID), ErrWrongKind)
 	require.ErrorIs(t, b.DeleteSnapshot(t.Context(), v.UUID, nil), ErrWrongKind)
 
-	// When the source is deleted, its snapshots stay, and still contain its UUID.
+	// After the source is deleted, its snapshots remain, and their names still contain the source's
+	// UUID.
 	require.NoError(t, b.Delete(t.Context(), v.UUID))
 	got, err := b.GetSnapshot(t.Context(), first.UUID)
 	require.NoError(t, err)
@@ -96,7 +97,8 @@ func TestLegacySnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A snapshot taken by spdk-csi is not returned as existing if its volume cannot be determined.
+// If SPDK fails to show the ancestors of the volume, Snapshot does not return a snapshot that
+// spdk-csi took.
 func TestLegacySnapshotOfAnUnknownVolumeIsNotReturned(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -163,8 +165,8 @@ func TestCloneWithAnotherOriginIsRefused(t *testing.T) {
 	require.NoError(t, b.DeleteSnapshot(t.Context(), s.UUID, nil))
 }
 
-// Bases are deleted as soon as they are unneeded, in whatever order their clones are deleted,
-// whether or not clones share them.
+// A base is deleted as soon as it is unneeded, regardless of the order in which clones are deleted
+// and of whether several clones share the base.
 func TestBasesAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source first": {0, 1, 2, 3}, "source last": {1, 2, 3, 0}, "mixed": {2, 0, 3, 1}, "reverse": {3, 2, 1, 0}} {
 		for lvols, shared := range map[int]bool{6: true, 7: false} {
@@ -224,7 +226,8 @@ func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// Earlier versions left bases without clones. The first deletion removes them.
+// Earlier versions of the driver left bases without clones. The first deletion also removes such
+// bases.
 func TestOrphanedBasesAreDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)

@@ -15,11 +15,11 @@ import (
 // A thin volume allocates a cluster when the cluster is first written. When an lvstore has no free
 // cluster, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
 // volumes is therefore limited. SPDK does not report this sum, and reports sizes only one by one.
-// This file keeps the sum for each lvstore, updates it with each volume that this process creates,
-// grows or deletes, and reads it again from time to time.
+// This file maintains the sum for each lvstore: it updates the sum with each volume that this
+// process creates, grows or deletes, and rereads all sizes from time to time.
 
-// Space limits how much of an lvstore's space the sizes of its volumes may add up to. The zero
-// Space has no limits.
+// Space limits the sum of the sizes of an lvstore's volumes, and the space that new volumes may
+// use. The zero Space sets no limits.
 type Space struct {
 	// Overcommit limits the sum of the sizes of an lvstore's volumes, as a multiple of the
 	// lvstore's size; 0 means no limit.
@@ -28,9 +28,9 @@ type Space struct {
 	Reserve float64
 }
 
-// Maximum ages of the sum of an lvstore. A sum older than sumAge is read again in the background,
-// because other clients also create volumes. Before a volume is refused, a sum older than
-// sumAgeIfFull is read again.
+// The maximum ages of an lvstore's sum of sizes. A sum older than sumAge is read again in the
+// background, because other clients also create volumes. Before the driver refuses a volume for
+// lack of space, it rereads a sum older than sumAgeIfFull.
 const (
 	sumAge       = 5 * time.Minute
 	sumAgeIfFull = 10 * time.Second
@@ -60,7 +60,7 @@ func (m *memory) sum(st Store) *sum {
 	return m.sums[st.UUID]
 }
 
-// set records a volume's size in bytes, or with -1 that the volume no longer exists.
+// set records a volume's size in bytes. The size -1 means that the volume no longer exists.
 func (u *sum) set(volume string, bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,8 +80,9 @@ func (u *sum) put(volume string, bytes int64) {
 	}
 }
 
-// known returns the sum of an lvstore. If it is older than sumAge, it is read again in the
-// background. If it is older than wait, or was never read, known waits until it has been read.
+// known returns the sum of an lvstore's sizes. If the sum is older than sumAge, known starts
+// rereading it in the background. If the sum is older than wait, or was never read, known waits for
+// that read.
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
@@ -108,8 +109,9 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer limits how long the target may respond to no query at all. The time for reading all
-// sizes is unlimited, because a controller that has just started reads all lvstores at once.
+// noAnswer is the time after which the read of sizes fails if the target has responded to no query.
+// The total time of the read is unlimited, because a controller that has just started reads all
+// lvstores at once.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -139,9 +141,9 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. The size
-// of a snapshot is that of its own clusters, if the release reports them. sizesIn calls answered
-// after each response of the target.
+// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. A
+// snapshot counts with the size of its own clusters, if the release reports them. sizesIn calls
+// answered after each response of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
 	if err != nil {
@@ -264,7 +266,7 @@ type promise struct {
 // promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum
 // would exceed the limit. The volume is identified by its UUID or, while it is being created, by
 // its name. The caller ends the promise with keep or takeBack. If the outcome of the creation is
-// unknown, it calls neither, and the bytes count until the sizes are read again.
+// unknown, the caller calls neither, and the promised bytes count until the sizes are read again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil
@@ -295,7 +297,7 @@ func (u *sum) promise(volume string, bytes, limit int64) (*promise, error) {
 		before = -1
 	}
 	if others := u.total - max(0, before); others+bytes > limit {
-		return nil, fmt.Errorf("its volumes and snapshots count with %d, and %d more would exceed %d", others, bytes, limit)
+		return nil, fmt.Errorf("its volumes and snapshots use %d, and %d more would exceed the limit of %d", others, bytes, limit)
 	}
 	u.put(volume, bytes)
 	return &promise{u, volume, before}, nil
@@ -314,7 +316,7 @@ func (p *promise) keep(v Volume) {
 	p.sum.put(v.UUID, v.SizeBytes)
 }
 
-// takeBack restores the previous size after a creation or growth was refused.
+// takeBack restores the volume's previous size after SPDK refused to create or grow it.
 func (p *promise) takeBack() {
 	if p != nil {
 		p.sum.set(p.volume, p.before)

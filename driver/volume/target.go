@@ -24,8 +24,8 @@ type Config struct {
 	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones
 	// if it has several.
 	DetachClones bool
-	// UncountedWrites means that the target does not count the clusters of volumes that are
-	// written, which is true for a simulated target.
+	// UncountedWrites means that the target's cluster counts do not include clusters that hosts
+	// have written, as on a simulated target.
 	UncountedWrites bool
 	// Space limits the sizes of volumes.
 	Space Space
@@ -49,8 +49,8 @@ func NewTarget(c Config) *Target {
 }
 
 // A Service manages one target's volumes with its client's credentials. It is safe for concurrent
-// use. It records which lvstores it has seen with these credentials, so that it can notice a
-// missing one. Keep it as long as the client.
+// use. A Service records which lvstores it has seen with these credentials, so that it can detect a
+// missing one. Keep the Service as long as its client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -66,11 +66,11 @@ func (t *Target) Service(client *spdkrpc.Client) *Service {
 	return &Service{Target: t, rpc: client, exports: t.exports.Service(client), seen: newMemory()}
 }
 
-// Remember makes the service continue with what a previous service has seen of the target. Call it
-// before the service is used.
+// Remember copies the record of seen lvstores from a previous service for the same target. Call
+// Remember before the service is used.
 func (s *Service) Remember(former *Service) { s.seen = former.seen }
 
-// A Volume describes a logical volume, which is a volume in CSI's sense, or a snapshot.
+// A Volume describes a logical volume, which is either a CSI volume or a snapshot.
 type Volume struct {
 	UUID      string
 	Store     string // lvstore
@@ -101,15 +101,16 @@ type Store struct {
 	unmapZeroes bool // result of unmapZeroes
 }
 
-// Stores lists the lvstores that the driver may use. When it returns, all of their volumes can be
-// looked up. It fails with ErrStoreMissing if a configured or previously loaded lvstore is missing.
+// Stores lists the lvstores that the driver may use. When Stores returns, all volumes in these
+// lvstores can be looked up. It fails with ErrStoreMissing if a configured or previously loaded
+// lvstore is missing.
 //
 // Stores lists the lvstores while it waits for the target to load them, which saves a round of
 // queries. An lvstore that is listed for the first time may have appeared after that wait, so
 // Stores then waits again.
 //
-// Stores omits nested lvstores (see nested.go). It fails with ErrNested if one of them has a
-// configured name, or if there are no others.
+// Stores omits nested lvstores (see nested.go). It fails with ErrNested if a nested lvstore has a
+// configured name, or if all lvstores are nested.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore
@@ -150,8 +151,8 @@ func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
 	})
 }
 
-// atOnce runs the given functions concurrently. It returns when all have ended, with the error of
-// the first that failed; the others are cancelled then.
+// atOnce runs the given functions concurrently. When one of the functions fails, the context of the
+// others is cancelled. atOnce returns after all functions have returned, with the first error.
 func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range functions {
@@ -181,8 +182,8 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot with this UUID. It returns ErrNotFound only if the object does
-// not exist, not if the target merely cannot show it now.
+// Get returns the volume or snapshot with this UUID. Get returns ErrNotFound only if the object
+// certainly does not exist; otherwise, a missing bdev is reported as another error.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {
@@ -210,8 +211,8 @@ func (s *Service) GetVolume(ctx context.Context, id string) (Volume, error) {
 	return v, err
 }
 
-// Find returns the volume with the name of spec, from any of the lvstores. The caller passes all
-// lvstores that the driver may use, so ErrNotFound means that the volume does not exist.
+// Find returns the volume with the name of spec, from any of the lvstores. The caller must pass all
+// lvstores that the driver may use; ErrNotFound then means that the volume does not exist.
 func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, error) {
 	mayBeRenamed, err := s.mayBeRenamed(ctx, spec.Class.Thick)
 	if err != nil {
@@ -238,8 +239,8 @@ func (s *Service) Find(ctx context.Context, stores []Store, spec Spec) (Volume, 
 	return found[0], nil
 }
 
-// Survey returns the lvstores that the driver may use, and the volume with the name of spec; nil if
-// it does not exist, or if spec has no name.
+// Survey returns the lvstores that the driver may use, and the volume with the name of spec. The
+// volume is nil if it does not exist or spec has no name.
 func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existing *Volume, err error) {
 	ctx = AskOnce(ctx)
 	if spec.Name == "" {
@@ -266,8 +267,8 @@ func (s *Service) Survey(ctx context.Context, spec Spec) (stores []Store, existi
 }
 
 // lookUp returns the lvol with a UUID, or with an alias LVSTORE/LVOL. ErrNotFound means only that
-// the lvol has no bdev; it may still exist. It fails with ErrNested if the lvol is in a nested
-// lvstore.
+// the lvol has no bdev; the lvol may still exist. lookUp fails with ErrNested if the lvol is in a
+// nested lvstore.
 func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	ctx = AskOnce(ctx)
 	store, _, ok := strings.Cut(bdev, "/")
@@ -285,7 +286,7 @@ func (s *Service) lookUp(ctx context.Context, bdev string) (Volume, error) {
 	case err != nil:
 		return Volume{}, fmt.Errorf("target %s: look up volume %q: %w", s.Name, bdev, err)
 	case len(infos) != 1:
-		return Volume{}, fmt.Errorf("target %s: look up volume %q: the target answered with %d bdevs instead of one", s.Name, bdev, len(infos))
+		return Volume{}, fmt.Errorf("target %s: look up volume %q: the target returned %d bdevs instead of one", s.Name, bdev, len(infos))
 	}
 	v, err := s.volume(infos[0])
 	if err != nil {

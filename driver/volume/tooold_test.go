@@ -11,7 +11,7 @@ import (
 )
 
 // Before v24.05, reading a volume beyond the end of its parent fails with I/O errors.
-func TestVolumesLargerThanTheirParent(t *testing.T) {
+func TestOldReleasesRefuseVolumesLargerThanTheirParent(t *testing.T) {
 	for _, simulated := range []string{"v24.01", "v24.05"} {
 		t.Run(simulated, func(t *testing.T) {
 			b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease(simulated))

@@ -20,13 +20,13 @@ import (
 // A volume that was attached once may contain data, and must never be formatted again, even if it
 // seems to be empty. For thin volumes, newer releases count the clusters, which shows whether a
 // host has written to them (see Pristine). For all other volumes, SPDK stores no such record. So
-// the driver appends ".used" to their names when they are detached. Renaming is one atomic and
-// durable step that does not change the volume's UUID, bdev, exports and connections.
+// the driver appends ".used" to their names when they are detached. Renaming is a single atomic and
+// durable step that does not affect the volume's UUID, bdev, exports or connections.
 //
-// A volume therefore has one of two names, and SPDK would accept a second volume with the first
-// name. The driver looks for a volume under both names before it creates it, and afterwards,
-// because another controller may have created, attached and detached it in between (see
-// findCreated).
+// A volume therefore has one of two names, and once it has the second name, SPDK would accept
+// another volume with the first name. The driver looks for a volume under both names before and
+// after it creates the volume, because another controller may have created, attached and detached
+// the volume in between (see findCreated).
 const usedSuffix = ".used"
 
 // usedName returns the name of an lvol after the volume was used.
@@ -39,7 +39,7 @@ func usedName(lvol string) string {
 	return lvol[:nameMax-len(usedSuffix)-len(id)-1] + "-" + id + usedSuffix
 }
 
-// Named reports whether a volume was created under a name.
+// Named reports whether a volume was created with a given requested name.
 func (v Volume) Named(name string) bool {
 	lvol := LvolName(name)
 	return v.Name == lvol || v.Name == usedName(lvol)
@@ -78,9 +78,9 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 	return []Volume{v}, nil
 }
 
-// lookUpEach looks for a volume under each of its names in an lvstore. If the volume may be renamed
-// meanwhile, it tries one name after the other, so that at least one of the look-ups finds the
-// volume.
+// lookUpEach looks for a volume under each of its names in an lvstore. If another call may rename
+// the volume, lookUpEach tries one name after the other, so that at least one of the look-ups finds
+// the volume.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
 	g, ctx := errgroup.WithContext(ctx)
@@ -111,12 +111,12 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 	return found, nil
 }
 
-// findCreated returns the volume with an lvol's name after a call created the volume, or tried to.
-// id is the UUID that SPDK returned, or empty. If a used volume with that name exists too, it was
+// findCreated returns the volume named lvol after this call has created it or tried to. id is the
+// UUID that SPDK returned for it, or empty. If a used volume with that name exists too, it was
 // created first, because otherwise SPDK would have refused its name. In that case, findCreated
 // deletes the volume id, which no caller knows.
 //
-// mayBeRenamed reports whether another call may rename the volume meanwhile.
+// mayBeRenamed is true if another call may rename the volume at the same time.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
 	found, err := s.lookUpEach(ctx, store, []string{lvol, usedName(lvol)}, mayBeRenamed)
 	switch {
@@ -153,9 +153,9 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume if its name must record that it was used, because the target does not
-// know whether a host has written to it. Otherwise it returns nil, even if the volume does not
-// exist.
+// unmarked returns a volume whose name must be changed to record that the volume was used. It
+// returns nil if the name needs no change, because the target itself knows whether a host has
+// written to the volume, or if the volume does not exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// usedState reads a volume, and whether it is known to be pristine.
+// usedState returns a volume and the results of Pristine.
 func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, known bool) {
 	t.Helper()
 	v, err := b.GetVolume(t.Context(), id)
@@ -42,14 +42,14 @@ func TestMarkUsed(t *testing.T) {
 			v, err := b.Create(t.Context(), b.store(t, "lvs0"), spec)
 			require.NoError(t, err)
 			_, _, known := b.usedState(t, v.UUID)
-			require.False(t, known, "it may be formatted")
+			require.False(t, known, "the volume may be formatted")
 			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err)
 			for range 2 { // also while the volume is exported
 				require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 			}
 			now, pristine, known := b.usedState(t, v.UUID)
-			assert.True(t, known && !pristine, "it must not be formatted any more")
+			assert.True(t, known && !pristine, "it must no longer be formatted")
 			assert.Equal(t, "pvc-1.used", now.Name)
 			_, err = b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
 			require.NoError(t, err, "still exported")
@@ -70,7 +70,7 @@ func TestMarkUsed(t *testing.T) {
 			_, pristine, known = b.usedState(t, v.UUID)
 			assert.True(t, known && !pristine, "also after a restart of the target")
 
-			// Its snapshots and clones have their own names.
+			// Snapshots and clones of a used volume have their own names.
 			snap, err := b.Snapshot(t.Context(), "snapshot-1", v.UUID)
 			require.NoError(t, err)
 			assert.Equal(t, v.UUID, snap.SourceUUID)
@@ -95,12 +95,12 @@ func TestUsedVolumeCanBeRenamed(t *testing.T) {
 	require.NoError(t, b.MarkUsed(t.Context(), v.UUID))
 	require.NoError(t, b.rpc.BdevLvolRename(t.Context(), spdkrpc.BdevLvolRenameParams{OldName: "lvs0/pvc-1.used", NewName: "pvc-1"}))
 	_, _, known := b.usedState(t, v.UUID)
-	assert.False(t, known, "it may be formatted")
+	assert.False(t, known, "the volume may be formatted")
 }
 
 // A thin volume keeps its name if the target counts its clusters. Otherwise the name shows that it
 // was used.
-func TestUsedThinVolume(t *testing.T) {
+func TestThinVolumeIsRenamedOnlyIfClustersAreNotCounted(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
 			var r rpcschema.Release
@@ -148,7 +148,8 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	assert.Equal(t, v.UUID, found.UUID)
 }
 
-// If volumes with both names exist, which this driver never causes, the driver chooses neither.
+// If volumes with both names exist, the driver chooses neither. Only another client can create this
+// state.
 func TestNoVolumeIsChosenIfBothNamesExist(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})

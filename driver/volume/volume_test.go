@@ -29,8 +29,8 @@ const (
 )
 
 // A testService is a service on a target with two lvstores, with injected faults. The target is
-// simulated, or real if SPDK_SOCK is set: these tests also check the driver's assumptions about
-// SPDK.
+// simulated, or real if SPDK_SOCK is set: on a real target, the tests also check the driver's
+// assumptions about SPDK.
 type testService struct {
 	*Service
 	rpc   *spdkrpc.Client // without injected faults
@@ -124,7 +124,7 @@ func (b *testService) makePortal(t *testing.T) {
 	}
 }
 
-// removeExports removes exports that a test left on a real target.
+// removeExports removes exports that an earlier test left on a real target.
 func (b *testService) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
@@ -162,7 +162,7 @@ func (b *testService) create(t *testing.T, name string, mib int64) Volume {
 	return v
 }
 
-// A state contains everything that operations may leave behind on a target.
+// A state contains all objects that operations may leave behind on a target.
 type state struct {
 	Free       map[string]int64
 	Lvols      []string
