@@ -1,0 +1,68 @@
+package mirror
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// response returns the kernel's response about a device with one table line.
+func response(length uint64, kind, params string) *dmIoctl {
+	c := &dmIoctl{targetCount: 1, dataStart: uint32(dmHeader)}
+	binary.NativeEndian.PutUint64(c.data[8:], length)
+	copy(c.data[24:], kind)
+	copy(c.data[dmSpecBytes:], params)
+	return c
+}
+
+func TestFirstTargetDecodesTheKernelsResponse(t *testing.T) {
+	got, err := firstTarget(response(2048, "mirror", "core 2 2048"))
+	require.NoError(t, err)
+	assert.Equal(t, target{"mirror", 2048, "core 2 2048"}, got)
+
+	last := response(0, "", "")
+	last.dataStart += uint32(len(last.data)) - dmSpecBytes
+	_, err = firstTarget(last)
+	require.NoError(t, err, "the line ends where the response ends")
+
+	for name, damage := range map[string]func(*dmIoctl){
+		"no line":       func(c *dmIoctl) { c.targetCount = 0 },
+		"two lines":     func(c *dmIoctl) { c.targetCount = 2 },
+		"early start":   func(c *dmIoctl) { c.dataStart-- },
+		"late start":    func(c *dmIoctl) { c.dataStart += uint32(len(c.data)) - dmSpecBytes + 1 },
+		"wrong sectors": func(c *dmIoctl) { c.data[0] = 1 },
+	} {
+		c := response(2048, "mirror", "core 2 2048")
+		damage(c)
+		_, err := firstTarget(c)
+		assert.Error(t, err, name)
+	}
+}
+
+// A file is read like a device.
+func TestQueuedReadEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "device")
+	require.NoError(t, os.WriteFile(path, make([]byte, superblockBytes), 0o600))
+	wait, err := queueRead(path)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		t.Skip("needs a file system with O_DIRECT, and asynchronous I/O: ", err)
+	}
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- wait(t.Context()) }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(50 * time.Second):
+		t.Fatal("the read does not end")
+	}
+	_, err = queueRead(path + " missing")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
