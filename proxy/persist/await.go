@@ -30,24 +30,24 @@ var (
 	errChosen = errors.New("spdk_tgt has not yet loaded the configuration chosen by an administrator: restart it, or drop the choice (spdkgate_config_save with accept_loss)")
 )
 
-// An attempt is one attempt to save.
+// An attempt describes one attempt to save the configuration.
 type attempt struct {
 	number  uint64 // of this attempt
 	changes uint64 // number of changes that it would have saved
 	err     error
 }
 
-// While calls wait, the pause before the next read of the configuration is pauseShare times the
-// duration of the previous read.
+// While calls wait for a save, the saver pauses between two reads of the configuration. The pause
+// is pauseShare times the duration of the earlier read.
 const pauseShare = 2
 
 // pollTime is roughly the part of a read's duration that costs the target nothing, because the
 // target polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
-// AwaitSaved waits until all changes so far are in the file that a restarted target loads. process
-// is the value returned by Before. All calls that wait concurrently share one save. If the
-// changes cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
+// AwaitSaved waits until the file that a restarted target loads contains all changes made so far.
+// process is the value returned by Before. Concurrent callers share one save. If the changes cannot
+// be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
 func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
@@ -86,8 +86,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the first number changes are saved. If they are not, it returns the error
-// of the last attempt to save them, provided that the attempt began after those counted by earlier.
+// savedBy reports whether the first number changes are saved. If they are not, savedBy returns the
+// error of the last attempt to save them, unless that attempt is among the first earlier ones.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

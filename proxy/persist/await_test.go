@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-func TestAwaitSavedSharesOneSave(t *testing.T) {
+func TestConcurrentAwaitSavedCallsShareOneSave(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	reads := w.target.reads
@@ -31,7 +31,7 @@ func TestAwaitSavedSharesOneSave(t *testing.T) {
 	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"))
 	assert.Equal(t, reads, w.target.reads, "everything is saved")
 
-	w.open() // the next proxy does not know which changes its predecessor saved
+	w.open() // a new proxy does not know which changes its predecessor saved
 	require.NoError(t, w.saver.AwaitSaved(t.Context(), "p1"))
 	assert.Greater(t, w.target.reads, reads)
 }
@@ -81,7 +81,7 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		w.saver.exclusive <- struct{}{}
 		fail(t, w, "p1")
 	})
-	t.Run("calls share a failure", func(t *testing.T) {
+	t.Run("concurrent calls share one failed attempt", func(t *testing.T) {
 		w := newWorld(t)
 		w.save()
 		w.target.fail["nvmf"] = errors.New("busy")
@@ -94,7 +94,7 @@ func TestAwaitSavedReportsFailures(t *testing.T) {
 		for range 50 {
 			waiting.Go(func() { assert.Error(t, w.saver.AwaitSaved(t.Context(), "p1")) })
 		}
-		time.Sleep(20 * time.Millisecond) // most calls are waiting by now; the others make their own attempts
+		time.Sleep(20 * time.Millisecond) // most calls are waiting by now
 		<-w.saver.exclusive
 		waiting.Wait()
 		assert.Less(t, w.target.reads-reads, 50)

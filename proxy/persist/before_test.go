@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After a restart, the proxy compares the target's configuration before it sends the first call. An
-// object removed by the call then does not count as missing.
+// After a restart, the proxy compares the target's configuration with the saved one before it sends
+// the first call. Otherwise, an object removed by that call would count as missing.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -27,7 +27,7 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	assert.Equal(t, reads, w.target.reads, "each process is compared only once")
 }
 
-// A target that does not return its configuration delays calls only briefly.
+// If a target does not return its configuration, calls wait only briefly.
 func TestCallsWaitForALimitedTime(t *testing.T) {
 	w := newWorld(t)
 	w.saver.exclusive <- struct{}{} // a save hangs
@@ -41,7 +41,7 @@ func TestCallsWaitForALimitedTime(t *testing.T) {
 	for range 10 {
 		w.saver.Before(t.Context(), false)
 	}
-	assert.LessOrEqual(t, w.target.reads-reads, 1, "calls do not each try to read it")
+	assert.LessOrEqual(t, w.target.reads-reads, 1, "later calls do not try to read the configuration again")
 }
 
 // If a comparison fails because no target is running, the next process is compared as soon as it

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// maxTouched limits how many changed objects, and how many removals, are remembered between two
-// saves. If some are dropped, the saver only becomes more cautious.
+// maxTouched limits how many changed objects, and how many removals, the saver remembers between
+// two saves. If it has to forget some, it keeps more of the saved objects than necessary.
 const maxTouched = 10000
 
 // changes records what calls through this proxy have changed since the last save.
@@ -33,7 +33,7 @@ type removal struct {
 	params map[string]any // scalar parameters
 }
 
-// note records a call.
+// note records one call in c.
 func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[string]any, others []string) {
 	removesHost := m != nil && m.Removes && slices.ContainsFunc(names, func(n rpcschema.Name) bool { return n.Kind == "host-nqn" })
 	for _, n := range names {
@@ -77,7 +77,7 @@ func (c *changes) export(n string) {
 	}
 }
 
-// add merges earlier changes that could not be saved.
+// add merges changes that an earlier save failed to write.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)
@@ -93,14 +93,14 @@ func (c *changes) add(earlier changes) {
 	}
 }
 
-// removed reports whether one of the changes removed the object that call creates.
+// removed reports whether a recorded call removed the object that call creates.
 func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
 
-// removes reports whether r removes the object that a call creates. The call must name everything
-// that r names, and contain r's numbers, such as an NSID. If r undoes only one method, the call
-// must be a call of that method.
+// removes reports whether r removes the object that call creates. To match, call must name every
+// object that r names and contain all of r's numbers, such as an NSID. If r undoes a specific
+// method, call must also use that method.
 func (r removal) removes(call Call) bool {
 	if call.namesAny(r.otherNames()) {
 		return true
@@ -127,7 +127,7 @@ func number(v any) string {
 	return ""
 }
 
-// numbersOf returns the numbers among parameters, at any depth.
+// numbersOf returns all numbers in params, at any depth.
 func numbersOf(params map[string]any) map[string]any {
 	numbers := map[string]any{}
 	for name, v := range params {
@@ -148,7 +148,7 @@ func (r removal) otherNames() map[string]bool {
 	return names
 }
 
-// has reports whether the call names a resource, existing or new.
+// has reports whether the call names n, whether n exists or the call creates it.
 func (c Call) has(n rpcschema.Name) bool {
 	kind := func(k string) string { return strings.TrimPrefix(k, "new-") }
 	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })

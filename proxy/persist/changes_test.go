@@ -9,7 +9,7 @@ import (
 )
 
 // Only calls that remove an identifiable object count as removals, and only up to the limit.
-// Otherwise the proxy would take other objects that are missing after a restart for removed.
+// Otherwise, the proxy would consider other objects removed that are only missing after a restart.
 func TestRemovalsAreRecorded(t *testing.T) {
 	remove, create := &rpcschema.Method{Removes: true}, &rpcschema.Method{}
 	undo := &rpcschema.Method{Removes: true, Undoes: "create"}

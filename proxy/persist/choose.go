@@ -14,7 +14,7 @@ import (
 )
 
 // A Choice marks a saved configuration that an administrator chose for the target's next start (see
-// Folder.Use). The file stays the current one until a target process has loaded it.
+// Folder.Use). The chosen file stays current until a target process has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
 	// Replaced is the name of the file with the previous configuration, or "" if there was none.
@@ -23,7 +23,7 @@ type Choice struct {
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes one of the files the current one, for the target's next start. It sets the previous
+// Use makes one of the files the current one, for the target's next start. Use sets the previous
 // configuration aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
@@ -56,15 +56,15 @@ func (f *Folder) Use(name string) error {
 }
 
 // A choiceReader reads whether an administrator has chosen the current file. Administrators choose
-// files in another process, so the reader rereads the file whenever it was replaced.
+// files from another process, so the reader reads the file again whenever it has been replaced.
 type choiceReader struct {
 	mu            sync.Mutex
 	file          fs.FileInfo // nil if there is none
 	chosen, saved time.Time
 }
 
-// read returns when the current file was chosen, and when it was saved before that. Both times are
-// zero if the file was not chosen or cannot be read.
+// read returns when the current file was chosen and when its configuration was saved. Both times
+// are zero if the file was not chosen or cannot be read.
 func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice returns a Choice made now. It uses the file systems' clock, so that the time can be
-// compared with that of the target's socket.
+// newChoice returns a Choice made now. The Choice's time comes from the file system's clock, so
+// that it can be compared with the time of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -101,10 +101,10 @@ func newChoice(previous *Configuration) (*Choice, error) {
 	return c, nil
 }
 
-// awaitsLoad reports whether the current configuration was chosen, but the running target process
-// has not loaded it. There are three cases: the previous configuration came from this process, the
-// process started before the choice, or it was starting during the choice and had already read the
-// replaced file.
+// awaitsLoad reports whether an administrator chose the current configuration, but the running
+// target process has not loaded it. There are three such cases: the previous configuration came
+// from this process, the process started before the choice, or it was starting during the choice
+// and had already read the replaced file.
 func (s *Saver) awaitsLoad(current, live *Configuration) (bool, error) {
 	choice := current.Saved.Chosen
 	if choice == nil {
@@ -141,8 +141,8 @@ func startOf(process string) (at time.Time, known bool) {
 	return time.Unix(sec, ns), true
 }
 
-// keepChosen keeps a chosen configuration that the target has not loaded, and saves the target's
-// own configuration to Held.
+// keepChosen keeps a chosen configuration that the target has not loaded, and writes the target's
+// own configuration to the file Held.
 func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	if _, err := s.writeHeld(live, current); err != nil {
 		return outcome{}, err
@@ -150,7 +150,8 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs once that a choice has not been loaded yet. The caller must hold s.mu.
+// noteChosen logs, once for each choice, that the target has not loaded the chosen file yet. The
+// caller must hold s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
 		s.opts.Log.Warn("the chosen configuration has not been loaded yet; changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,

@@ -19,8 +19,8 @@ func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
 
-// newChoiceWorld creates a world with a process started an hour ago, whose nqn.a and nqn.b are
-// saved. An older file contains only nqn.old.
+// newChoiceWorld creates a world with a target process that started an hour ago. The current file
+// contains its subsystems nqn.a and nqn.b; an older file contains only nqn.old.
 func newChoiceWorld(t *testing.T) *world {
 	w := newWorld(t)
 	former := populated()
@@ -76,7 +76,8 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// A target that could not create all objects in the chosen file does not replace the file.
+// If a target could not create all objects in the chosen file, its configuration does not replace
+// the file.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -87,8 +88,8 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// A target that was starting during the choice had already read the previous file, although its
-// socket is newer than the choice.
+// If a target was starting when the file was chosen, it had already read the previous file,
+// although its socket is newer than the choice.
 func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -98,9 +99,9 @@ func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	assert.False(t, w.saver.Status().Chosen.IsZero())
 }
 
-// The process that runs during the choice is identified by its configuration, even if the clock is
-// set back.
-func TestChosenFileDoesNotDependOnlyOnTheClock(t *testing.T) {
+// The process that was running when the file was chosen is identified by its configuration, so
+// setting the clock back makes no difference.
+func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	w := newChoiceWorld(t)
 	w.target.restart(processAt(time.Now().Add(time.Hour)), populated())
 	w.save()
@@ -141,7 +142,7 @@ func TestReplacedChoiceIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of a choice fails, one of the two files is current, and neither is lost.
+// Whichever step of Folder.Use fails, the old or the new file is current, and neither is lost.
 func TestFailedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -162,7 +163,8 @@ func TestFailedChoiceLosesNoFile(t *testing.T) {
 	}
 }
 
-// A damaged file is not kept among the files replaced by an administrator.
+// If an administrator replaces a damaged file, the damaged file is not kept among the replaced
+// ones.
 func TestChoiceReplacesDamagedFile(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))

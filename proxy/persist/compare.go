@@ -13,9 +13,9 @@ import (
 // A comparison finds the calls in one configuration that are missing from another.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that both come from one release, which writes equal calls identically.
-	// Releases add and remove parameters, so calls from different releases are compared by their
-	// method and the objects that they name.
+	// sameRelease means that one SPDK release wrote both configurations, so equal calls have equal
+	// texts. Releases add and remove parameters, so calls from different releases are compared by
+	// method and by the objects that they name.
 	sameRelease bool
 }
 
@@ -29,7 +29,7 @@ type Call struct {
 	Method    string
 	Names     []rpcschema.Name
 
-	numbers map[string]any // its numeric parameters
+	numbers map[string]any // the numbers among its parameters
 }
 
 func (c Call) String() string {
@@ -43,13 +43,13 @@ func (c Call) String() string {
 	return c.Method + " (" + strings.Join(names, ", ") + ")"
 }
 
-// namesAny reports whether the call names any of the objects.
+// namesAny reports whether the call names at least one of the objects.
 func (c Call) namesAny(objects map[string]bool) bool {
 	return slices.ContainsFunc(c.Names, func(n rpcschema.Name) bool { return objects[n.Value] })
 }
 
 // missing lists the calls of a that b lacks, in a's order. The order in b does not matter, because
-// SPDK's order changes with each start.
+// SPDK changes the order at each start.
 func (c comparison) missing(a, b *Configuration) []Call {
 	return c.describeAll(c.without(places(a), places(b)))
 }
@@ -78,8 +78,8 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. It decodes only calls that are not
-// textually equal.
+// without returns the calls of a that b lacks, in a's order. For speed, it decodes only calls
+// without a textually equal counterpart.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
 	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
@@ -112,7 +112,7 @@ func unmatched(a, b []place, key func(place) string) (onlyA, onlyB []place) {
 	return onlyA, onlyB
 }
 
-// compact returns a call's text without spaces between tokens.
+// compact removes the spaces between the tokens of a call's JSON text.
 func compact(call json.RawMessage) string {
 	var b bytes.Buffer
 	if err := json.Compact(&b, call); err != nil {
@@ -126,7 +126,7 @@ func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }
 
-// key returns the text by which a call is compared.
+// key returns a text that is equal for calls that count as equal.
 func (c comparison) key(call json.RawMessage) string {
 	e, err := entryOf(call)
 	if err != nil {
@@ -157,8 +157,8 @@ func (c comparison) key(call json.RawMessage) string {
 	return e.Method + " " + string(text)
 }
 
-// identity returns the required scalar parameters of a call and the objects that the call names.
-// For an unknown method, it returns all parameters.
+// identity returns a call's required scalar parameters together with the objects that the call
+// names. For an unknown method, it returns all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {
@@ -191,7 +191,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// firstCalls describes at most the given number of calls for the log.
+// firstCalls describes up to most calls for the log.
 func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {

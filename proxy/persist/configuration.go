@@ -9,21 +9,21 @@ import (
 )
 
 // A Configuration is the list of calls that restores a target's configuration. Each call is SPDK's
-// own text. It is never decoded and re-encoded, because SPDK may write text that a strict decoder
+// own text. The proxy never re-encodes a call, because SPDK may write JSON that a strict decoder
 // refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
 }
 
-// An Origin records where a configuration comes from.
+// An Origin records which process and release a configuration comes from.
 type Origin struct {
 	Time    time.Time `json:"saved"`
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept maps the digests of the file's calls that Process lacked to the release that wrote them.
-	// See Saver.keep.
+	// Kept describes the calls in the file that Process lacked: it maps each call's digest to the
+	// SPDK release that wrote the call. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type Subsystem struct {
 	Calls []json.RawMessage `json:"config"`
 }
 
-// An entry is a decoded call in a configuration.
+// An entry is the decoded form of a call in a configuration.
 type entry struct {
 	Method string         `json:"method"`
 	Params map[string]any `json:"params"`

@@ -7,9 +7,9 @@ import (
 )
 
 // CopyCurrent copies the current file to path, if spdk_tgt can load the file. Only the given user
-// can read the copy. It is for an spdk_tgt that runs as a different user than this directory's
-// owner. Only root and that user may have write access to path's directory. CopyCurrent is meant to
-// run as root, so it follows no links in either directory and changes no other file.
+// can read the copy, which is meant for an spdk_tgt that does not run as the owner of f's
+// directory. Only root and the given user may have write access to path's directory. CopyCurrent is
+// meant to run as root, so it follows no links in either directory and changes no other file.
 func (f *Folder) CopyCurrent(path string, uid, gid int) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {

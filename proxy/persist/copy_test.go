@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	proxyUser = 64123 // ids that no real user on the host has
+	proxyUser = 64123 // IDs that no real user on the host has
 	spdkUser  = 64124
 	spdkGroup = 64125
 )
 
 const someSaved = `{"spdkgate":{"release":"v26.05"},"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_null_create","params":{"name":"n"}}]}]}`
 
-// copied provides the saved configuration of another user, and a directory for spdk_tgt's copy.
+// copied holds a saved configuration that belongs to another user, and a directory for spdk_tgt's
+// copy of it.
 type copied struct {
 	t      *testing.T
 	folder *Folder
@@ -47,7 +48,7 @@ func newCopied(t *testing.T) copied {
 
 func (c copied) copy() error { return c.folder.CopyCurrent(c.to, spdkUser, spdkGroup) }
 
-// names lists the copy's directory.
+// names lists the files in the copy's directory.
 func (c copied) names() (names []string) {
 	entries, err := os.ReadDir(filepath.Dir(c.to))
 	require.NoError(c.t, err)
@@ -78,7 +79,8 @@ func TestCopyForAnotherUser(t *testing.T) {
 	c.assertCopied()
 }
 
-// The owner of the saved configuration's directory cannot make root read another file.
+// The user who owns the directory of saved configurations cannot trick root into reading another
+// file.
 func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret.json")
 	for name, plant := range map[string]func(path string) error{
@@ -140,7 +142,7 @@ func TestCopyReadsOnlyTheCurrentFile(t *testing.T) {
 	})
 }
 
-// The owner of the copy's directory cannot make root write another file.
+// The user who owns the copy's directory cannot trick root into writing another file.
 func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	for name, planted := range map[string]string{"the copy": "saved.json", "its temporary name": directory.Temp + "saved.json"} {
 		t.Run(name+" is a link", func(t *testing.T) {
@@ -190,7 +192,7 @@ func TestCopyWritesOnlyItsDestination(t *testing.T) {
 	}
 }
 
-// List includes files that root does not read because of their owner.
+// List includes files that root refuses to read because another user owns them.
 func TestSuspectFilesAreListed(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, writeAs(filepath.Join(c.dir, "held-x.json"), spdkUser, 0o600))
@@ -206,7 +208,7 @@ func writeAs(path string, uid int, mode os.FileMode) error {
 	if err := os.WriteFile(path, []byte(someSaved), 0o600); err != nil {
 		return err
 	}
-	if err := os.Chmod(path, mode); err != nil { // whatever the umask
+	if err := os.Chmod(path, mode); err != nil { // regardless of the umask
 		return err
 	}
 	return os.Chown(path, uid, uid)

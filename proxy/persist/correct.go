@@ -12,27 +12,28 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// correct changes calls that SPDK saves but cannot load, as observed on v24.01 and v26.05: the
-// order of two kinds of calls, RAIDs with too few disks, and the options of histograms. All other
-// calls stay unchanged, in SPDK's order.
+// correct repairs calls that SPDK saves but cannot load, as observed on v24.01 and v26.05. It
+// changes the order of two kinds of calls, adds disks to RAIDs that have too few, and adds options
+// to histograms. All other calls stay unchanged, in SPDK's order.
 //
-// SPDK saves a RAID without a superblock after its base bdevs. When these are created, SPDK
-// examines them, finds the RAID's lvstore on one of them, and claims that bdev. SPDK then cannot
-// create the RAID. spdk_tgt exits or, if told to ignore errors, continues with half of a mirror. If
-// the RAID comes first, it claims its base bdevs when they appear.
+// SPDK saves a RAID without a superblock after its base bdevs. When spdk_tgt loads the file, it
+// creates and examines the base bdevs, finds the RAID's lvstore on one of them, and claims that
+// bdev. After that, SPDK cannot create the RAID. spdk_tgt then exits or, if it was started with the
+// option to ignore errors, continues with half of a mirror. If the RAID comes first, it claims its
+// base bdevs when they appear.
 //
-// Before v24.05, SPDK saves a RAID that has lost disks with the remaining ones only. If these are
-// too few, spdk_tgt exits when it loads the file. See [raids.Padded].
+// Before v24.05, if a RAID has lost disks, SPDK saves only its remaining disks. If too few remain,
+// spdk_tgt exits when it loads the file. See [raids.Padded].
 //
 // SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
-// limits on volumes until their lvstore is loaded, so spdk_tgt exits. Waiting for the examination
-// is not enough: a RAID whose last base bdev has just appeared may not be registered yet (v24.01 on
-// a busy machine). Therefore, the saved file waits for the volumes by name. The same applies to
-// histograms.
+// limits on volumes until their lvstore is loaded, so spdk_tgt exits. It is not enough to wait
+// until SPDK has examined all bdevs: a RAID whose last base bdev has just appeared may not be
+// registered yet (v24.01 on a busy machine). Therefore, the saved file waits for each volume by
+// name. The same applies to histograms.
 //
 // SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
-// on channels opened later, and after a start, all channels are opened later. Therefore, correct
-// adds the options that count all I/O.
+// on channels opened after the histogram was enabled, and after a start, that is every channel.
+// Therefore, correct adds the options that count all I/O.
 func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return
@@ -46,7 +47,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		}
 	}
 	for i, c := range s.Calls {
-		e, _ := entryOf(c) // decoded successfully before, by subsystem
+		e, _ := entryOf(c) // cannot fail: subsystem has already decoded this call
 		switch {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)
@@ -89,10 +90,10 @@ func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.
 	return text
 }
 
-// A bdev may take firstWait to appear before its limit is set or its histogram is enabled. Bdevs
-// appear during the waits for others, so the timeout of each further wait is half as long, but at
-// least leastWait. So volumes deleted right before a crash do not each delay the start by
-// firstWait.
+// The saved file waits up to firstWait for a bdev to appear before it sets the bdev's limit or
+// enables its histogram. Other bdevs appear during the same time, so each further wait has half the
+// timeout of the previous one, but at least leastWait. Otherwise, each volume deleted right before
+// a crash would delay the start by firstWait.
 const (
 	firstWait = 30 * time.Second
 	leastWait = time.Second

@@ -16,13 +16,13 @@ type outcome struct {
 	process   string        // the process that was read
 	savedAt   time.Time     // the current file's time
 	missing   []Call        // calls in the current file that the target lacks
-	unsettled bool          // the target may be stopping; see Options.Settle
+	unsettled bool          // when the current file was chosen, if the target has not loaded it yet
 	chosen    time.Time     // when the current file was chosen, if not loaded yet
 	lost      []raids.Lost  // see Status.NotRestorable
 }
 
-// A suspect is a process that lacks calls, although no call through this proxy removed them. The
-// process may be stopping.
+// A suspect is a target process that lacks saved calls, although no call through this proxy removed
+// them. The process may be stopping.
 type suspect struct {
 	process string
 	since   time.Time
@@ -30,8 +30,8 @@ type suspect struct {
 
 var errNoProcess = errors.New("cannot determine which process of the target answers")
 
-// decide determines whether live, the running target's configuration, replaces the current file,
-// and writes the files. No other code decides this.
+// decide determines whether the running target's configuration, live, replaces the current file,
+// and writes the files. No other code makes this decision.
 func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess
@@ -102,7 +102,7 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 		return nil, err
 	}
 	if good != nil {
-		good.Saved.Chosen = nil // the choice applied to an earlier start
+		good.Saved.Chosen = nil // that choice was for an earlier start
 	}
 	s.opts.Log.Error("the saved configuration is damaged: replacing it with the last good version", "error", damaged, "found", good != nil)
 	if good == nil {
@@ -111,8 +111,8 @@ func (s *Saver) loadCurrent() (*Configuration, error) {
 	return good, f.replace(good, asideDamaged)
 }
 
-// adopt makes live the current configuration. It keeps the old one as a previous version or, if
-// reason is not "", sets it aside.
+// adopt makes live the current configuration. It keeps the old configuration as a previous version
+// or, if reason is not "", sets it aside.
 func (s *Saver) adopt(live, current *Configuration, reason string) (outcome, error) {
 	f := s.opts.Folder
 	s.suspect = suspect{}
@@ -144,7 +144,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 		return cmp.Or(cmp.Compare(a.subsystem, b.subsystem), cmp.Compare(a.index, b.index))
 	})
 	merged, kept := s.keep(current, live, all, seen)
-	for _, p := range l.vanished { // they are removed unless they reappear soon
+	for _, p := range l.vanished { // these calls will be dropped unless their objects reappear soon
 		delete(merged.Saved.Kept, digest(p.call))
 	}
 	if len(kept) == 0 {
@@ -187,7 +187,8 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// Held comes from another process and contains calls that the current process lacks.
+		// The file Held comes from another process and contains calls that the current process
+		// lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}
@@ -199,7 +200,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 }
 
 // settleHeld removes Held after live has become the current configuration. If Held contains calls
-// that the target lacks, it is set aside instead.
+// that the target lacks, settleHeld sets the file aside instead.
 func (s *Saver) settleHeld(live *Configuration) error {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)

@@ -14,9 +14,10 @@ import (
 )
 
 // With bdev_auto_examine on, SPDK loads lvstores and RAIDs from any new bdev, including those that
-// hosts wrote into their volumes. With it off, SPDK examines only bdevs named by bdev_examine. SPDK
-// saves these calls, but neither for a disk whose lvstore was created by a call nor for the bases
-// of other bdevs. Their volumes would be missing after a restart.
+// hosts wrote into their volumes. With it off, SPDK examines only bdevs named in calls of
+// bdev_examine. SPDK saves such calls, but it adds none for a disk on which a call created an
+// lvstore, or for the bases of other bdevs. The volumes on these disks would be missing after a
+// restart.
 
 const (
 	setBdevOptions = "bdev_set_options"
@@ -25,9 +26,9 @@ const (
 )
 
 // waiting maps each method whose calls SPDK saves before their base bdev exists to the parameter
-// that names the base. When SPDK examines the base, the new bdev claims it before SPDK reads its
-// content. Calls of other methods follow their bases. These bases are not examined, because hosts
-// can write to the first block of the base of an FTL or OCF bdev.
+// that names the base. When SPDK examines the base bdev, the new bdev claims it before SPDK reads
+// its content. Other methods' calls are saved after their base bdevs. Those base bdevs are not
+// examined, because hosts can write to the first block of the base of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -37,15 +38,17 @@ var waiting = map[string]string{
 	"bdev_zone_block_create": "base_bdev",
 }
 
-// examineBases completes the calls for a target that examines only named bdevs, or, with disable,
-// will do so after its restart. After bdev_set_options, it adds calls that examine each bdev for
-// which another one waits, and the disks of each RAID with a superblock, because SPDK does not save
-// that RAID otherwise. After all bdevs are created, it examines each bdev with an lvstore. Parents
-// of external clones must exist when SPDK loads the lvstore, because they are not examined
-// themselves. Nothing else is examined, even if the target's own list names it. Hosts may write to
-// a bdev after the lvstore on it was deleted, and to the first block of the disks of a RAID without
-// a superblock. Such a RAID comes after its disks and claims them unexamined. Partitions exist only
-// if their disk is examined. Logical volumes, and partitions on them, are never named.
+// examineBases adds the missing bdev_examine calls for a target that examines only named bdevs or,
+// with disable, will do so after its restart. After bdev_set_options, it adds calls that examine
+// each bdev for which another bdev waits. It also adds calls that examine the disks of each RAID
+// with a superblock, because SPDK saves no other call for such a RAID. After the calls that create
+// bdevs, it adds calls that examine each bdev with an lvstore. The parents of external clones must
+// exist when SPDK loads that lvstore, because the parents are not examined themselves. No other
+// bdev is examined, even if the target's own list names it. Hosts may write to a bdev after the
+// lvstore on it was deleted, and to the first block of the disks of a RAID without a superblock.
+// The saved file creates such a RAID after its disks, and the RAID claims them without an
+// examination. Partitions exist only if their disk is examined. Logical volumes, and partitions on
+// them, are never named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil
@@ -143,8 +146,8 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 }
 
 // stillExamined returns the bdevs in the target's own list that must be examined in addition to the
-// known ones. These are bdevs that do not exist now, and bdevs on which SPDK has found lvstores in
-// the meantime. On the other bdevs, SPDK has found no lvstores.
+// known ones: bdevs that do not exist now, and bdevs on which SPDK has found lvstores in the
+// meantime. SPDK has found no lvstores on the remaining bdevs.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

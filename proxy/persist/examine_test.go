@@ -105,8 +105,8 @@ func TestBasesAreExamined(t *testing.T) {
 	}
 }
 
-// If base bdevs cannot be read, the configuration is not saved. Otherwise, it would lack the calls
-// that examine them.
+// If the base bdevs cannot be listed, the configuration is not saved. Otherwise, the saved file
+// would lack the calls that examine them.
 func TestUnreadableBasesPreventSaving(t *testing.T) {
 	const off = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 	for name, c := range map[string]struct {

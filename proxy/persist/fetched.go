@@ -19,7 +19,7 @@ const MaxText = 16 << 20
 // ErrTooLarge means that a file is larger than MaxText.
 var ErrTooLarge = errors.New("the file is larger than 16 MiB: copy it by other means")
 
-// fetchable matches the file names possible in OpenFolder's directory.
+// fetchable matches every file name that a Folder can contain.
 var fetchable = regexp.MustCompile(`^(current|held|((replaced|damaged|held|before)-)?\d{8}T\d{6}\.\d{3}Z)\.json$`)
 
 // A Text is a file's name, time and content.
@@ -50,9 +50,9 @@ func (f *Folder) Text(name string) (Text, error) {
 	return Text{name, info.ModTime().UTC().Truncate(time.Millisecond), text}, nil
 }
 
-// Store writes a file from another host's directory, with its time. It reports whether the file was
-// missing or different. If a current file differs, Store first keeps it as a previous version.
-// Except for the current file, Store changes only the held file.
+// Store writes a file copied from another host's directory, and sets the file's original time. It
+// reports whether the file was missing or different here. If the current file differs, Store first
+// keeps the local one as a previous version. Store replaces only the current and the held file.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

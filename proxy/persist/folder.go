@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// Names in the directory. The name of a file that was set aside begins with the reason. Such files
-// are never removed automatically.
+// These are the names of the files in the directory. The name of a file that was set aside begins
+// with the reason. The proxy never removes such files.
 const (
 	Current = "current.json" // loaded by spdk_tgt -c
 	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
@@ -30,8 +30,8 @@ const (
 const (
 	asideReplaced = "replaced" // an administrator accepted the loss of calls in it
 	asideDamaged  = "damaged"  // the file cannot be read
-	asideHeld     = "held"     // the file contains calls that neither Current nor the target has
-	asideBefore   = "before"   // the last file from another release
+	asideHeld     = "held"     // neither Current nor the target contains all calls in the file
+	asideBefore   = "before"   // the last file written by another SPDK release
 )
 
 // disk lists the operations of a directory.Path that a Folder uses. Tests replace it to make each
@@ -55,7 +55,7 @@ type Folder struct {
 	disk disk
 }
 
-// OpenFolder opens the directory and creates it if necessary. It keeps up to keep previous
+// OpenFolder opens the directory, creating it if necessary. The Folder keeps up to keep previous
 // versions. Other users must not have access, because the files contain secrets and determine what
 // spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
@@ -111,9 +111,9 @@ func (f *Folder) load(name string) (c *Configuration, damaged error, err error) 
 	return c, nil, nil
 }
 
-// replace makes c the current configuration. It keeps the old one as a previous version or, if
-// reason is not "", sets it aside. After a crash at any step, either the old or the new file is
-// complete.
+// replace makes c the current configuration. It keeps the old configuration as a previous version
+// or, if reason is not "", sets it aside. After a crash at any step, the current file is the
+// complete old one or the complete new one.
 func (f *Folder) replace(c *Configuration, reason string) error {
 	keep := func() error { _, err := f.keepCopy(Current, reason); return err }
 	if err := f.put(Current, c, keep); err != nil {
@@ -122,18 +122,19 @@ func (f *Folder) replace(c *Configuration, reason string) error {
 	return f.prune()
 }
 
-// renew replaces the current configuration without keeping the old one, which has the same calls.
+// renew replaces the current configuration without keeping the old one, because both contain the
+// same calls.
 func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }
 
-// hold saves a configuration that does not become the current one.
+// hold writes c to the file Held and leaves the current configuration unchanged.
 func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically. It writes the new file durably under another name, calls before,
-// which keeps the old file, and then renames the new file.
+// put writes a file atomically. It writes the new file durably under a temporary name, calls before
+// to keep the old file, and then renames the new file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {
@@ -171,8 +172,8 @@ func (f *Folder) putText(name string, text []byte, at time.Time, before func() e
 	return nil
 }
 
-// keepCopy links a file to a second name: its time, preceded by the reason if that is not "". It
-// returns the second name, or "" if the file does not exist.
+// keepCopy gives a file a second name, which consists of the reason, if any, and the file's time.
+// It returns the second name, or "" if the file does not exist.
 func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 	text, info, err := f.disk.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,12 +195,12 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
 		if existing, _, err := f.disk.Read(kept); err == nil && bytes.Equal(existing, text) {
-			return kept, nil // the copy was made before a crash
+			return kept, nil // a run that crashed later made the copy
 		}
 	}
 }
 
-// setAside renames a file to its reason and time.
+// setAside renames a file; the new name consists of the reason and the file's time.
 func (f *Folder) setAside(name, reason string) error {
 	if _, err := f.keepCopy(name, reason); err != nil {
 		return err
@@ -231,8 +232,9 @@ func (f *Folder) previous() (names []string, err error) {
 	return names, nil
 }
 
-// prune removes previous versions beyond f.keep. It chooses those closest to their neighbors in
-// relation to their age, so that many changes within a minute do not displace yesterday's versions.
+// prune removes previous versions beyond f.keep. It removes the versions that are closest in time
+// to their neighbors, relative to their age. Thus, many changes within a minute do not displace
+// yesterday's versions.
 func (f *Folder) prune() error {
 	names, err := f.previous()
 	if err != nil || len(names) <= f.keep {
@@ -249,7 +251,7 @@ func (f *Folder) prune() error {
 }
 
 // superfluous returns the index of the version to remove. names must have at least two elements. It
-// never picks the newest or the oldest if there are others.
+// picks the newest or the oldest only if there are no others.
 func superfluous(names []string, now time.Time) int {
 	at := make([]time.Time, len(names))
 	for i, name := range names {
@@ -279,8 +281,8 @@ func (f *Folder) lastGood() (*Configuration, error) {
 	return nil, nil
 }
 
-// Mentions reports whether any saved configuration contains text: the current one, a previous
-// version, or one set aside.
+// Mentions reports whether any saved configuration contains text, including previous versions and
+// files that were set aside.
 func (f *Folder) Mentions(text string) (bool, error) {
 	quoted, err := json.Marshal(text)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// A failing disk fails at one operation. If the failure is a crash, later operations do nothing,
-// and the file being written is truncated.
+// failing is a disk on which one operation fails. If the failure simulates a crash, later
+// operations do nothing, and the file being written is truncated.
 type failing struct {
 	directory.Path
 	at    int // the failing step, counted from 1
@@ -76,13 +76,13 @@ func (d *failing) Sync() error {
 }
 
 // In each scenario, every disk operation in turn either fails once or is the last one before a
-// crash. Afterwards, the current file is either the old or the new one, complete. Files set aside
-// remain, and the next attempt succeeds.
+// crash. Afterwards, the current file is the complete old or the complete new one. Files that were
+// set aside remain, and the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
 		may         [][]string // possible contents of the current file
-		also        []string   // NQNs that some file must contain at all times
+		also        []string   // NQNs that at least one file must contain at all times
 	}{
 		"change": {func(*world) {}, func(w *world) {
 			w.target.set("nvmf", transportCall, subsystemCall("nqn.c"))
@@ -146,7 +146,7 @@ func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	}
 }
 
-// sound checks the conditions that must hold at every moment.
+// sound checks the conditions that must be met after every operation.
 func (w *world) sound(may [][]string, also []string, at int) {
 	w.t.Helper()
 	c, damaged, err := w.folder.load(Current)
@@ -219,7 +219,7 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	}
 	parent := t.TempDir()
 	require.NoError(t, os.Chmod(parent, 0o755))
-	t.Chdir(parent) // works without permissions on the parent directories
+	t.Chdir(parent) // the test must work without permissions on the parent directories
 	const service, other = 12345, 23456
 	for name, uid := range map[string]int{"service": service, "other": other, "root": 0} {
 		require.NoError(t, os.Mkdir(name, 0o700))
@@ -237,7 +237,8 @@ func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	}
 }
 
-// A missing directory is reported as an error by each operation. It does not count as empty.
+// If the directory is missing, every operation returns an error. A missing directory does not count
+// as an empty one.
 func TestMissingDirectoryIsReported(t *testing.T) {
 	away := directory.Path(filepath.Join(t.TempDir(), "away"))
 	_, _, read := away.Read(Current)
@@ -251,8 +252,8 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 	}
 }
 
-// A save repeated after a crash keeps one copy of the previous version; a second copy would
-// displace an older version.
+// If a save is repeated after a crash, the directory contains one copy of the previous version. A
+// second copy would displace an older version.
 func TestPreviousVersionIsKeptOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// SPDK saves histograms without the options that count I/O on channels opened later, and before it
-// has found the volumes.
+// SPDK saves histograms without the options that make them count I/O on channels opened later. On
+// loading, it enables them before it has found the volumes.
 func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 	const saved = `[{"method":"bdev_enable_histogram","params":{"name":"v","enable":true,"opc":"read"}},{"method":"bdev_aio_create","params":{"name":"a"}}]`
 	for release, want := range map[string]map[string]any{
@@ -28,7 +28,7 @@ func TestHistogramsCountAllIOAfterARestart(t *testing.T) {
 		}
 		assert.Equal(t, "bdev_aio_create", calls[0].Method)
 		assert.Equal(t, "bdev_get_bdevs", calls[1].Method)
-		assert.Equal(t, "v", calls[1].Params["name"], "a call waits for the volume")
+		assert.Equal(t, "v", calls[1].Params["name"], "the file waits for the volume first")
 		assert.Equal(t, "bdev_enable_histogram", calls[2].Method)
 		assert.Len(t, calls[2].Params, len(want))
 		for name, v := range want {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// with returns the configuration of a target with the given calls.
+// with returns the configuration of a target on which the given calls were made.
 func with(calls ...string) map[string][]string {
 	c := empty()
 	c["nvmf"] = calls
@@ -30,7 +30,8 @@ func callOf(method, params string) string {
 	return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 }
 
-// A changedObject contains two versions of a call, and the call that changes one into the other.
+// A changedObject contains two versions of a saved call, and the call that turns the first version
+// into the second.
 type changedObject struct {
 	method, before, after string
 	by, params            string // "" means the call itself, with the second version's parameters
@@ -74,7 +75,7 @@ var changedObjects = []changedObject{
 	{"nvmf_subsystem_add_ns", `{"nqn":"n","namespace":{"nsid":1,"bdev_name":"v1"}}`, `{"nqn":"n","namespace":{"nsid":1,"bdev_name":"v2"}}`, "", ""},
 }
 
-// changed reports the call that changes the object to the saver.
+// changed notifies the saver of the call that changes the object.
 func (c changedObject) changed(t *testing.T, w *world) {
 	method, text := c.by, c.params
 	if method == "" {
@@ -87,8 +88,8 @@ func (c changedObject) changed(t *testing.T, w *world) {
 	w.saver.Changed(method, p)
 }
 
-// After a call has changed an object, the file contains one call for the object: the target's. This
-// also applies if the target lacked the object and a call created it again.
+// After a call has changed an object, the file contains only the target's call for this object.
+// This also applies if the target lacked the object and a call created it again.
 func TestChangedObjectIsSavedOnce(t *testing.T) {
 	for _, c := range changedObjects {
 		t.Run(fmt.Sprint(c.method, " ", c.by), func(t *testing.T) {
@@ -118,7 +119,7 @@ func TestChangedObjectIsSavedOnce(t *testing.T) {
 }
 
 // Objects of one kind that spdk_tgt can load together are not mistaken for one object.
-func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
+func TestSimilarObjectsAreAllKept(t *testing.T) {
 	for _, c := range []struct{ method, one, other string }{
 		{"bdev_malloc_create", `{"name":"m1","num_blocks":8,"block_size":512}`, `{"name":"m2","num_blocks":8,"block_size":512}`},
 		{"bdev_rbd_create", `{"name":"b1","pool_name":"p","rbd_name":"i","block_size":512}`, `{"name":"b2","pool_name":"p","rbd_name":"i","block_size":512}`},
@@ -135,7 +136,7 @@ func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
 			w := newWorld(t)
 			w.target.restart("p1", with(one, other))
 			w.save()
-			for i, process := range []string{"p1", "p2"} { // first removed without a call, then kept
+			for i, process := range []string{"p1", "p2"} {
 				w.target.restart(process, with(other))
 				w.save()
 				assert.ElementsMatch(t, []string{one, other}, w.saved(), process)
@@ -145,8 +146,8 @@ func TestSimilarObjectsAreKeptBesideEachOther(t *testing.T) {
 	}
 }
 
-// If a RAID or an iSCSI target node loses a disk without a call, the file keeps one complete call
-// for it until it is certain that the target is not stopping.
+// If a RAID or an iSCSI target node loses a disk without a call, the file keeps one call with all
+// disks until it is certain that the target is not stopping.
 func TestObjectThatLostADiskIsSavedOnce(t *testing.T) {
 	for method, c := range map[string][2]string{
 		"bdev_raid_create":         {`{"name":"r","raid_level":"raid1","base_bdevs":["d1","d2"]}`, `{"name":"r","raid_level":"raid1","base_bdevs":["d1","removed_base_bdev_1"]}`},

@@ -11,13 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This file contains the rules for saved calls that the target lacks. They stay in the file beside
-// the target's own calls, so that one missing object does not prevent others from being saved.
+// This file defines what happens to saved calls that the target lacks. Such calls stay in the saved
+// file, next to the target's own calls, so that one missing object does not prevent others from
+// being saved.
 
-// lacking groups the saved calls that the target lacks by how they are treated.
+// lacking groups the saved calls that the target lacks by what happens to them.
 type lacking struct {
-	kept     []place // another process of the target had them
-	vanished []place // this process had them, and no call through this proxy removed them
+	kept     []place // from another process of the target
+	vanished []place // from this process, not removed by a call through this proxy
 }
 
 // sort classifies the calls in current that live lacks.
@@ -31,12 +32,13 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 		switch {
 		case seen.removed(call):
 		case call.Method == waitMethod && identities(s, live, &made)[s.identityKey(p)]:
-			// The target's calls already wait for this bdev. Earlier proxies saved several waits.
+			// The target's own calls already wait for this bdev. Earlier versions of the proxy
+			// saved several waits for one bdev.
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
-			// The object is back, in the form that this release writes.
+			// The object has reappeared, and this release writes its call in another form.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
-			// Calls through this proxy have set up or changed the object. Do not also admit the
-			// hosts in the saved file to it.
+			// Calls through this proxy have set up or changed the export. Do not admit the saved
+			// file's hosts in addition.
 		case kept || another:
 			l.kept = append(l.kept, p)
 		case call.namesAny(seen.names), !identity.LosesMembers(call.Method) && identities(s, live, &made)[s.identityKey(p)]: // a call changed the object
@@ -58,8 +60,8 @@ func identities(s *Saver, c *Configuration, cached *map[string]bool) map[string]
 	return *cached
 }
 
-// identityKey returns the same key for two calls that create or change the same object. spdk_tgt
-// can load only one such call.
+// identityKey returns equal keys for calls that create or set the same object. spdk_tgt can load
+// only one of these calls.
 func (s *Saver) identityKey(p place) string {
 	e, err := entryOf(p.call)
 	if err != nil {
@@ -71,10 +73,11 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep returns live with the listed calls of current. A kept call is placed after the calls that
-// preceded it in current: the one directly before it, and those that name the same objects. If live
-// configures the same object differently, the kept call replaces live's call, unless a call through
-// this proxy named the object. kept lists the kept calls in the result.
+// keep adds the listed calls of current to live. It places each of them after two kinds of calls
+// that preceded it in current: the call directly before it, and the calls that name the same
+// objects. If live configures the same object differently, the kept call replaces live's call,
+// unless a call through this proxy named the object. The result kept lists the calls that keep has
+// added.
 func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
@@ -113,7 +116,8 @@ func placesOf(c *Configuration, subsystem string) []place {
 	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
 }
 
-// keepIn implements keep for one subsystem. before lists all of the subsystem's calls in current.
+// keepIn implements keep for one subsystem. before contains all of the subsystem's calls in
+// current.
 func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen changes, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live
@@ -189,13 +193,13 @@ func isHost(n rpcschema.Name) bool { return n.Kind == "host-nqn" || n.Kind == "i
 // givesAccess reports whether the call admits hosts to an object.
 func (c Call) givesAccess() bool { return slices.ContainsFunc(c.Names, isHost) }
 
-// exported returns the call without the names of hosts.
+// exported returns the call without host names.
 func (c Call) exported() Call {
 	c.Names = slices.DeleteFunc(slices.Clone(c.Names), isHost)
 	return c
 }
 
-// digest identifies a call in Origin.Kept.
+// digest returns the key that identifies a call in Origin.Kept.
 func digest(call json.RawMessage) string {
 	sum := sha256.Sum256([]byte(compact(call)))
 	return hex.EncodeToString(sum[:16])

@@ -51,8 +51,8 @@ func without(config map[string][]string, calls ...string) map[string][]string {
 	return reduced
 }
 
-// A new process lacks one namespace. The namespace stays in the file while changes to other objects
-// are saved.
+// If a new process lacks one namespace, that namespace stays in the file while changes to other
+// objects are saved.
 func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -81,7 +81,8 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.NotContains(t, fmt.Sprint(w.saver.Status().Missing), "add_ns")
 }
 
-// An object removed by a call does not count as missing, even if it came from another process.
+// An object that a call has removed does not count as missing, even if it came from another
+// process.
 func TestMissingObjectCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		method string
@@ -113,8 +114,8 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// Lacks finds objects that a call removes only from the saved file, by name or by the number that
-// the method takes.
+// If only the saved file contains the object that a call removes, Lacks finds it by name or by the
+// number that the method takes.
 func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -142,9 +143,9 @@ func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	}
 }
 
-// Changes that could not be saved are remembered together with later ones, up to the limit for one
-// save.
-func TestChangesAreBounded(t *testing.T) {
+// If changes could not be saved, the saver remembers them together with later ones, up to the limit
+// for one save.
+func TestRememberedChangesAreLimited(t *testing.T) {
 	earlier, now := newChanges(), newChanges()
 	for i := range maxTouched {
 		earlier.export(fmt.Sprint("e", i))
@@ -168,9 +169,9 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Calls set up a missing export again, for another host. The saved file does not also admit the
-// earlier host.
-func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
+// If calls recreate a missing export for another host, the saved file does not admit the earlier
+// host as well.
+func TestRecreatedExportDoesNotAdmitEarlierHosts(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
 	w.save()
@@ -186,7 +187,8 @@ func TestMissingHostIsNotAdmittedBesideANewOne(t *testing.T) {
 	assert.Contains(t, calls, "add_ns", "the namespace may reappear")
 }
 
-// The file never contains two calls of which spdk_tgt can load only one.
+// The saved file never contains two conflicting calls, because spdk_tgt could load only one of
+// them.
 func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	larger := `{"method":"nvmf_create_transport","params":{"trtype":"TCP","max_queue_depth":64}}`
 	for _, c := range []struct {
@@ -226,7 +228,7 @@ func TestConflictingMissingCallsAreNotKept(t *testing.T) {
 	}
 }
 
-// A disk that another release finds again does not count as missing.
+// A disk does not count as missing if it reappears under another SPDK release.
 func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", exported())
@@ -242,8 +244,8 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// Saved files contain digests. Later versions of the proxy must compute the same digests, however a
-// call is written.
+// Saved files contain digests of calls. Later versions of the proxy must compute the same digests,
+// however a call is formatted.
 func TestDigestsOfCallsStayTheSame(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))

@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the number of versions to keep is reduced, the excess versions are removed. The newest and the
-// oldest are kept.
+// After keep is reduced, the excess versions are removed, but not the newest and the oldest one.
 func TestExcessVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
 		w := newWorld(t)
@@ -67,7 +66,7 @@ func TestStartOfProcess(t *testing.T) {
 	}
 }
 
-// If a file cannot be read, every operation that needs the file fails and changes nothing.
+// If a file cannot be read, every operation that needs it fails and changes nothing.
 func TestUnreadableDirectoryChangesNothing(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, w *world){
 		"the current file": func(t *testing.T, w *world) {

@@ -18,15 +18,16 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns a response from that process or an error.
+// A Target is one process of the target. Ask returns a response from that process, never from a
+// later one, or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
 	Process string // see ProcessAt; determined before the first call
 }
 
-// ProcessAt returns a name for the process that created the socket. The name is unique to the
-// process: it is derived from the socket's inode, because SPDK creates the socket at each start.
+// ProcessAt returns a unique name for the process that created the socket. The name is derived from
+// the socket's inode, because SPDK creates a new socket at each start.
 func ProcessAt(socket string) (string, error) {
 	info, err := os.Stat(socket)
 	if err != nil {
@@ -40,8 +41,8 @@ func ProcessAt(socket string) (string, error) {
 }
 
 // read reads the configuration of all subsystems as SPDK's save_config does. It sends the requests
-// concurrently, but SPDK may respond to them in several polls; see readSteady. disableAutoExamine
-// is as in Options.
+// concurrently, but SPDK may execute them in different polls; see readSteady. disableAutoExamine is
+// as in Options.
 func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {

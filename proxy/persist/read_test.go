@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If a target that reports no subsystems caused no error, an empty configuration would be saved.
+// If a target reports no subsystems, the saver returns an error. Otherwise, it would save an empty
+// configuration.
 func TestMissingSubsystemsAreAnError(t *testing.T) {
 	_, err := read(t.Context(), Target{Release: rpcschema.MustRelease("v26.05"), Ask: func(context.Context, string, map[string]any) (json.RawMessage, error) {
 		return json.RawMessage("[]"), nil
@@ -21,7 +22,7 @@ func TestMissingSubsystemsAreAnError(t *testing.T) {
 	require.ErrorContains(t, err, "not a list of subsystems")
 }
 
-// The end of a failure is logged once, and only after a failure.
+// The first success after a failure is logged once.
 func TestEndOfAFailureIsLogged(t *testing.T) {
 	w := newWorld(t)
 	told := func() int { return strings.Count(w.log.String(), "can be saved again") }

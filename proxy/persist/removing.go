@@ -16,12 +16,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName is the file that lists the logical volumes that calls may just have deleted.
+// journalName is the name of the file that lists logical volumes whose deletion has begun but is
+// not saved yet.
 const journalName = "removing"
 
-// removing remembers, in memory and on disk, the deletions of logical volumes that are not saved
-// yet. A deleted volume stays deleted when the target restarts, but the saved file may still export
-// it. Without the journal, such an export would count as missing after a crash.
+// removing records, in memory and on disk, the deletions of logical volumes that the saved file
+// does not reflect yet. A deleted volume stays deleted when the target restarts, but the saved file
+// may still export the volume. Without the journal, such an export would count as missing after a
+// crash.
 type removing struct {
 	folder *Folder
 
@@ -45,7 +47,7 @@ type deletion struct {
 }
 
 // Removing must be called before a call that may delete logical volumes, and end must be called
-// after it. Removing durably records the deletions. ask must call the target to which the call is
+// after it. Removing durably records the deletions. ask must query the target to which the call is
 // sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
@@ -77,8 +79,8 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 	return end, s.removing.add(deleted)
 }
 
-// lvolsToDelete returns the logical volumes among the bdevs selected by params, by UUID. If with
-// names an lvstore, it returns only those in that lvstore.
+// lvolsToDelete returns the logical volumes among the bdevs selected by params, keyed by UUID. If
+// with names an lvstore, lvolsToDelete returns only the volumes in that lvstore.
 func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
 	var bdevs []spdkrpc.BdevInfo
 	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {
@@ -171,7 +173,7 @@ func (r *removing) ended(deleted map[string]*deletion) {
 	}
 }
 
-// namesOf returns the other names of volumes that are being deleted.
+// namesOf returns the other names of those volumes that are being deleted.
 func (r *removing) namesOf(names []rpcschema.Name) (others []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +185,7 @@ func (r *removing) namesOf(names []rpcschema.Name) (others []string) {
 	return others
 }
 
-// known returns the deletions that have begun.
+// known returns all deletions that have begun.
 func (r *removing) known() (map[string]deletion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +200,8 @@ func (r *removing) known() (map[string]deletion, error) {
 }
 
 // settle determines which deletions were executed by a target process that no longer runs. settled
-// lists the UUIDs of volumes that need no further work once the configuration is saved. The others
-// are decided later, because their lvstore may be missing now.
+// lists the UUIDs of the volumes whose entries can be dropped once the configuration is saved. The
+// other entries remain, because their lvstore may only be missing for now.
 func settle(ctx context.Context, t Target, known map[string]deletion) (removals []removal, settled []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(known)) {
 		d := known[uuid]
@@ -224,7 +226,7 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 }
 
 // storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or was
-// deleted. It was deleted if its disk exists and SPDK finds no lvstore on that disk.
+// deleted. The lvstore was deleted if its disk exists and SPDK finds no lvstore on that disk.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {
 		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})
@@ -237,7 +239,7 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {
 		return false
 	}
-	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // SPDK refuses this if it examines automatically
+	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // fails if SPDK examines automatically
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return false
 	}

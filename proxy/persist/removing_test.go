@@ -22,7 +22,8 @@ func newRemoving(t *testing.T, dir string) *removing {
 	return &removing{folder: f}
 }
 
-// The next proxy knows which deletions had begun. Their calls ended with the previous proxy.
+// A new proxy process reads from the journal which deletions had begun. Their calls ended with the
+// previous proxy process.
 func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
@@ -64,7 +65,8 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	require.Error(t, newRemoving(t, dir).add(map[string]*deletion{"u6": {}}))
 }
 
-// The state of the new process determines which deletions the previous process executed.
+// After a restart, the state of the new target process shows which deletions the previous one
+// executed.
 func TestDeletionsAreSettledAfterARestart(t *testing.T) {
 	absent, broken := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}, errors.New("broken")
 	for name, c := range map[string]struct {

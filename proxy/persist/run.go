@@ -10,14 +10,14 @@ const (
 	// SPDK does nothing else while it reports its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
-	// missingInterval is the time between two reads of a target that lacks saved objects, because a
-	// disk may reappear without a call through the proxy.
+	// missingInterval is the time between two reads of a target that lacks saved objects. The saver
+	// reads such a target repeatedly, because a disk may reappear without a call through the proxy.
 	missingInterval = 15 * time.Second
 )
 
-// Run saves until ctx ends: at the start, because there may have been earlier changes, after each
-// change, and after a restart of the target. When ctx ends, Run saves unsaved changes within
-// finalTimeout.
+// Run saves the configuration until ctx ends: at the start, because there may have been earlier
+// changes; after each change; and after a restart of the target. When ctx ends, Run saves unsaved
+// changes within finalTimeout.
 func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	watch := time.NewTicker(s.opts.Watch)
 	defer watch.Stop()
@@ -63,9 +63,8 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving. A save is due when no change has been made for a
-// certain time, but no later than AtLatest after the first change. Both times are longer for a
-// large configuration.
+// due returns how long to wait before saving. A save is due After after the last change, but no
+// later than AtLatest after the first one. Both times are longer if the last read took long.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

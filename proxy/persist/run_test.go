@@ -114,7 +114,7 @@ func TestProcessAtIdentifiesTheProcess(t *testing.T) {
 	}
 }
 
-func TestTimesHaveDefaults(t *testing.T) {
+func TestOptionsHaveDefaultTimes(t *testing.T) {
 	const s = time.Second
 	for given, want := range map[[6]time.Duration][6]time.Duration{
 		{}:                      {2 * s, 15 * s, s, 5 * s, 10 * s, 100 * s},

@@ -24,8 +24,8 @@ type Options struct {
 	// Process returns the name of the process behind the socket; see ProcessAt.
 	Process func() (string, error)
 	Log     *slog.Logger
-	// DisableAutoExamine writes a configuration with which the target does not load lvstores and
-	// RAIDs that hosts write into their volumes.
+	// DisableAutoExamine makes the saved configuration turn off bdev_auto_examine, so that the
+	// target does not load lvstores and RAIDs that hosts write into their volumes.
 	DisableAutoExamine bool
 
 	After    time.Duration // wait for further changes; 0 means 2 s
@@ -34,8 +34,9 @@ type Options struct {
 	Watch    time.Duration // interval of checks for a new process; 0 means 5 s
 	Wait     time.Duration // maximum wait of AwaitSaved; 0 means 10 s
 	// Settle applies if parts of the target's configuration disappear without a call through this
-	// proxy. They count as removed only after the target has run for this time, because a stopping
-	// target may still respond. 0 means 100 s, longer than systemd's default stop timeout.
+	// proxy. The saver considers these parts removed only if the target has kept running for this
+	// time, because a stopping target may still respond. 0 means 100 s, longer than systemd's
+	// default stop timeout.
 	Settle time.Duration
 }
 
@@ -53,7 +54,7 @@ type Saver struct {
 	comparedProcess atomic.Pointer[string]
 	backoff         atomic.Pointer[backoff] // nil if no comparison has failed
 
-	exclusive chan struct{} // contains one element while a goroutine uses the target and the directory
+	exclusive chan struct{} // contains one element while the target or the directory is in use
 	suspect   suspect
 	choice    choiceReader
 	removing  removing
@@ -63,7 +64,7 @@ type Saver struct {
 	awaited     bool                          // a call waits for the save; guarded by exclusive
 
 	mu        sync.Mutex
-	decidedOn time.Time // the choice of the current file that the last save considered
+	decidedOn time.Time // the choice of the current file that the last save took into account
 	status    Status
 	err       error             // error of the last attempt
 	changes   uint64            // number of changes so far
@@ -100,12 +101,12 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 }
 
 // Before must be called before a call that changes the target. Before the first change to a new
-// process, it compares the process's configuration with the saved one. After the change, the saver
-// could not distinguish lost objects from objects removed by the call. Before returns even if the
-// comparison fails. The comparison is then repeated later, and may find more calls missing.
+// process, it compares the process's configuration with the saved one: after the change, the saver
+// could not distinguish lost objects from objects removed by the call. If the comparison fails,
+// Before returns anyway, and a later comparison may find more calls missing.
 //
-// Before returns the process to which the call is sent, or an earlier one; see AwaitSaved. first
-// means that the call waits until it is saved.
+// Before returns the name of the process to which the call will be sent, or of an earlier one; see
+// AwaitSaved. The caller sets first if it will wait for the save.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -134,7 +135,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff defines how long calls compare no process after a failed comparison.
+// A backoff defines how long calls skip the comparison after one has failed.
 type backoff struct {
 	process string
 	until   time.Time
@@ -149,7 +150,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls do while no other goroutine uses the target and the directory.
+// exclusively calls do while no other goroutine uses the target or the directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:
@@ -204,7 +205,8 @@ func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	return s.exclusively(ctx, func() error { return s.save(ctx, acceptLoss) })
 }
 
-// save reads, decides, and records the outcome. The caller must hold s.exclusive.
+// save reads the configuration, calls decide, and records the outcome. The caller must hold
+// s.exclusive.
 func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	s.mu.Lock()
 	number, seen := s.changes, s.since

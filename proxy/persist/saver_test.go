@@ -43,8 +43,8 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 	assert.NotContains(t, w.log.String(), canary)
 }
 
-// SPDK saves limits on logical volumes before the wait for these volumes, and RAIDs after their
-// base bdevs.
+// SPDK saves limits on logical volumes before the call that waits for these volumes, and RAIDs
+// after their base bdevs. Neither order can be loaded.
 func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {
@@ -134,8 +134,8 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// If a target starts empty, its configuration never replaces the one saved from the previous
-// process.
+// If a target starts without objects, its configuration never replaces the one saved from the
+// previous process.
 func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -196,8 +196,8 @@ func (w *world) first(word string) string {
 	return filepath.Base(found[0])
 }
 
-// Three processes ran one after another, each without the others' objects. The saved file contains
-// all objects.
+// If three processes run one after another, each without the others' objects, the saved file
+// contains the objects of all three.
 func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -209,7 +209,7 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w.save()
 	assert.Equal(t, []string{"nqn.a", "nqn.b", "nqn.of-p2"}, w.knows(Current))
 	assert.Empty(t, w.knows(Held))
-	for i := range 5 { // an empty target that restarts in a loop leaves nothing behind
+	for i := range 5 { // an empty target that keeps restarting leaves no files behind
 		w.target.restart("p4"+string(rune('0'+i)), empty())
 		w.save()
 	}
@@ -225,8 +225,8 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	assert.Empty(t, w.load(Current).Saved.Kept)
 }
 
-// A stopping target may still respond after it has removed its subsystems, so missing objects are
-// not accepted at once.
+// A stopping target may still respond after it has removed its subsystems, so the saver does not
+// drop missing objects at once.
 func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -261,7 +261,7 @@ func TestObjectsRemovedByCallsAreNotMissing(t *testing.T) {
 	assert.False(t, w.saver.Status().Pending)
 }
 
-func TestFailedReadingKeepsTheOldFile(t *testing.T) {
+func TestFailedReadKeepsTheOldFile(t *testing.T) {
 	gone := errors.New("gone")
 	for name, fail := range map[string]func(*fakeTarget){
 		"no target":          func(f *fakeTarget) { f.down = gone },
@@ -352,7 +352,7 @@ func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
 }
 
-// The end of a target counts as a failure only if there are unsaved changes.
+// A target that has stopped counts as a failure only if there are unsaved changes.
 func TestStoppedTargetIsNotAFailure(t *testing.T) {
 	for name, end := range map[string]func(f *fakeTarget){
 		"away":                             func(f *fakeTarget) { f.down = errors.New("gone") },

@@ -14,8 +14,8 @@ import (
 
 // This file implements the `spdk-proxy saved` commands, which also work while a proxy is running.
 
-// ErrNothingHeld means that there is no Held file, because the target lacks no part of the current
-// file.
+// ErrNothingHeld means that there is no Held file, because the target contains all objects in the
+// current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
 // A Saved describes a saved file.
@@ -30,7 +30,8 @@ type Saved struct {
 	Chosen time.Time
 }
 
-// List lists the current file, Held, the previous versions (newest first), and files set aside.
+// List describes the current file, the file Held, the previous versions (newest first), and the
+// files that were set aside, in this order.
 func (f *Folder) List() ([]Saved, error) {
 	list, err := f.disk.List()
 	if err != nil {
@@ -111,9 +112,9 @@ func (f *Folder) get(name string) (*Configuration, error) {
 }
 
 // Prepare checks that spdk_tgt can load the current file at its start, and returns the number of
-// calls in it. If there are no files yet, it creates one without calls, because without a file,
-// spdk_tgt exits (since v24.05) or starts without a message (before v24.05). If the current file is
-// damaged, or is missing although other files exist, the error says what to do.
+// calls in it. If there are no files yet, Prepare creates a file without calls. Without a file,
+// spdk_tgt would exit (since v24.05), or start with no message (before v24.05). If the current file
+// is damaged, or is missing although other files exist, the error says what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

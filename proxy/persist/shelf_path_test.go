@@ -39,8 +39,8 @@ func TestOnlyFilesInTheDirectoryAreUsed(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNothingHeld)
 }
 
-// Files are listed in the order in which an administrator looks for them.
-func TestListOrder(t *testing.T) {
+// Files are listed in the order in which an administrator is most likely to need them.
+func TestSavedFilesAreListedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	f, err := OpenFolder(dir, 9)

@@ -98,7 +98,7 @@ func TestFilesBelongToTheDirectorysOwner(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-func TestMentionedFilesAreFound(t *testing.T) {
+func TestMentionsSearchesAllSavedFiles(t *testing.T) {
 	w := newWorld(t)
 	w.target.set("keyring", `{"method":"keyring_file_add_key","params":{"name":"k","path":"/keys/k.key"}}`)
 	w.save()

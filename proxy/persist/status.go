@@ -12,12 +12,12 @@ import (
 type Status struct {
 	File    string
 	Held    string    // path of the configuration of a target that lacks parts of File
-	SavedAt time.Time // time of File; zero if File has been neither read nor written yet
+	SavedAt time.Time // time of File; zero before File is first read or written
 	Pending bool      // there are unsaved changes
 	// Missing lists the calls in File that the target lacks. They stay in File.
 	Missing []Call
-	// Unsettled means that the process had the missing calls, and no call through this proxy
-	// removed them. They count as removed if the target continues to run.
+	// Unsettled means that the running process once contained the missing calls, and that no call
+	// through this proxy removed them. If the target keeps running, they will count as removed.
 	Unsettled bool
 	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
 	// does not count as a failure unless there are unsaved changes.
@@ -29,8 +29,8 @@ type Status struct {
 	Chosen time.Time
 }
 
-// Complete reports whether the target's running process contains every saved object. It returns
-// false while that is unknown.
+// Complete reports whether the target's running process contains every saved object. Complete
+// returns false while the answer is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false
@@ -47,7 +47,7 @@ func (s *Saver) Status() Status {
 	defer s.mu.Unlock()
 	now := s.status
 	now.Pending, now.Failed = s.changes != s.saved, s.err != nil
-	if !chosen.IsZero() && !chosen.Equal(s.decidedOn) { // the next save decides whether the target has loaded it
+	if !chosen.IsZero() && !chosen.Equal(s.decidedOn) { // the next save determines whether the target has loaded it
 		now.Chosen, now.SavedAt = chosen, saved
 	}
 	return now
@@ -78,8 +78,7 @@ func (s *Saver) noteUnrestorable(lost []raids.Lost) {
 	s.status.NotRestorable = lost
 }
 
-// A MissingExport describes a call for an NVMe-oF subsystem that the saved file contains but the
-// target lacks.
+// A MissingExport describes a saved call for an NVMe-oF subsystem that the target lacks.
 type MissingExport struct{ Method, NQN, Host string } // Host may be ""
 
 // MissingExports lists the missing calls that name an NVMe-oF subsystem.

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// SPDK reports its configuration subsystem by subsystem. Changes in between produce combinations
-// that never existed, such as a namespace without its bdev, which spdk_tgt cannot load. The saver
-// therefore reads the configuration until two consecutive reads are equal. The result existed at
-// one moment between them.
+// SPDK reports its configuration subsystem by subsystem. If something changes in between, the
+// combined result describes a state that never existed, such as a namespace without its bdev, and
+// spdk_tgt cannot load it. Therefore, the saver reads the configuration until two consecutive reads
+// are equal. This configuration did exist at one moment between the two reads.
 
 const (
 	maxReadings    = 8
@@ -25,7 +25,7 @@ var errUnsteady = errors.New("the target's configuration changes while it is rea
 
 // readSteady reads a configuration that existed on the target at a single moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // other such calls wait for the next save anyway
+	if s.awaited { // other calls that wait for a save use the next one anyway
 		defer hold(&s.firstWait)()
 	}
 	var previous *Configuration
@@ -52,7 +52,7 @@ func equal(a, b *Configuration) bool {
 	})
 }
 
-// hold makes changes wait in Before until release is called.
+// hold makes calls wait in Before until release is called.
 func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
 	done := make(chan struct{})
 	wait.Store(&done)
@@ -62,7 +62,7 @@ func hold(wait *atomic.Pointer[chan struct{}]) (release func()) {
 	}
 }
 
-// awaitReading waits while hold delays changes, for at most maxChangesWait.
+// awaitReading blocks while hold delays calls, but for at most maxChangesWait.
 func awaitReading(ctx context.Context, wait *atomic.Pointer[chan struct{}]) {
 	done := wait.Load()
 	if done == nil {

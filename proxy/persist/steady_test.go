@@ -19,7 +19,8 @@ func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is like between, but when determines when each subsystem's response is sent.
+// answering is like between, but calls when for each response; when decides when to send the
+// response.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {
@@ -67,12 +68,12 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// The saved configuration existed at one moment, regardless of changes during reads. It may lack
-// the last change, because two equal reads may precede that change.
+// The saved configuration existed at one moment on the target, even if there were changes during
+// the reads. The saved file may lack the last change, because two equal reads may precede it.
 func TestSavedConfigurationIsConsistent(t *testing.T) {
 	for _, c := range []struct {
 		changed string
-		order   []string // order in which reads see the parts between which the change happens
+		order   []string // the order in which reads see the two changed parts
 	}{
 		{"bdev", nil}, {"nvmf", nil}, {"keyring", nil},
 		{"bdev", []string{"bdev", "nvmf"}}, {"nvmf", []string{"nvmf", "bdev"}}, {"keyring", []string{"bdev", "keyring", "nvmf"}},
@@ -96,8 +97,9 @@ func TestSavedConfigurationIsConsistent(t *testing.T) {
 	}
 }
 
-// If changes never stop, they are delayed briefly so that they are eventually saved.
-func TestChangesWaitForAReading(t *testing.T) {
+// If calls keep changing the configuration, the saver delays them briefly so that a save can
+// succeed.
+func TestChangesWaitForARead(t *testing.T) {
 	w := newWorld(t)
 	n := 0
 	w.between("bdev", func() {
@@ -124,9 +126,9 @@ func TestChangesWaitForAReading(t *testing.T) {
 	cancel()
 }
 
-// If another program keeps changing the configuration without using the proxy, the old file
-// remains.
-func TestUnsteadyConfigurationIsNotSaved(t *testing.T) {
+// If another program, without using the proxy, keeps changing the configuration, the saver keeps
+// the old file.
+func TestConstantlyChangingConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	n := 0

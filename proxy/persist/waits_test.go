@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limitedVolumes returns the configuration of a target with a limit on each volume, as SPDK saves
-// it.
+// limitedVolumes returns a configuration with a limit on each volume, as SPDK saves it.
 func limitedVolumes(volumes ...string) map[string][]string {
 	c := empty()
 	c["bdev"] = []string{optionsCall}
@@ -43,9 +42,9 @@ func one(names ...string) map[string]int {
 	return n
 }
 
-// The timeouts of the waits depend on the order and number of the limits, which change with each
-// start and each deletion.
-func TestWaitsWithOtherTimeoutsAreNotMissing(t *testing.T) {
+// A wait does not count as missing because its timeout differs. The timeouts depend on the order
+// and number of the limits, which change with each start and each deletion.
+func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 	for name, now := range map[string][]string{
 		"another order":          {"d", "c", "b", "a"},
 		"the first limit is new": {"e", "a", "b", "c", "d"},
@@ -76,8 +75,9 @@ func TestWaitsWithOtherTimeoutsAreNotMissing(t *testing.T) {
 	}
 }
 
-// A missing volume keeps one wait, before its limit, however often the target restarts.
-func TestWaitsDoNotPileUp(t *testing.T) {
+// However often the target restarts, the file contains one wait for a missing volume, before the
+// volume's limit.
+func TestWaitsDoNotAccumulate(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b", "c", "d"))
 	w.save()
@@ -104,9 +104,9 @@ func TestWaitsDoNotPileUp(t *testing.T) {
 	assert.Empty(t, w.saver.Status().Missing)
 }
 
-// Files saved by earlier proxies contain several waits for one volume, some of them as missing
-// calls.
-func TestEarlierProxysPiledWaitsAreDropped(t *testing.T) {
+// Files saved by earlier versions of the proxy contain several waits for one volume, some of them
+// recorded as missing calls. The saver drops these.
+func TestRepeatedWaitsFromOlderProxiesAreDropped(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b"))
 	w.save()

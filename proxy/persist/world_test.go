@@ -27,7 +27,7 @@ type fakeTarget struct {
 	mu      sync.Mutex
 	process string
 	release string
-	config  map[string][]string // subsystem → calls
+	config  map[string][]string // keyed by subsystem
 	raids   string              // response of bdev_raid_get_bdevs; "": the target has no RAID support
 	fail    map[string]error    // keyed by subsystem or method; "" is the list of subsystems
 	down    error
@@ -177,7 +177,7 @@ func (w *world) load(name string) *Configuration {
 	return c
 }
 
-// knows lists the NVMe-oF subsystems that a saved file would create.
+// knows lists the NVMe-oF subsystems that loading a saved file would create.
 func (w *world) knows(name string) (nqns []string) {
 	w.t.Helper()
 	for _, s := range w.load(name).Subsystems {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An amount is the usage of a tenant, or the additional usage that a call would cause.
+// An amount is what a tenant uses, or what a call would use in addition.
 type amount struct{ bytes, volumes, subsystems, hosts, listeners uint64 }
 
 func (a amount) plus(b amount) amount {
@@ -24,9 +24,10 @@ func (a amount) plus(b amount) amount {
 }
 
 // An account records how much of some quotas one tenant uses. Each tenant has one account for
-// volumes and one for exports; their calls do not wait for each other. Calls that create something
-// run concurrently, each with a reservation of what it needs. A call that inherits or sets the size
-// of a bdev runs alone, because the size must not change in the meantime.
+// volumes and one for exports; calls for one account do not wait for those for the other. Calls
+// that create something run concurrently, and each reserves the amount that it needs. A call that
+// inherits or sets the size of a bdev runs alone, because the size must not change while the call
+// runs.
 type account struct {
 	gate chan struct{} // capacity 1; holds an element while a call is admitted or runs alone
 
@@ -34,19 +35,19 @@ type account struct {
 	counted    amount
 	at         time.Time // when counting began
 	exact      bool      // no call was running when counting began
-	decreased  bool      // objects of the tenant may have been deleted since
+	decreased  bool      // objects of the tenant may have been deleted since counting began
 	during     amount    // created by calls while counting
 	running    map[*claim]amount
 	idle       chan struct{} // closed when no call is running; nil if no call waits for that
 	unanswered []unansweredCall
 	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem named after a volume may outlive it
 
-	owners *owners.File // keeps subsystems across restarts; nil: none are kept
-	tenant string       // in owners
+	owners *owners.File // keeps subsystems across restarts; may be nil
+	tenant string       // the tenant's name in owners
 }
 
-// An unansweredCall is a call without a response. As long as the account records the call, SPDK may
-// have executed it, or may still execute it.
+// An unansweredCall is a call to which SPDK has not responded. SPDK may have executed the call, or
+// may still execute it.
 type unansweredCall struct {
 	amount
 	bdev  string // bdev whose size the call sets or inherits
@@ -59,20 +60,20 @@ func newAccount() *account {
 	return a
 }
 
-// forgetCount makes the next decision recount at the target.
+// forgetCount makes the next decision count the tenant's objects on the target again.
 func (a *account) forgetCount() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = time.Time{}
 }
 
-// A claim is the reservation of one call.
+// A claim is one call's reservation of part of the quota.
 type claim struct {
 	account   *account
 	asked     amount
 	subsystem string // NQN of the subsystem that the call creates or adds something to
 	sizes     []bdevSize
-	gate      bool // the claim has put its element into the gate
+	gate      bool // the claim has put its element into the account's gate
 	settled   bool
 }
 
@@ -83,8 +84,8 @@ type bdevSize struct {
 	amount amount // what the call uses because of this size
 }
 
-// settle records the outcome of the call. If the outcome is unknown, SPDK may still execute the
-// call, when its volume is smaller. The call may then use more than it requested.
+// settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
+// later. If the call's volume has shrunk by then, the call uses more than it requested.
 func (c *claim) settle(err error) {
 	a := c.account
 	a.mu.Lock()
@@ -125,7 +126,7 @@ func (c *claim) besidesSizes() amount {
 	return rest
 }
 
-// leave lets the next call through the gate.
+// leave opens the gate to the next call.
 func (c *claim) leave() {
 	if c.gate {
 		c.gate = false
@@ -133,7 +134,7 @@ func (c *claim) leave() {
 	}
 }
 
-// enter waits for the gate.
+// enter waits until the call may pass the gate.
 func (c *claim) enter(ctx context.Context, timeout <-chan time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -181,9 +182,9 @@ func (a *account) noteDecrease() {
 }
 
 // used returns an upper bound on the tenant's usage, including running calls and calls that may
-// still be executed. It also reports whether the usage was counted recently, and whether a new
-// count would certainly not be lower. It takes into account that the claim may change the outcome
-// of an unanswered call.
+// still be executed. fresh means that the usage was counted recently; certain means that a new
+// count would not be lower. The bound allows for an unanswered call whose amount changes because of
+// c's call.
 func (a *account) used(c *claim) (sum amount, fresh, certain bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -227,9 +228,9 @@ func (a *account) add(c *claim) {
 	a.running[c] = c.asked
 }
 
-// recount replaces the count with the result of count. Objects created by calls during the count
-// may or may not be included, so they are added. The caller must have entered the gate. exact
-// reports whether no call was running.
+// recount replaces the count with the result of count. The target's lists may or may not include
+// objects created by calls during the count, so recount adds them. The caller must have entered the
+// gate. exact means that no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false
@@ -282,8 +283,8 @@ func (a *account) forgetSubsystems(existing map[string]bool) {
 	a.owners.Retain(a.tenant, existing)
 }
 
-// remember adds the subsystems that a file lists for a tenant. From then on, it records changes in
-// that file.
+// remember adds the subsystems that f lists for the tenant. From then on, the account also records
+// changes in f.
 func (a *account) remember(f *owners.File, tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

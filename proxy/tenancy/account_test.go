@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// admit admits a call by the tenant red, without executing it.
+// admit calls Admit for a call by the tenant red, without executing the call.
 func (w *world) admit(ctx context.Context, method string, params p) (*Grant, error) {
 	m, _ := rpcschema.Default().Method(method)
 	params, err := decoded(params)
@@ -43,7 +43,7 @@ func (w *world) waits(method string, params p) {
 	}()
 	select {
 	case err := <-decided:
-		require.Fail(w.t, "it does not wait", "%v", err)
+		require.Fail(w.t, "the call does not wait", "%v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	cancel()
@@ -65,8 +65,8 @@ func TestPanicReleasesTheQuota(t *testing.T) {
 
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
-// Volumes can be created concurrently within the quota. A snapshot waits for them, and they wait
-// for it.
+// Volumes can be created concurrently within the quota. A snapshot waits for running creations, and
+// creations wait for a running snapshot.
 func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
@@ -77,7 +77,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w.waits("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/a", "snapshot_name": "s"})
 	third, err := w.admit(t.Context(), "bdev_lvol_create", volumeOf("d", 4))
 	require.NoError(t, err)
-	w.waits("bdev_lvol_create", volumeOf("e", 4)) // one too many, unless one of the others fails
+	w.waits("bdev_lvol_create", volumeOf("e", 4)) // exceeds the quota unless another call fails
 
 	_, err = first.Answer(t.Context(), nil, failed)
 	require.Error(t, err)
@@ -98,7 +98,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	require.ErrorAs(t, w.create("i", 4), &over)
 }
 
-// A volume created while the target lists its volumes counts, whether or not it is listed.
+// A volume created while the target lists its volumes counts, whether or not the list contains it.
 func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
@@ -126,8 +126,8 @@ func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 	require.ErrorAs(t, err, &over)
 }
 
-// Repeated calls beyond the quota do not make the proxy list the target's volumes each time. The
-// space of a deleted volume is free at once.
+// If calls repeatedly exceed the quota, the proxy does not list the target's volumes for each of
+// them. The space of a deleted volume is available at once.
 func TestCallsBeyondTheQuotaDoNotTriggerARecount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})

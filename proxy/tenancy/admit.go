@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Grant is an admitted call, to be made with Params. The caller must pass the call's outcome to
+// A Grant is an admitted call. The caller must make the call with Params, pass the outcome to
 // Answer, and then call Close.
 type Grant struct {
 	Params map[string]any
@@ -26,7 +26,7 @@ type Grant struct {
 	owned        bool              // all objects named in the call belong to the tenant
 	namedObjects int               // number of objects named in the call
 	hidden       map[string]string // unused name → the foreign name in the client's call
-	raised       []string          // parameters that were changed to a safer value
+	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
 	claim        *claim // reservation of quota
 }
@@ -37,7 +37,7 @@ func (g *Grant) Hidden() int { return len(g.hidden) }
 // Raised returns the parameters that were set to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
-// MayCall reports whether there are parameters with which the tenant's users may call a method.
+// MayCall reports whether the tenant's users may call the method with some parameters.
 func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true
@@ -46,8 +46,8 @@ func (s *Scope) MayCall(method string) bool {
 	return p != nil && p.Refusal == ""
 }
 
-// Admit decides on a call whose parameters are valid. The error is a *Refusal, a *QuotaError,
-// ErrBusy or ask's error; the call must then not be made.
+// Admit decides whether a tenant may make a call. The parameters must be valid. The error is a
+// *Refusal, a *QuotaError, ErrBusy or ask's error; the call must then not be made.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
 	g := &Grant{Params: params, scope: s, method: m}
 	if s == nil {
@@ -109,8 +109,8 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// checkNamedObjects decides on the call as a whole. The values of the call have already been
-// decided.
+// checkNamedObjects decides whether the objects named in the call permit it. Each value of the call
+// has already been checked.
 func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.Chosen {
 		if _, given := g.Params[name]; !given {
@@ -124,8 +124,8 @@ func (g *Grant) checkNamedObjects() error {
 	return nil
 }
 
-// admit returns the value to use in place of a parameter's value: the same value, or one with
-// foreign names replaced. The error is a *Refusal if the value is not permitted.
+// admit returns the value to send in place of v: v itself, or a copy in which foreign names are
+// replaced. The error is a *Refusal if the value is not permitted.
 func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (any, error) {
 	for _, o := range f.Opens {
 		if o.By(v) {
@@ -205,8 +205,8 @@ func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (an
 	return v, nil
 }
 
-// leftOut decides on an absent value, for which the default applies. It returns the value to use
-// instead, or nil.
+// leftOut decides whether a parameter may be absent, so that its default applies. It returns the
+// value to send instead, or nil if the default is permitted.
 func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
 	for _, o := range f.Opens {
 		if o.ByDefault {
@@ -218,8 +218,8 @@ func (g *Grant) leftOut(f *plan.Form, path string) (instead any, err error) {
 	return instead, nil
 }
 
-// open decides on a value that gives others access. It returns the value to use instead, or nil if
-// the value is permitted.
+// open decides whether the tenant may use a value that gives other clients access. It returns the
+// value to send instead, or nil if the value is permitted.
 func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 	if slices.Contains(g.scope.Allow, o.To) {
 		return nil, nil
@@ -235,7 +235,7 @@ func (g *Grant) open(o plan.Opening, path string) (instead any, err error) {
 // AnySize is the value of allow that lifts the bounds of x-spdk-allocates.
 const AnySize = "any-size"
 
-// opened describes the kinds of x-spdk-opens, and the alternative to suggest.
+// opened maps each kind of x-spdk-opens to its effect and to the alternative that refusals suggest.
 var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
 	"unauthenticated": {"initiators need not authenticate", "require CHAP"},
@@ -251,7 +251,7 @@ func (g *Grant) unknown(path string) error {
 // shortPath returns a path without its method.
 func (g *Grant) shortPath(path string) string { return strings.TrimPrefix(path, g.method.Name+".") }
 
-// name decides on a value that names an object, a host or an address.
+// name decides whether the tenant may use a value that names an object, a host or an address.
 func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error) {
 	text, isText := v.(string)
 	switch {
@@ -262,8 +262,8 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case !isText:
 	case plan.IsInner(kind):
-		// With a slash in its name, a volume's alias could look like one in another lvstore, and
-		// SPDK truncates long names.
+		// A slash in a volume's name could make its alias look like that of a volume in another
+		// lvstore. SPDK truncates long names.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}
@@ -326,7 +326,8 @@ func (g *Grant) hide(kind, text string) string {
 	return unused
 }
 
-// restore replaces the names made by hide in SPDK's message with those that the client wrote.
+// restore replaces the names that hide invented, if SPDK's message contains any, with those that
+// the client wrote.
 func (g *Grant) restore(message string) string {
 	for unused, written := range g.hidden {
 		message = strings.ReplaceAll(message, unused, written)
@@ -349,7 +350,8 @@ func (g *Grant) releaseClaim() {
 	}
 }
 
-// Answer records the outcome of the call, and returns the part of it that the tenant may see.
+// Answer records the outcome of the call, and returns the part of the outcome that the tenant may
+// see.
 func (g *Grant) Answer(ctx context.Context, result json.RawMessage, err error) (json.RawMessage, error) {
 	if g.scope == nil {
 		return result, err

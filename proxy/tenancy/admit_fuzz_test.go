@@ -58,7 +58,7 @@ var spellings = []func(name string) string{
 	func(name string) string { return name[:len(name)/2] + "\u200b" + name[len(name)/2:] }, // zero width
 }
 
-// An admission is one call by red, with the parameters before and after admission.
+// An admission is one call by the tenant red, with its parameters before and after admission.
 type admission struct {
 	*testing.T
 	red   things
@@ -92,8 +92,8 @@ func (a *admission) owns(kind, name string) bool {
 	return false
 }
 
-// compare compares the parameters that reach the socket with those that policy saw. They must be
-// the same, except that names not owned by red are replaced with unused names.
+// compare checks that the parameters sent to the socket equal those that package policy checked,
+// except that names not owned by red are replaced with unused names.
 func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
 	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
@@ -116,10 +116,10 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 				_, err := uuid.Parse(freshNQN.ReplaceAllString(after, ""))
 				require.NoError(a, err, path)
 			case plan.IsObject(kind), plan.IsConfigured(kind):
-				require.True(a, a.owns(kind, before), "%s: %q (%s) is not theirs", path, before, kind)
+				require.True(a, a.owns(kind, before), "%s: %q (%s) does not belong to red", path, before, kind)
 			case plan.IsNew(kind):
 				require.Equal(a, saw, sent, path)
-				require.True(a, a.owns(plan.Created(kind), before), "%s: %q (%s) is not theirs", path, before, kind)
+				require.True(a, a.owns(plan.Created(kind), before), "%s: %q (%s) does not belong to red", path, before, kind)
 				_, err := uuid.Parse(before)
 				require.Error(a, err, path)
 			default:
@@ -148,8 +148,8 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	}
 }
 
-// FuzzAdmit makes calls by red to every method, with names of every kind in every place: red's own,
-// blue's in all spellings, and arbitrary text.
+// FuzzAdmit admits calls by red to every method, with names of every kind in every position: red's
+// own names, blue's names in all spellings, and arbitrary text.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()
@@ -190,7 +190,7 @@ func FuzzAdmit(f *testing.F) {
 		}
 		before := fmt.Sprint(saw)
 		grant, err := w.tenancy.Of("alice").Admit(t.Context(), m, saw, w.ask)
-		assert.Equal(t, before, fmt.Sprint(saw), "the parameters that policy saw are unchanged")
+		assert.Equal(t, before, fmt.Sprint(saw), "Admit does not change the client's parameters")
 		var refused *Refusal
 		var called *spdkrpc.Error
 		if err != nil {

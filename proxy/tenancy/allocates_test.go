@@ -45,9 +45,9 @@ func beyond(t *testing.T, n json.Number, by int64) json.Number {
 	return json.Number(strconv.FormatInt(v+by, 10))
 }
 
-// No tenant can use any parameter to make SPDK allocate more memory at once than the schema
-// permits, unless the configuration allows it.
-func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
+// No parameter lets a tenant make SPDK allocate more memory at once than the schema permits, unless
+// the configuration allows it.
+func TestTenantAllocationsAreLimited(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		w := newWorld(t, "v26.05", func(red *Tenant) {
 			if allowed {
@@ -89,8 +89,8 @@ func TestTenantsDoNotAllocateWithoutBound(t *testing.T) {
 	}
 }
 
-// Every number that a tenant can send is bounded, or listed here with the reason why it is not. So
-// numbers in later releases are not overlooked.
+// Every number that a tenant can send is bounded, or listed here with the reason why it is not.
+// Thus, nobody overlooks numbers that later releases add.
 func TestTenantNumbersAreBounded(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",
@@ -166,5 +166,5 @@ func TestTenantNumbersAreBounded(t *testing.T) {
 		}
 		delete(harmless, path)
 	})
-	assert.Empty(t, harmless, "these are bounded, or tenants cannot send them")
+	assert.Empty(t, harmless, "remove these rows: the numbers are bounded, or tenants cannot send them")
 }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// allowed returns the last part of a refusal, which states the values of a kind that the tenant may
-// use. It reveals only the tenant's own configuration.
+// allowed returns the last part of a refusal, which lists the tenant's permitted values of the
+// given kind. It reveals only the tenant's own configuration.
 func (s *Scope) allowed(kind string) string {
 	var list []string
 	var noun, key string
@@ -30,7 +30,7 @@ func (s *Scope) allowed(kind string) string {
 		return ""
 	}
 	if len(list) == 0 {
-		return fmt.Sprintf(". The tenant has no `%s`: ask the administrator of this proxy for some (tenants in the configuration)", key)
+		return fmt.Sprintf(". The tenant has no `%s`: ask the administrator of this proxy to configure some under tenants", key)
 	}
 	return fmt.Sprintf(": %s %s", noun, strings.Join(list, ", "))
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atTime stops the package's clock until the test ends. Only pass advances the clock, by its
-// argument.
+// atTime stops the package's clock until the test ends. pass advances the clock by its argument.
 func atTime(t *testing.T) (pass func(time.Duration)) {
 	var passed atomic.Int64
 	begun := time.Now()
@@ -28,14 +27,14 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked returns the number of queries that the tenancy itself makes while f runs.
+// asked returns how many queries of its own package tenancy makes while f runs.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
 	return len(w.asks) - before
 }
 
-// For every spelling of another tenant's name, the response is the same as for an unused name.
+// However a client spells another tenant's name, the response is the same as for an unused name.
 func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
@@ -73,8 +72,9 @@ func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	}
 }
 
-// The owner of a tenant's own volume is looked up once. For other tenants' volumes, missing
-// volumes, and other spellings of the tenant's own volumes, the owner is looked up on every call.
+// The proxy looks up the owner of a tenant's own volume once. It looks up the owner on every call
+// for another tenant's volume, a missing volume, or a different spelling of the tenant's own
+// volume.
 func TestOwnersAreCached(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -100,7 +100,7 @@ func TestOwnersAreCached(t *testing.T) {
 }
 
 // A cached owner is not used after the volume's lvstore is given to another tenant.
-func TestLvstoreMovesToAnotherTenant(t *testing.T) {
+func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -155,7 +155,7 @@ func TestConcurrentLookupsAreShared(t *testing.T) {
 	all.Wait()
 	assert.LessOrEqual(t, put.Load(), int32(3))
 
-	// A lookup that began before a call arrived is not used for it.
+	// A call does not use a lookup that began before the call arrived.
 	put.Store(0)
 	_, err := s.list(t.Context(), ask, now())
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestConcurrentLookupsAreShared(t *testing.T) {
 	assert.EqualValues(t, 1, put.Load())
 }
 
-// A list with many unknown names causes one lookup, not one for each name.
+// A list with many unknown names causes one lookup for all of them.
 func TestNamesInAListShareALookup(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
@@ -185,13 +185,14 @@ func TestNamesInAListShareALookup(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
-// A volume's cached owner does not decide on changes to the subsystem named after the volume.
+// Changes to a subsystem named after a volume are not decided by the volume's cached owner.
 func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
 	red, _ := w.settle()
 	w.must("alice", "bdev_get_bdevs", p{"name": red.volume})
-	_, err := w.raw(t.Context(), "bdev_lvol_delete", p{"name": red.volume}) // not through the proxy
+	// by a client that bypasses the proxy
+	_, err := w.raw(t.Context(), "bdev_lvol_delete", p{"name": red.volume})
 	require.NoError(t, err)
 	w.must("", "nvmf_create_subsystem", p{"nqn": prefix + red.volume})
 	before := w.must("", "nvmf_get_subsystems", nil)
@@ -200,7 +201,8 @@ func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	assert.Equal(t, before, w.must("", "nvmf_get_subsystems", nil))
 }
 
-// Values that the schema does not describe belong to no tenant.
+// A parameter that the schema does not describe is refused, even if its value is the tenant's own
+// name.
 func TestUndescribedParametersAreRefused(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
 		{"name":"bdev","required":true,"schema":{"type":"string","x-spdk-resource":"bdev"}},
@@ -221,7 +223,8 @@ func TestUndescribedParametersAreRefused(t *testing.T) {
 	require.Error(t, admit(p{"bdev": "red-1", "other": "blue-1"}))
 }
 
-// A subsystem named after a volume still counts after the volume has been deleted.
+// A subsystem named after a volume still counts against the quota after the volume has been
+// deleted.
 func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	pass := atTime(t)
@@ -241,7 +244,8 @@ func TestSubsystemsCountAfterVolumeDeletion(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "subsystems", Used: 4, Asked: 1, Most: 4}, over)
 }
 
-// The origin of a clone must not grow between its measurement and the clone call.
+// A clone's origin must not grow between the measurement of its size and the call that creates the
+// clone.
 func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	w.must("", "bdev_null_create", p{"name": "red-origin", "num_blocks": 8192, "block_size": 512})
@@ -251,8 +255,8 @@ func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 }
 
 // An lvstore that was deleted and recreated under the same name may have a different cluster size.
-// A call measured with the old size is not executed in the new lvstore.
-func TestVolumesAreMadeWhereTheyWereMeasured(t *testing.T) {
+// A call that was measured with the old cluster size is not executed in the new lvstore.
+func TestVolumesAreCreatedInTheMeasuredLvstore(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")

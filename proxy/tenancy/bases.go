@@ -10,11 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Hosts can write anything into logical volumes. If the target loads an lvstore or a RAID from one,
-// the host has chosen its names and UUIDs. So a bdev or lvstore based, at any depth, on a logical
-// volume belongs to no tenant.
+// Hosts can write anything into logical volumes. If the target loads an lvstore or a RAID from a
+// logical volume, the host may have chosen its names and UUIDs. Therefore, a bdev or lvstore that
+// is based on a logical volume, at any depth, belongs to no tenant.
 
-// maxDepth bounds how deeply bdevs may be stacked. A deeper bdev counts as based on a volume.
+// maxDepth limits how many layers of bdevs are examined. A bdev with more layers counts as based on
+// a volume.
 const maxDepth = 8
 
 // isVolumeName reports whether a bdev with this name may be a logical volume. A volume's name is
@@ -53,7 +54,7 @@ func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	return t.Skip(i)
 }
 
-// readBaseList reads the bases of a RAID. A missing base has no name.
+// readBaseList reads the names of a RAID's base bdevs. A missing base bdev has no name.
 func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Array {
 		return t.Skip(i)
@@ -78,7 +79,8 @@ type bases map[string][]string
 
 // noteBases caches the bases in a list of bdevs.
 func (v *ownershipCheck) noteBases(answer string) error {
-	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") { // as in most responses
+	// true of most responses
+	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") {
 		return nil
 	}
 	if v.bases == nil {
@@ -152,8 +154,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether a host may have written an object, although its name belongs to the
-// tenant. This is possible if the lvstore or bdev is based on a logical volume.
+// written reports whether a host may have created the named object by writing to a volume. This is
+// possible if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {

@@ -27,7 +27,7 @@ func bdevList(name, data string) string {
 	return fmt.Sprintf(`[{"name": %q, "aliases": [], "product_name": "x", "block_size": 512, "num_blocks": 8, "uuid": %q, "driver_specific": %s}]`, name, volumeUUID, data)
 }
 
-// Each kind of bdev names its bases differently.
+// Each bdev driver reports the names of base bdevs differently.
 func TestBasesAreReadForEachDriver(t *testing.T) {
 	for data, want := range map[string][]string{
 		`{}`:                          {},
@@ -51,7 +51,7 @@ func TestBasesAreReadForEachDriver(t *testing.T) {
 	}
 }
 
-// chain responds to queries for stacked bdevs.
+// A chain maps each bdev to its base bdevs, and responds to queries for them.
 type chain map[string][]string
 
 func (c chain) ask(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
@@ -68,7 +68,8 @@ func (c chain) ask(_ context.Context, method string, params map[string]any) (jso
 	return json.RawMessage(bdevList(name, `{"raid": {"base_bdevs_list": `+string(text)+`}}`)), err
 }
 
-// A host may have written anything that is based on a logical volume, at any depth.
+// A bdev based on a logical volume, at any depth, belongs to no tenant, because a host may have
+// written its metadata.
 func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	c := chain{
 		"raid": {"disk1", "disk2"}, "disk1": {}, "disk2": {}, "nested": {"disk1", volumeUUID}, "deep": {"disk1", "nested"}, "alias": {"lvs0/v"},

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev holds what this package needs from an item in bdev_get_bdevs.
+// A bdev holds the members of an item in bdev_get_bdevs that this package needs.
 type bdev struct {
 	name      string
 	aliases   []string
@@ -29,7 +29,7 @@ func (b *bdev) size() uint64 {
 	return math.MaxUint64
 }
 
-var errNoJSON = errors.New("it is not JSON, or does not match the schema")
+var errNoJSON = errors.New("the response is not JSON, or does not match the schema")
 
 // eachBdev calls visit for each bdev in a response to bdev_get_bdevs. The bdev is valid until the
 // next call of visit.

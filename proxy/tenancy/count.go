@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// countVolumes counts the tenant's volumes at the target.
+// countVolumes counts the tenant's volumes on the target.
 func (s *Scope) countVolumes(ctx context.Context, ask Ask) (amount, error) {
 	check := &ownershipCheck{scope: s, ask: ask, began: now()}
 	list, err := check.list(ctx)
@@ -46,7 +46,7 @@ type exportLists struct {
 }
 
 // readExports reads the target's exports. It includes iSCSI targets only if iscsi is set, which
-// means that they can belong to tenants.
+// means that iSCSI targets can belong to tenants.
 func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err error) {
 	if err := query(ctx, ask, "nvmf_get_subsystems", &l.subsystems); err != nil || !iscsi {
 		return l, err
@@ -54,7 +54,7 @@ func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err e
 	return l, query(ctx, ask, "iscsi_get_target_nodes", &l.nodes)
 }
 
-// countExports counts, at the target, the tenant's subsystems, hosts and listeners. It removes
+// countExports counts the tenant's subsystems, hosts and listeners on the target. It removes
 // subsystems that no longer exist from the account.
 func (s *Scope) countExports(ctx context.Context, ask Ask) (amount, error) {
 	check := &ownershipCheck{scope: s, ask: ask, began: now()}

@@ -54,7 +54,7 @@ func (w *world) admitHost(user, nqn string, n int) error {
 }
 
 // A tenant can admit as many hosts as its quota permits, summed over all its subsystems.
-func TestHostQuota(t *testing.T) {
+func TestHostQuotaCoversAllSubsystems(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			pass := atTime(t)
@@ -65,7 +65,8 @@ func TestHostQuota(t *testing.T) {
 			}
 			require.NoError(t, w.admitHost("alice", redOne, 1))
 			require.NoError(t, w.admitHost("alice", redTwo, 1))
-			require.NoError(t, w.admitHost("", redTwo, 2)) // from the next count on, hosts admitted by an administrator also count
+			// the next count includes hosts admitted by an administrator
+			require.NoError(t, w.admitHost("", redTwo, 2))
 			pass(countKeep)
 			exceeded(w.admitHost("alice", redOne, 4))
 			exceeded(w.admitHost("alice", redTwo, 4))
@@ -86,7 +87,7 @@ func TestHostQuota(t *testing.T) {
 	}
 }
 
-func TestListenerQuota(t *testing.T) {
+func TestListenerQuotaIsEnforced(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Listeners: 1})
 	listen := func(nqn string) error {
 		_, err := w.call("alice", "nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": redAddress})
@@ -98,7 +99,7 @@ func TestListenerQuota(t *testing.T) {
 	require.NoError(t, listen(redTwo))
 }
 
-// However many calls run concurrently, only those within the quota are executed.
+// Only calls within the quota are executed, however many run concurrently.
 func TestConcurrentHostsDoNotExceedQuota(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Hosts: 7})
 	var admitted atomic.Int32
@@ -125,7 +126,7 @@ func TestConcurrentHostsDoNotExceedQuota(t *testing.T) {
 	assert.Equal(t, 60, hosts[blueOne])
 }
 
-// A tenant's exports and snapshots do not wait for each other: a snapshot must run alone only among
+// A tenant's exports and snapshots do not wait for each other, because a snapshot excludes only
 // calls that affect volumes.
 func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib, Hosts: 2})
@@ -144,8 +145,8 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// If the only quota is that of volumes, sizes are ignored: snapshots run concurrently, and resizing
-// is not counted.
+// If the quota limits only the number of volumes, sizes do not matter: snapshots run concurrently,
+// and resizing does not count.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))
@@ -167,9 +168,9 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 	assert.Equal(t, &QuotaError{Tenant: "red", What: "volumes", Used: 2, Asked: 2, Most: 3}, err)
 }
 
-// Everything that a tenant's calls can add is bounded. Otherwise, a tenant could make the
-// configuration arbitrarily large, but the proxy reads it before the response to each change, and a
-// restart loads it.
+// A limit applies to everything that a tenant's calls can add. Otherwise, a tenant could make the
+// target's configuration arbitrarily large. The proxy reads the configuration before it responds to
+// each change, and a restarted target loads it.
 func TestTenantAdditionsAreBounded(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"
@@ -199,7 +200,7 @@ func TestTenantAdditionsAreBounded(t *testing.T) {
 		if m.Mutates && w.tenancy.Of("alice").MayCall(m.Name) {
 			found[m.Name] = true
 			_, bounded := bounds[m.Name]
-			assert.True(t, bounded || removes.MatchString(m.Name) || slices.Contains(changes, m.Name), "%s: what bounds how much a tenant can add by calling it?", m.Name)
+			assert.True(t, bounded || removes.MatchString(m.Name) || slices.Contains(changes, m.Name), "%s: state here what limits how much a tenant can add by calling this method", m.Name)
 		}
 	}
 	for name := range bounds {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// filter returns the part of a result that belongs to the tenant, in SPDK's own text and order.
+// filter returns the part of a result that belongs to the tenant. Text and order remain SPDK's own.
 func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMessage, error) {
 	if g.plan.Open || g.owned && g.plan.Raw {
 		return result, nil
@@ -58,8 +58,8 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 }
 
 // A filter filters one result. In its methods, owned means that the object containing a value
-// belongs to the tenant; a value that names nothing then also belongs to the tenant. The verdict on
-// a value is reached before the verdicts on its contents.
+// belongs to the tenant; if so, a value that names nothing also belongs to the tenant. A value's
+// verdict is determined before those of its contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -67,7 +67,7 @@ type filter struct {
 	err   error
 }
 
-// A verdict defines how a value is treated.
+// A verdict states what happens to a value.
 type verdict uint8
 
 const (
@@ -106,7 +106,8 @@ func (f *filter) root(w *plan.Form) bool {
 	return true
 }
 
-// value decides on a value below the root. inside is the value of owned for its contents.
+// value returns the verdict on a value below the root. inside is the value of owned for the
+// contents of that value.
 func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	t := f.TypeAt(i)
 	if w.Sensitive || !w.Fits[t] {
@@ -136,8 +137,8 @@ func (f *filter) value(w *plan.Form, i int, owned bool) (v verdict, inside bool)
 	return hide, false
 }
 
-// item decides on an item in an array or map. An object that contains its own name must belong to
-// the tenant; any other item must be in an object that belongs to the tenant.
+// item returns the verdict on an item in an array or map. An object that contains its own name must
+// belong to the tenant; any other item must be part of an object that belongs to the tenant.
 func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) {
 	if f.TypeAt(i) != jsonwalk.Object || !w.Fits[jsonwalk.Object] || len(w.Kinds[jsonwalk.Object]) > 0 {
 		return f.value(w, i, owned)
@@ -154,8 +155,9 @@ func (f *filter) item(w *plan.Form, i int, owned bool) (v verdict, inside bool) 
 	return enter, true
 }
 
-// members filters an object's members. A hidden member is omitted, or replaced with an empty string
-// if the schema permits one. Numbers and booleans at the root belong to no tenant, and are kept.
+// members filters an object's members. A hidden member is replaced with an empty string if the
+// schema permits one, and omitted otherwise. Numbers and booleans at the root belong to no tenant
+// and are kept.
 func (f *filter) members(w *plan.Form, i int, owned, root bool) (end int) {
 	m := f.Walk(i)
 	c := f.Content(m.End)
@@ -171,7 +173,7 @@ func (f *filter) members(w *plan.Form, i int, owned, root bool) (end int) {
 		switch {
 		case named:
 			v, inside = f.value(below, m.Value, owned || root && t < jsonwalk.String)
-		case owned: // an entry of a map, whose name may be that of an object
+		case owned: // an entry of a map, whose key may be the name of an object
 			v, inside = f.item(below, m.Value, owned)
 		}
 		switch {
@@ -223,13 +225,13 @@ func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	}
 }
 
-// A self states whether the tenant owns an object, according to the member that names the object.
+// A self states whether the tenant owns an object, according to the object's own name.
 type self uint8
 
 const (
 	unnamed self = iota
-	theirs       // the tenant's
-	another      // not the tenant's, or unknown
+	theirs       // belongs to the tenant
+	another      // does not belong to the tenant, or unknown
 )
 
 // identified determines the owner of an object from the member that names it. If that member occurs

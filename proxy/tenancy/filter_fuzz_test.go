@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// filtered returns the methods whose results are filtered.
+// filtered returns the methods whose results package tenancy filters.
 func filtered(t *Tenancy) []*rpcschema.Method {
 	return slices.DeleteFunc(rpcschema.Default().Methods(), func(m *rpcschema.Method) bool {
 		p := t.plans.Of(m.Name)
@@ -84,8 +84,9 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 }
 
 // FuzzFilterAnyJSON passes arbitrary text to the filter of any method. The filter must never panic.
-// From valid JSON, it must produce valid JSON, the same as the reference. If members are repeated,
-// the reference must not remove any part of the output, whichever of the members a client reads.
+// From valid JSON, it must produce the same valid JSON as the reference. If the text contains
+// repeated members, the reference must find nothing to remove from the output, no matter which of
+// the members a client reads.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
@@ -124,7 +125,7 @@ func FuzzFilterAnyJSON(f *testing.F) {
 		require.True(t, jsontext.Value(kept).IsValid(jsontext.AllowDuplicateNames(true)), "%s leaves %s of %s", m.Name, kept, text)
 		var limit *jsonrpc.LimitError
 		if _, err := once(jsontext.NewDecoder(strings.NewReader(string(kept)), lenient...), false); errors.As(err, &limit) {
-			return // numbers that the reference does not read
+			return // contains numbers that the reference cannot read
 		}
 		if _, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{}); err == nil && !(m.Name == "bdev_get_bdevs" || m.Name == "bdev_lvol_get_lvols") {
 			want, seen, err := referenceOf(t.Context(), redGrant(tenancy, m, owned), text)
@@ -145,9 +146,9 @@ func FuzzFilterAnyJSON(f *testing.F) {
 	})
 }
 
-// FuzzFilterKeepsTheirs puts arbitrary JSON next to the tenant's own items, which must be kept byte
-// for byte.
-func FuzzFilterKeepsTheirs(f *testing.F) {
+// FuzzFilterKeepsOwnItems puts arbitrary JSON next to the tenant's own items. The filter must keep
+// these items byte for byte.
+func FuzzFilterKeepsOwnItems(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)
 	m, _ := rpcschema.Default().Method("nvmf_get_subsystems")

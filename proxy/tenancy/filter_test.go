@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Every object that does not belong to red contains this mark.
+// mark is part of the name of every object that does not belong to red.
 const mark = "f0e1"
 
 var (
@@ -35,7 +35,8 @@ var (
 	}
 )
 
-// oracle responds to the filter's queries: one lvstore belongs to red, and no bdev is known.
+// oracle answers the filter's queries for a target with one lvstore, which belongs to red, and no
+// bdevs.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":
@@ -46,12 +47,14 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 	return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -19}
 }
 
-// spoil changes a value that conforms to the schema: some names become those of others, some values
-// get another type, and some members are added that the schema does not describe.
+// spoil randomly changes a value that conforms to the schema. It replaces some names with those of
+// other owners, changes the types of some values, and adds members that the schema does not
+// describe.
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
-		if _, array := v.([]any); !array { // in a list of texts, it would only be another text
+		// in a list of strings, this would only be another string
+		if _, array := v.([]any); !array {
 			return other
 		}
 	}
@@ -67,7 +70,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 			}
 			return mark
 		case text && redNames[kind] == "":
-			return mark // no tenant can own it
+			return mark // no tenant can own such an object
 		}
 		return v
 	}
@@ -79,7 +82,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 			spoilt[name] = spoil(t, r, below, v[name])
 		}
 		if store, ok := spoilt["lvol_store_uuid"].(string); ok && !strings.Contains(store, mark) {
-			delete(spoilt, "lvol_store_uuid") // with which all names of the bdev would belong to the tenant
+			// otherwise, all names of the bdev would belong to the tenant
+			delete(spoilt, "lvol_store_uuid")
 		}
 		for _, n := range list {
 			if r.IntN(3) == 0 && n.Additional.Schema == nil {
@@ -99,8 +103,8 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	return v
 }
 
-// FuzzFilter makes results of every method, in which the tenant's objects are mixed with those of
-// others and with values that the schema does not describe. No mark of others may remain.
+// FuzzFilter generates results of every method that mix the tenant's objects with those of others
+// and with values that the schema does not describe. After filtering, no mark may remain.
 func FuzzFilter(f *testing.F) {
 	for seed := range uint64(400) {
 		f.Add(seed, seed*7919)
@@ -118,7 +122,7 @@ func FuzzFilter(f *testing.F) {
 		list := tenancy.plans.Nodes(m.Result.Schema)
 		value := maker.Result(m)
 		if m.Name == "bdev_get_bdevs" || m.Name == "bdev_lvol_get_lvols" {
-			for _, item := range value.([]any) { // these lists show who owns a UUID
+			for _, item := range value.([]any) { // these lists reveal who owns a UUID
 				delete(item.(map[string]any), "uuid")
 			}
 			uuids := otherNames["bdev"]
@@ -131,7 +135,7 @@ func FuzzFilter(f *testing.F) {
 		if m.Mutates {
 			g.owned = true
 			if _, scalar := maker.Result(m).(string); scalar {
-				return // created by the call itself
+				return // such an object was created by the call itself
 			}
 		}
 		kept, err := g.Answer(t.Context(), text, nil)
@@ -150,7 +154,7 @@ func FuzzFilter(f *testing.F) {
 	})
 }
 
-// The result stays complete for a tenant that owns everything in it.
+// If a tenant owns everything in a result, the filter keeps the whole result.
 func TestFilterKeepsOwnResults(t *testing.T) {
 	tenancy, err := New([]Tenant{redTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(t, err)
@@ -171,7 +175,7 @@ func TestFilterKeepsOwnResults(t *testing.T) {
 	}
 }
 
-// The typed client can still read the filtered result of every sample method.
+// The typed client can read the filtered results of the sample methods.
 func TestFilteredResultsCanBeRead(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -184,8 +188,8 @@ func TestFilteredResultsCanBeRead(t *testing.T) {
 	require.Len(t, bdevs, 3)
 }
 
-// A result that consists of a number or boolean belongs to no tenant. A text that names no object
-// could belong to any tenant, and is shown only to the owner of the call's objects.
+// A result that is only a number or boolean belongs to no tenant. A string that names no object
+// could belong to any tenant, so only the owner of the call's objects receives it.
 func TestSingleValueResultsAreFiltered(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	texts, switches := 0, 0

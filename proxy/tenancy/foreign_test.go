@@ -18,14 +18,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A spot is one value in a method's parameters that names something.
+// A spot is the position of one value in a method's parameters that names something.
 type spot struct {
 	path string
 	kind string
 	put  func(v any) any // returns the whole parameter with another value at this spot
 }
 
-// spots finds all values in a parameter that name something, at any depth.
+// spots finds the positions of all values in a parameter that name something, at any depth.
 func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 	for _, kind := range plan.KindsOf(list, v) {
 		found = append(found, spot{path, kind, func(w any) any { return w }})
@@ -55,7 +55,7 @@ func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 	return found
 }
 
-// gone returns an unused name, spelled like the given one.
+// gone returns an unused name that has the same form as the given one.
 func gone(name string) string {
 	const id = "99999999-abcd-4333-8444-abcdefabcdef"
 	if !looksLikeUUID(name) {
@@ -81,7 +81,7 @@ func outcome(result json.RawMessage, err error, name string) string {
 	return strings.ReplaceAll(says, name, "NAME")
 }
 
-// own returns red's names by kind, so that, except at one spot, a call names only red's objects.
+// own returns red's names by kind, for calls that name another tenant's object only at one spot.
 func own(red things) map[string]string {
 	return map[string]string{
 		"bdev": red.volume, "lvstore": red.lvs, "lvstore-uuid": red.lvsUUID, "nqn": red.nqn, "iqn": red.iqn, "key": red.key, "host-nqn": redHost,
@@ -132,8 +132,8 @@ func plainAddresses(params p) p {
 	return params
 }
 
-// For every method and every parameter that names something, names of another tenant's objects are
-// tried in every spelling. None is accepted, and none reveals whether the object exists.
+// A name of another tenant's object, in any spelling, is not accepted in any parameter of any
+// method, and the response does not reveal whether the object exists.
 func TestOtherTenantsObjectsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -167,9 +167,9 @@ func nothingOfAnother(t *testing.T, w *world) {
 				tried++
 				methods[m.Name] = true
 				ghost, ghostErr := w.call("alice", m.Name, with(gone(name)))
-				// A real subsystem may still be busy with the previous call, whatever names the
-				// calls contain. So an object's existence is revealed only if every attempt shows a
-				// difference.
+				// A real subsystem may still be busy with the previous call, regardless of the
+				// names in the calls. Therefore, an object's existence is revealed only if every
+				// attempt shows a difference.
 				for range 5 {
 					if outcome(ghost, ghostErr, gone(name)) == outcome(result, err, name) {
 						break
@@ -191,7 +191,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 				}
 			}
 			if w.tenancy.plans.Of(m.Name).Refusal == "" && plan.IsObject(s.kind) {
-				// The same call passes with the tenant's own names.
+				// The same call is admitted if it contains the tenant's own names.
 				params, err := decoded(with(own(red)[s.kind]))
 				require.NoError(t, err)
 				grant, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, w.ask)
@@ -209,7 +209,7 @@ func nothingOfAnother(t *testing.T, w *world) {
 	assert.Greater(t, passes, 60)
 }
 
-// foreign returns blue's names for a kind of parameter.
+// foreign returns blue's names of the given kind.
 func foreign(blue things, kind string) []string {
 	if name := plan.Created(kind); name != "" {
 		return append(blue.names(name), "blue-new", "lvs-blue", "nqn.2016-06.io.spdk:blue-new", "iqn.2016-06.io.spdk:blue-new")

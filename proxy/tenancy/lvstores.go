@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// stores caches the target's lvstores by UUID. A name may move to another lvstore, so the cache is
-// valid only briefly.
+// stores caches the target's lvstores by UUID. A name can move to another lvstore, so the cache is
+// used only briefly.
 type stores struct {
 	known atomic.Pointer[lvstores]
 
@@ -19,7 +19,7 @@ type stores struct {
 	forgotten time.Time
 }
 
-// lvstores holds the lvstores at one moment.
+// lvstores holds the target's lvstores as of one moment.
 type lvstores struct {
 	byUUID map[string]store
 	asked  time.Time
@@ -73,7 +73,8 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// The query may have failed only because its caller disconnected, so share the next one.
+		// The query may have failed only because its caller disconnected, so loop to share the next
+		// query.
 	}
 }
 
@@ -86,7 +87,7 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 }
 
 // share returns the running query if it began after fresh, or the cache if a response has just
-// arrived. Otherwise, it returns a new query that the caller must run (mine).
+// arrived. Otherwise, it returns a new query. mine means that the caller must run this query.
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,7 @@ func newQuery() *lvstoreQuery { return &lvstoreQuery{began: now(), done: make(ch
 // run runs a query, and stores its response in the cache.
 func (s *stores) run(ctx context.Context, ask Ask, q *lvstoreQuery) {
 	q.err = errInterrupted
-	defer func() { // even after a panic, or other calls would wait forever
+	defer func() { // even after a panic; otherwise, other calls would wait forever
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		defer close(q.done)

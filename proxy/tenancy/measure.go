@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A sizing names the parameter with the bdev whose size a call inherits or sets.
+// A sizing names the parameter that contains the bdev whose size a call inherits or sets.
 type sizing struct {
 	source string // parameter with the bdev whose size is inherited
 	volume string // parameter with the volume whose size is set
 	list   string // parameter whose items have the member source
 }
 
-// sizedBy describes where a method that creates or grows a volume gets the size: from a parameter,
-// or from a bdev that it names. The schema cannot express this.
+// sizedBy describes where a method that creates or grows a volume gets the volume's size: from a
+// parameter, or from a bdev that a parameter names. The schema cannot express this.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},
@@ -33,7 +33,8 @@ var sizedBy = map[string]sizing{
 
 // measure returns the amount that the call will use. If there is a quota of bytes, it also makes
 // the call refer by UUID to the bdevs whose size counts, and to the lvstore whose clusters
-// determine the rounding. Then the names cannot come to refer to other objects.
+// determine the rounding. Otherwise, another object could take over the name before SPDK executes
+// the call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
 	if g.scope.Quota.Bytes == 0 {
@@ -63,7 +64,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 		return amount{}, err
 	}
 	if !b.lvol {
-		return amount{}, nil // SPDK refuses this: the bdev is not a volume
+		return amount{}, nil // not a volume, so SPDK refuses the call
 	}
 	list, err := g.scope.tenancy.stores.list(ctx, ask, time.Time{})
 	if err != nil {
@@ -105,8 +106,8 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 	return sum, nil
 }
 
-// inherit records that the call creates a volume of a bdev's size, and returns that size. An
-// unanswered call may have changed the size, so the result may be larger than the current one.
+// inherit records that the call creates a volume with the size of bdev b, and returns that size. An
+// unanswered call may have changed the size, so the result can be larger than b's current size.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
@@ -142,7 +143,7 @@ func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	return store{}, nil
 }
 
-// round rounds a size up to the lvstore's clusters, as SPDK does.
+// round rounds a size up to whole clusters of the lvstore, as SPDK does.
 func (s store) round(size uint64) uint64 {
 	if s.ClusterSize == 0 {
 		return size
@@ -156,9 +157,9 @@ func (s store) round(size uint64) uint64 {
 	return size
 }
 
-// pin finds the bdev named by a parameter, and makes the call refer to it by UUID. It replaces a
-// missing bdev with an unused name. If the bdev appeared in the meantime, its size would be
-// unknown.
+// pin finds the bdev named by a parameter, and makes the call refer to it by UUID. It replaces the
+// name of a missing bdev with an unused name, because a bdev that appears in the meantime would
+// have an unknown size.
 func (g *Grant) pin(ctx context.Context, ask Ask, params map[string]any, param string) (*bdev, error) {
 	name, _ := params[param].(string)
 	if _, hidden := g.hidden[name]; hidden {
@@ -193,7 +194,7 @@ func (g *Grant) requested() (size uint64, err error) {
 		}
 		n, err := strconv.ParseUint(number.String(), 10, 64)
 		if err != nil {
-			return 0, g.scope.refuse("%s: write %s in plain digits, so that it can be counted against the quota", g.method.Name, name)
+			return 0, g.scope.refuse("%s: write %s in plain digits, because it counts against the quota", g.method.Name, name)
 		}
 		over, bytes := bits.Mul64(n, factor)
 		if over > 0 {

@@ -25,8 +25,8 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 	assert.EqualValues(t, 5, store{}.round(5), "the lvstore is unknown")
 }
 
-// If there is a quota, a call must state its size as a whole number; otherwise it could not be
-// counted.
+// If there is a quota, a call must state the size as a whole number. Otherwise, the size could not
+// be counted.
 func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {
@@ -57,7 +57,8 @@ func TestSizesMustBeWholeNumbers(t *testing.T) {
 	}
 }
 
-// SPDK must not look up a missing lvstore again, because another client might create it meanwhile.
+// The call must not contain the name of a missing lvstore, because another client might create an
+// lvstore with this name before SPDK executes the call.
 func TestMissingLvstoresAreReplacedWithUnusedNames(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	_, err := w.call("alice", "bdev_lvol_create", p{"lvol_name": "a", "size_in_mib": 4, "lvs_name": "lvs-red2"})
@@ -84,8 +85,8 @@ func TestResizingANonVolumeIsNotCounted(t *testing.T) {
 	require.NotErrorAs(t, err, &over)
 }
 
-// The size of a bdev counts, so a call is refused if the response does not describe exactly one
-// bdev.
+// If the response to the query of a bdev's size does not describe exactly one bdev, the call is
+// refused.
 func TestAmbiguousMeasuredBdevsAreRefused(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

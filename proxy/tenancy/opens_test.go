@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A tenant whose `hosts` list defines who may connect cannot open an object to everyone, by any
-// method or spelling, unless `allow` permits it.
+// If `hosts` restricts who may connect, a tenant cannot open an object to all hosts, by any method
+// or spelling, unless `allow` permits it.
 func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	opening := []struct {
@@ -56,14 +56,15 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter whose name suggests that it grants access is annotated or listed here, so that
-// parameters in later releases are not overlooked.
+// Every parameter whose name suggests that it grants access is annotated or listed here. Thus,
+// nobody overlooks parameters that later releases add.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{
-		"nvmf_create_transport.disable_command_passthru", // removes access
-		"nvmf_set_config.admin_cmd_passthru",             // before the target starts, so not available to tenants
-		"bdev_zone_block_create.optimal_open_zones",      // zones of a disk
+		"nvmf_create_transport.disable_command_passthru", // this parameter removes access
+		// only before the target starts, so not available to tenants
+		"nvmf_set_config.admin_cmd_passthru",
+		"bdev_zone_block_create.optimal_open_zones", // concerns zones of a disk
 	}
 	annotated := 0
 	for _, m := range rpcschema.Default().Methods() {

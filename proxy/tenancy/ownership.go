@@ -19,20 +19,20 @@ type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
 	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
-	listed bool            // bdevs contains all bdevs of the target
+	listed bool            // bdevs contains all of the target's bdevs
 	bases  bases
-	fresh  bool      // the call changes objects, so cached volumes do not count
+	fresh  bool      // the call changes objects, so cached volumes must not be used
 	asked  int       // number of bdevs queried one by one
 	began  time.Time // when the call, or its result, arrived
 
-	// While a result is filtered, unknown UUIDs are collected, to query them all at once.
+	// While filtering is set, the check collects unknown UUIDs, to query them all at once.
 	filtering bool
 	unknown   []string
 }
 
 // owns reports whether an object named by the client or SPDK belongs to the tenant. Only names that
 // are or contain UUIDs need a query to the target. For all other names, the spelling decides, so
-// the result does not depend on whether the objects exist.
+// the result does not depend on whether an object exists.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -51,8 +51,8 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	return v.scope.ownsNamed(kind, name), nil
 }
 
-// ownsUUID decides on a bdev named by UUID. It belongs to the owner of its lvstore or, if it has
-// none, to the owner of its other name.
+// ownsUUID reports whether a bdev named by UUID belongs to the tenant. The bdev belongs to the
+// owner of its lvstore or, if it has no lvstore, to the owner of its other name.
 func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error) {
 	if own, known := v.bdevs[name]; known || v.listed {
 		return own, nil
@@ -68,8 +68,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 		return owner == v.scope, err
 	}
 	// Before the call, another tenant's volume must be indistinguishable from a missing one, even
-	// by the time the lookup takes. Cached volumes count only if they belong to the tenant, and all
-	// other names need the same queries.
+	// by the duration of the lookup. Therefore, the cache is used only for the tenant's own
+	// volumes, and all other names cause the same queries.
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
 		return false, err
@@ -84,7 +84,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
 		v.note(name, false)
-		_, err := v.storeOwner(ctx, "") // as for a foreign volume
+		_, err := v.storeOwner(ctx, "") // the same query as for a foreign volume
 		return false, err
 	}
 	if err != nil {
@@ -97,8 +97,8 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	return v.bdevs[name], nil
 }
 
-// asksBeforeListing is how many bdevs are queried one by one before all are listed. Listing all
-// delays everything else in the target.
+// asksBeforeListing is how many bdevs are queried one by one before all bdevs are listed. A list of
+// all bdevs delays everything else on the target.
 const asksBeforeListing = 4
 
 // resolve concurrently queries all unknown bdevs named in a result.
@@ -151,8 +151,8 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note records whether a UUID belongs to the tenant. If any record says no, the UUID does not
-// belong to the tenant.
+// note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if every
+// record of it is positive.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -223,9 +223,9 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	return !on, err
 }
 
-// storeOwner returns the tenant to which an lvstore belongs, or nil if there is none. Before the
-// call, the cache counts only if the lvstore belongs to this tenant; while filtering a result, it
-// counts for every lvstore in it.
+// storeOwner returns the tenant that owns an lvstore, or nil if there is none. Before the call,
+// storeOwner uses the cache only for the tenant's own lvstores; while a result is filtered, it uses
+// the cache for all lvstores.
 func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, error) {
 	list, err := v.scope.tenancy.stores.list(ctx, v.ask, time.Time{})
 	if err != nil {
@@ -286,8 +286,8 @@ func isCanonical(id string) bool {
 	return true
 }
 
-// notExecuted converts the error of a query before the call to the error of a call that was not
-// executed.
+// notExecuted converts the error of a query made before the call to an error stating that the call
+// was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}

@@ -14,6 +14,6 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 }
 
 // Owns reports whether a name of some kind (lvstore, bdev, nqn, …) belongs to the tenant, judging
-// by its spelling alone. A volume must be named as LVSTORE/LVOL, because a UUID's spelling does not
-// show its owner.
+// by its spelling alone. The name of a volume must be LVSTORE/LVOL, because a UUID does not show
+// its owner.
 func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If a lookup of an owner or size fails, either the call is not executed, or its result is not
+// If a lookup of an owner or size fails, the call is not executed or, if it was, its result is not
 // returned. The quota is unchanged.
 func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
@@ -62,7 +62,7 @@ func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	}
 }
 
-// The lvstore of a volume is cached for 30 to 90 seconds.
+// The proxy caches a volume's lvstore for 30 to 90 seconds.
 func TestVolumeCacheExpires(t *testing.T) {
 	pass := atTime(t)
 	v := new(volumes)
@@ -92,8 +92,8 @@ func TestVolumeCacheExpires(t *testing.T) {
 	assert.Empty(t, v.of("c"), "the query was sent before the change")
 }
 
-// An object created by a tenant's call belongs to the tenant, so the response is returned without a
-// lookup.
+// An object created by a tenant's call belongs to the tenant, so the proxy returns the response
+// without a lookup.
 func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()

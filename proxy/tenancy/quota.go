@@ -10,8 +10,11 @@ import (
 )
 
 const (
-	countKeep      = 10 * time.Second // how long a count is used; the tenant's later calls are added to it
-	recountAfter   = time.Second      // how long calls over the quota cause no new count, unless objects of the tenant were deleted: counting keeps the target busy
+	// how long a count is used; amounts of the tenant's later calls are added to it
+	countKeep = 10 * time.Second
+	// how long calls over the quota cause no new count, unless objects of the tenant were deleted,
+	// because counting keeps the target busy
+	recountAfter   = time.Second
 	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier ones
 )
@@ -64,8 +67,9 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks the call's amount against the quota. It uses the last count if that suffices.
-// Otherwise, it makes a new count and finally, if necessary, one while no call is running.
+// checkQuota checks the call's amount against the quota. It uses the last count if that suffices;
+// otherwise, it counts again. If the amount still exceeds the quota, it counts once more while no
+// call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {
@@ -111,7 +115,7 @@ func (g *Grant) exported() amount {
 	return amount{}
 }
 
-// A bound is one limit in a quota, with the amounts used and requested.
+// A bound is one limit in a quota, together with the amounts used and requested.
 type bound struct {
 	name              string
 	used, asked, most uint64
@@ -133,7 +137,7 @@ func (q Quota) bounds(asked amount) bool {
 }
 
 // allows returns a *QuotaError if used and asked together exceed the quota. A call that requests
-// nothing passes even if the quota is already exceeded.
+// nothing is allowed even if the quota is already exceeded.
 func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)

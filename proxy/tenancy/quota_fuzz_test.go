@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A gambler makes calls by red in any order. Some calls get no response, and are executed at any
+// A gambler makes random calls as red. Some calls get no response, and are executed at a random
 // later time.
 type gambler struct {
 	*world
@@ -42,7 +42,7 @@ func (g *gambler) next(n int) int {
 	return int(b) % n
 }
 
-// some returns the name of one of a few volumes, whether or not it exists.
+// some returns one of a few volume names; the volume may or may not exist.
 func (g *gambler) some() string { return fmt.Sprint("v", g.next(3)) }
 
 func (g *gambler) call(method string, params p) {
@@ -82,7 +82,7 @@ func (g *gambler) step() {
 		g.call("bdev_lvol_snapshot", p{"lvol_name": "lvs-red/" + g.some(), "snapshot_name": g.some()})
 	case 7:
 		g.call("bdev_lvol_clone", p{"snapshot_name": "lvs-red/" + g.some(), "clone_name": g.some()})
-	case 8, 9: // a call without a response is executed after all
+	case 8, 9: // execute a call without a response after all
 		if n := len(g.late); n > 0 {
 			i := g.next(n)
 			c := g.late[i]
@@ -127,7 +127,7 @@ var oneTarget = sync.OnceValues(func() (*spdktest.Target, error) {
 	return spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 })
 
-// gamble plays a script, and checks the quota after every step.
+// gamble executes a script, and checks the quota after every step.
 func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 	quota := Quota{Bytes: 64 * mib, Volumes: 5, Subsystems: 2, Hosts: 3, Listeners: 1}
 	w := worldOf(t, target.Socket(), target.Release(), func(red *Tenant) { red.Quota = quota })
@@ -151,7 +151,7 @@ func gamble(t *testing.T, target *spdktest.Target, script []byte) {
 		g.step()
 		within("on the way")
 	}
-	// Calls without a response are executed, the last one first.
+	// Execute the calls without a response, the last one first.
 	for _, c := range slices.Backward(g.late) {
 		if g.clock.Before(c.until) {
 			_, _ = g.raw(t.Context(), c.method, c.params)
@@ -169,8 +169,8 @@ func (g *gambler) told() string {
 	return b.String()
 }
 
-// FuzzQuota checks that the quota is never exceeded. A tenant makes any calls in any order, and
-// some are executed long after their callers gave up.
+// FuzzQuota checks that a tenant's random calls never exceed the quota, even if some of the calls
+// are executed long after their callers gave up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {
@@ -185,7 +185,8 @@ func FuzzQuota(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { gamble(t, target, script[:min(len(script), 200)]) })
 }
 
-// A call without a response may be executed after its volume has shrunk or grown.
+// A call without a response counts against the quota as if its volume could still shrink or grow
+// before the call is executed.
 func TestLateCallsCountAgainstTheQuota(t *testing.T) {
 	target, err := oneTarget()
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func (w *world) create(name string, size int) error {
 	return err
 }
 
-func TestBytesQuota(t *testing.T) {
+func TestBytesQuotaCountsWholeClusters(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := emptyWorld(t, release, Quota{Bytes: 64 * mib})
@@ -43,7 +43,7 @@ func TestBytesQuota(t *testing.T) {
 				assert.Equal(t, &QuotaError{Tenant: "red", What: "bytes", Used: used * mib, Asked: asked * mib, Most: 64 * mib}, err)
 			}
 			call := func(method string, params p) error { _, err := w.call("alice", method, params); return err }
-			require.NoError(t, w.create("a", 9)) // 12 in whole clusters
+			require.NoError(t, w.create("a", 9)) // 12 MiB in whole clusters
 			exceeded(w.create("b", 53), 12, 56)
 			require.NoError(t, w.create("b", 20))
 			exceeded(call("bdev_lvol_resize", p{"name": "lvs-red/a", "size_in_mib": 45}), 32, 36)
@@ -62,8 +62,9 @@ func TestBytesQuota(t *testing.T) {
 	}
 }
 
-// If more space is used than the quota allows, calls that use no additional space still work.
-func TestQuotaBelowTheUsedSpace(t *testing.T) {
+// If a tenant already uses more space than its quota allows, calls that use no additional space
+// still succeed.
+func TestExceededQuotaAllowsCallsThatUseNoSpace(t *testing.T) {
 	q := Quota{Bytes: 10, Volumes: 1, Subsystems: 3}
 	used := amount{bytes: 20, volumes: 2, subsystems: 2}
 	require.NoError(t, q.allows("red", used, amount{subsystems: 1}))
@@ -79,7 +80,7 @@ func TestQuotaRefusesUnmeasurableCalls(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// Every method that, according to the schema, creates a volume or may grow one is measured.
+// Every method that creates a volume or may grow one, according to the schema, is measured.
 func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, m := range rpcschema.Default().Methods() {
@@ -106,7 +107,7 @@ func TestMethodsThatUseSpaceAreMeasured(t *testing.T) {
 	}
 }
 
-func TestSubsystemQuota(t *testing.T) {
+func TestSubsystemQuotaIsEnforced(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Subsystems: 2})
 	create := func(name string) error {
 		_, err := w.call("alice", "nvmf_create_subsystem", p{"nqn": "nqn.2016-06.io.spdk:red-" + name})
@@ -122,7 +123,7 @@ func TestSubsystemQuota(t *testing.T) {
 	require.NoError(t, create("3"))
 }
 
-// However many calls run concurrently, only those within the quota are executed.
+// Only calls within the quota are executed, however many run concurrently.
 func TestConcurrentCreatesDoNotExceedQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
 	var made atomic.Int32
@@ -186,8 +187,8 @@ func TestFailedCallsUseNoQuota(t *testing.T) {
 	require.NoError(t, w.create("x", 4))
 }
 
-// A reload keeps the counts.
-func TestAccountsOutliveReloads(t *testing.T) {
+// A reload of the configuration keeps the counts.
+func TestReloadsKeepCounts(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	old := w.tenancy
 	red := redTenant()
@@ -210,7 +211,8 @@ func TestFailedLookupsPreventTheCall(t *testing.T) {
 	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 
-// The configuration's key is in GiB. Sizes that are not a whole number of GiB must not be rounded.
+// The configuration states the quota in GiB, so error messages do too. They must not round sizes
+// that are not a whole number of GiB.
 func TestQuotaErrorsUseTheConfiguredUnit(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")

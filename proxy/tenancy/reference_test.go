@@ -11,7 +11,8 @@ import (
 )
 
 // A reference filters like filter, but in the simplest way: it decodes the whole result, reads the
-// schema itself, and looks up each name when it reaches it. It does not handle repeated members.
+// schema directly, and looks up each name as it encounters the name. It does not handle repeated
+// members.
 type reference struct {
 	ctx   context.Context
 	grant *Grant

@@ -39,12 +39,12 @@ var freedBy = map[string]string{
 	"listeners":  "remove listeners that are not needed (nvmf_subsystem_remove_listener)",
 }
 
-// ErrBusy means that the call had to wait too long for earlier calls by the same tenant. Nothing
-// was executed.
+// ErrBusy means that the call waited too long for earlier calls by the same tenant. Nothing was
+// executed.
 var ErrBusy = errors.New("earlier calls of this tenant that count against its quota take too long")
 
-// size formats bytes in GiB, or in MiB or bytes if that would not be exact. A rounded message could
-// suggest that a refused call fits.
+// size formats bytes in the largest of the units GiB, MiB and bytes that represents the number
+// exactly. With a rounded number, a refused call could seem to fit.
 func size(bytes uint64) string {
 	for _, unit := range []struct {
 		name  string

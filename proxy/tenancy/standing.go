@@ -1,6 +1,7 @@
 package tenancy
 
-// Standing describes how a method is treated for the tenant's users, whatever the parameters.
+// Standing describes, regardless of the parameters, whether the tenant's users may call a method
+// and what the call may affect.
 func (s *Scope) Standing(method string) string {
 	p := s.tenancy.plans.Of(method)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// All calls by a tenant's CSI controller work on the tenant's objects.
+// All calls made by a tenant's CSI controller succeed on the tenant's objects.
 func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestCallsOnOwnObjectsSucceed(t *testing.T) {
 	}
 }
 
-func TestUsersWithoutTenantSeeEverything(t *testing.T) {
+func TestUsersWithoutATenantSeeEverything(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
 	assert.Nil(t, w.tenancy.Of("carol"))
@@ -153,7 +153,8 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 	}
 }
 
-// Naming another tenant's volume by UUID causes as many lookups as naming a missing volume.
+// A call that names another tenant's volume by UUID causes as many lookups as one that names a
+// missing volume.
 func TestLookupsDoNotRevealExistence(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	_, blue := w.settle()
@@ -171,9 +172,8 @@ func TestLookupsDoNotRevealExistence(t *testing.T) {
 	assert.Zero(t, count("blue-malloc"))
 }
 
-// The owner of an alias is determined from its spelling and the cached lvstores. A bdev that
-// matches a glob is looked up, because it must not be based on a volume. Other bdevs are not looked
-// up.
+// The owner of an alias is determined from its spelling and the cached lvstores. Only bdevs that
+// match a glob are looked up, because they must not be based on a volume.
 func TestAliasesNeedNoLookup(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	red, _ := w.settle()
@@ -218,7 +218,7 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean red?")
 }
 
-// Subsystems named after their volume's UUID, for example by a CSI driver, belong to the volume's
+// A subsystem that is named after a volume's UUID, as CSI drivers do, belongs to the volume's
 // tenant.
 func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
@@ -249,7 +249,7 @@ func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
-// A UUID has one canonical spelling, and a text that merely begins with a UUID is not one.
+// A UUID has one canonical spelling. A string that merely begins with a UUID is not a UUID.
 func TestUUIDsHaveOneSpelling(t *testing.T) {
 	const id = "11111111-2222-4333-8444-5555555555af"
 	for text, want := range map[string]string{

@@ -16,16 +16,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Tenant lists the objects of a team.
+// A Tenant lists the objects that belong to a team.
 type Tenant struct {
 	Name        string
-	LVStores    []string // names of lvstores, with every volume in them
+	LVStores    []string // names of lvstores; every volume in them belongs to the tenant
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
-	NQNPrefixes []string // of subsystems
+	NQNPrefixes []string // prefixes of subsystems' NQNs
 	VolumeNQN   string   // a subsystem named with this prefix and a volume's UUID belongs to the volume's tenant
-	IQNPrefixes []string // of iSCSI targets
-	KeyPrefixes []string // name prefixes of keys in the target's keyring
-	Addresses   []string // to listen on: IP:PORT, or IP for all its ports
+	IQNPrefixes []string // prefixes of iSCSI targets' names
+	KeyPrefixes []string // prefixes of keys' names in the target's keyring
+	Addresses   []string // addresses to listen on: IP:PORT, or IP for all its ports
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
 	Allow       []string // kinds of access permitted for other clients (rpcschema.Openings)
 	Quota       Quota
@@ -35,10 +35,10 @@ type Tenant struct {
 type Quota struct {
 	Bytes      uint64 // provisioned: the full sizes of all volumes and snapshots, even if they are thin
 	Volumes    int    // volumes and snapshots
-	Subsystems int    // NVMe subsystems and iSCSI targets
-	Hosts      int    // admitted, over all subsystems
-	Listeners  int    // over all subsystems
-	Keys       int    // stored through the proxy; counted by package keys
+	Subsystems int    // NVMe-oF subsystems and iSCSI targets
+	Hosts      int    // admitted hosts, summed over all subsystems
+	Listeners  int    // listeners, summed over all subsystems
+	Keys       int    // keys stored through the proxy; counted by package keys
 }
 
 // Ask makes one of the proxy's own calls to the target.
@@ -48,7 +48,7 @@ type Ask = func(ctx context.Context, method string, params map[string]any) (json
 type Tenancy struct {
 	schema    *rpcschema.Document
 	plans     *plan.Plans       // nil if there are no tenants
-	scopes    map[string]*Scope // by tenant
+	scopes    map[string]*Scope // by the tenant's name
 	ofUser    map[string]*Scope
 	byLVStore map[string]*Scope
 	stores    *stores
@@ -62,9 +62,9 @@ type Scope struct {
 	Tenant
 	tenancy   *Tenancy
 	addresses []address
-	volumes   *account      // of bytes and volumes
-	exports   *account      // of subsystems, hosts and listeners
-	counting  chan struct{} // has an element while Usage counts
+	volumes   *account      // account of bytes and volumes
+	exports   *account      // account of subsystems, hosts and listeners
+	counting  chan struct{} // contains an element while Usage counts
 }
 
 // An address is an address to listen on; port 0 means all ports.
@@ -73,9 +73,9 @@ type address struct {
 	port uint16
 }
 
-// New returns a Tenancy. ofUser maps users to their tenants; users without one are absent. former,
-// if not nil, is a Tenancy for the same target, whose caches and counts are kept. The error joins
-// all mistakes.
+// New returns a Tenancy. ofUser maps users to their tenants; users without a tenant are absent. If
+// former is not nil, it is a Tenancy for the same target, and its caches and counts are reused. The
+// error joins all mistakes in the configuration.
 func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document, former *Tenancy) (*Tenancy, error) {
 	t := &Tenancy{
 		schema: schema, scopes: map[string]*Scope{}, ofUser: map[string]*Scope{},
@@ -99,7 +99,8 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 		if former != nil && former.scopes[tenant.Name] != nil {
 			s.volumes, s.exports = former.scopes[tenant.Name].volumes, former.scopes[tenant.Name].exports
 			if !reflect.DeepEqual(tenant, former.scopes[tenant.Name].Tenant) {
-				s.volumes.forgetCount() // the tenant now has different objects, or different ones are counted
+				// the tenant's objects have changed, or other objects are counted
+				s.volumes.forgetCount()
 				s.exports.forgetCount()
 			}
 		}
@@ -130,7 +131,7 @@ func (t *Tenancy) Remember(f *owners.File) {
 // Of returns a user's scope, or nil if the user belongs to no tenant.
 func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
 
-// ownsNamed reports whether a name belongs to the tenant, judging by its spelling alone.
+// ownsNamed reports whether a name belongs to the tenant, judging by the name's spelling alone.
 func (s *Scope) ownsNamed(kind, name string) bool {
 	if !plain(name) {
 		return false
@@ -159,7 +160,8 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 // addressParts is an address in a call or a result: that of an NVMe-oF listener or an iSCSI portal.
 type addressParts struct{ host, port string }
 
-// set sets one member. It returns false for members and values that a tenant's address cannot have.
+// set sets one member. It returns false for a member or value that is not permitted in a tenant's
+// address.
 func (a *addressParts) set(name, value string) bool {
 	into := &a.port
 	switch name {
@@ -213,8 +215,8 @@ func (s *Scope) ownsAddress(v any) bool {
 	return s.ownsAddressParts(a)
 }
 
-// plain reports whether a name is not empty and contains no unsafe characters. These could end it
-// early in C, control a terminal or change the direction of text.
+// plain reports whether a name is not empty and contains no unsafe characters. Unsafe characters
+// could end the name early in C, control a terminal, or change the direction of text.
 func plain(name string) bool {
 	return name != "" && printable.Valid(name)
 }

@@ -18,15 +18,15 @@ func (w *world) usage(scopes ...*Scope) []Usage {
 	return used
 }
 
-// For each limit in the quota, Usage returns the same amount as the error for a refused call.
-func TestUsageIsWhatRefusalsName(t *testing.T) {
+// For each limit in the quota, Usage returns the amount that the error for a refused call states.
+func TestUsageEqualsTheAmountInRefusals(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			q := Quota{Bytes: 64 * mib, Volumes: 3, Subsystems: 2, Hosts: 2, Listeners: 1}
 			w := emptyWorld(t, release, q)
 			w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
 			const nqn = "nqn.2016-06.io.spdk:red-1"
-			require.NoError(t, w.create("a", 9)) // 12 in whole clusters
+			require.NoError(t, w.create("a", 9)) // 12 MiB in whole clusters
 			w.must("alice", "nvmf_create_subsystem", p{"nqn": nqn})
 			w.must("alice", "nvmf_create_subsystem", p{"nqn": nqn + "2"})
 			w.must("alice", "nvmf_subsystem_add_host", p{"nqn": nqn, "host": redHost})
@@ -60,8 +60,8 @@ func TestUsageIsWhatRefusalsName(t *testing.T) {
 	}
 }
 
-// Calls with an unknown outcome count, as for decisions. Usage does not change any state on which
-// decisions depend.
+// Usage counts calls with an unknown outcome, like the checks against the quota. It changes no
+// state on which these checks depend.
 func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
@@ -82,19 +82,19 @@ func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	assert.EqualValues(t, 2, w.usage(red)[0].Volumes)
 }
 
-// Reading the usage of many tenants needs no more calls than for one, and each tenant gets its own.
+// Usage makes no more calls for many tenants than for one, and returns each tenant's own usage.
 func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = "nqn.2020-04.io.spdk.csi:uuid:" })
 	red, blue := w.settle()
 	for _, x := range []things{red, blue} {
-		for range 6 { // more than are queried one by one
+		for range 6 { // more volumes than are queried one by one
 			w.must("", "nvmf_create_subsystem", p{"nqn": "nqn.2020-04.io.spdk.csi:uuid:" + x.volume})
 			x.volume = text(t, w.must("", "bdev_lvol_snapshot", p{"lvol_name": x.lvs + "/vol", "snapshot_name": "s" + x.volume[:8]}))
 		}
 	}
 	w.asks = nil
 	used := w.usage(w.tenancy.Scopes()...)
-	assert.Equal(t, []Usage{ // blue, red
+	assert.Equal(t, []Usage{ // blue's, then red's
 		{Bytes: 64 * mib, Volumes: 8, Subsystems: 2, Hosts: 2},
 		{Bytes: 64 * mib, Volumes: 8, Subsystems: 8, Hosts: 2},
 	}, used)
@@ -108,7 +108,8 @@ func TestUsageOfManyTenantsReadsListsOnce(t *testing.T) {
 	assert.Empty(t, w.usage())
 }
 
-// If the target's lists cannot be read, there is an error instead of a number that is too low.
+// If the target's lists cannot be read, Usage returns an error rather than a number that is too
+// low.
 func TestUsageFailsWithTheTarget(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()

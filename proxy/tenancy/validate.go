@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// validate lists the mistakes in tenants, in particular objects that two tenants would both own.
+// validate returns all mistakes in the tenants' configuration, in particular objects that two
+// tenants would both own.
 func validate(tenants []Tenant, ofUser map[string]string) error {
 	var wrong []error
 	complain := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -98,13 +99,13 @@ func (t Tenant) validate() (wrong []error) {
 		}
 	}
 	if min(t.Quota.Volumes, t.Quota.Subsystems, t.Quota.Hosts, t.Quota.Listeners, t.Quota.Keys) < 0 {
-		complain("quota: a number is negative")
+		complain("quota: limits must not be negative; 0 means no limit")
 	}
 	return wrong
 }
 
-// disjoint returns errors for everything that two tenants would both own. They may share hosts and
-// addresses, which are not objects of the target.
+// disjoint returns an error for everything that two tenants would both own. Tenants may share hosts
+// and addresses, which are not objects on the target.
 func disjoint(a, b Tenant) (wrong []error) {
 	complain := func(key, x, y string) {
 		wrong = append(wrong, fmt.Errorf("tenants %s and %s overlap in %s: %s and %s", a.Name, b.Name, key, x, y))

@@ -11,8 +11,8 @@ import (
 
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. A
 // volume's lvstore never changes while the volume exists. A call that could delete a volume, or
-// load another volume with the same UUID, empties the cache. Volumes that are not used for a while
-// are also removed. The cache is used only for calls that read. It does not record who owns an
+// load another volume with the same UUID, empties the cache. Volumes that have not been used for a
+// while are also removed. Only calls that read use the cache. It does not record who owns an
 // lvstore.
 type volumes struct {
 	mu        sync.RWMutex

@@ -30,7 +30,7 @@ type world struct {
 	mu   sync.Mutex
 	sent []sent // calls received by the target, except the tenancy's own queries
 	asks []sent
-	fail int  // the query that is to fail; 1 is the next one, 0 none
+	fail int  // number of the query that is to fail: 1 is the next one; 0 means none
 	lost bool // the query has failed
 }
 
@@ -73,7 +73,7 @@ func (x things) names(kind string) []string {
 	return nil
 }
 
-// secrets returns all texts by which an object could be identified.
+// secrets returns all strings that could identify an object of the tenant.
 func (x things) secrets() (all []string) {
 	for _, kind := range plan.Objects() {
 		all = append(all, x.names(kind)...)
@@ -155,7 +155,8 @@ func (w *world) ask(ctx context.Context, method string, params map[string]any) (
 	return w.raw(ctx, method, params)
 }
 
-// call makes a call as a user, as the proxy does. "" is a user without a tenant.
+// call makes a call for a user through the same steps as the proxy. The user "" belongs to no
+// tenant.
 func (w *world) call(user, method string, params map[string]any) (json.RawMessage, error) {
 	m, err := rpcschema.Default().Find(method, w.release)
 	if err != nil {

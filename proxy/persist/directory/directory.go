@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is the path of a directory. Root also works in this directory (`spdk-proxy saved`), and
-// the service's user could replace files, or the directory itself, with links. So no links are
-// followed: each operation opens the directory and accesses files relative to it.
+// A Path is the path of a directory. Root also accesses this directory (`spdk-proxy saved`), and
+// the service's user could replace files, or the directory itself, with links. Therefore, no
+// operation follows links: each one opens the directory and accesses files relative to it.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
 
-// open opens the directory. Each operation opens it again, because a restored backup may replace
-// it.
+// open opens the directory. Each operation calls open, because the directory may have been replaced
+// by a restored backup.
 func (d Path) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openAt opens a name in a directory. It follows no links and does not block. path is for error
-// messages.
+// openAt opens the file with the given name in a directory. It follows no links and does not block.
+// It uses path only in error messages.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -39,7 +39,7 @@ func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, er
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// within runs one operation in the directory.
+// within opens the directory and runs step in it.
 func (d Path) within(op, name string, step func(folder int) error) error {
 	f, err := d.open()
 	if err != nil {
@@ -111,9 +111,10 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 // not a regular file, or owned by another user.
 var ErrSuspect = errors.New("another user may have created this file")
 
-// checkSaved refuses files that the directory's owner could have placed there without being able to
-// read them, because root would read them for that user. It accepts a file owned by root, which an
-// administrator may have edited, unless the file has a second name elsewhere.
+// checkSaved refuses files that the directory's owner could have linked into the directory without
+// permission to read them; otherwise, root would read such a file on that user's behalf. A file
+// owned by root is accepted, because an administrator may have edited it, unless the file has a
+// second name elsewhere.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {
@@ -160,7 +161,7 @@ func (d Path) Link(old, name string) error {
 	return d.within("link", name, func(folder int) error { return unix.Linkat(folder, old, folder, name, 0) })
 }
 
-// Rename changes the name of a file. It replaces any file that already has the new name.
+// Rename renames a file, and replaces any file that already has the new name.
 func (d Path) Rename(old, name string) error {
 	return d.within("rename", name, func(folder int) error { return unix.Renameat(folder, old, folder, name) })
 }
@@ -170,7 +171,7 @@ func (d Path) Remove(name string) error {
 	return d.within("remove", name, func(folder int) error { return unix.Unlinkat(folder, name, 0) })
 }
 
-// Sync makes the names of files durable.
+// Sync makes earlier creations and renames of files durable.
 func (d Path) Sync() error {
 	f, err := d.open()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the owner can read a file, and a name is written only once.
+// Only its owner can read a new file, and Write does not replace an existing file.
 func TestWrittenFileIsPrivate(t *testing.T) {
 	d := Path(t.TempDir())
 	require.NoError(t, d.Write("a", []byte("text")))

@@ -1,7 +1,7 @@
 // Package identity determines which calls in a saved configuration create or set the same object.
 //
-// It must not depend on where calls are saved, or on what happens to calls that conflict, which
-// package persist decides.
+// Package identity must not depend on where calls are saved, or on how package persist resolves
+// conflicts between calls.
 package identity
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// identifiedBy lists the parameters that identify what a call creates or sets. It contains the
-// methods for which these differ from the required parameters. Calls with equal identifying
-// parameters conflict: of two iscsi_create_initiator_group with one tag, spdk_tgt loads only the
-// first, even if their initiators differ. An empty list means that the target has only one such
-// setting. A dot separates a member.
+// identifiedBy lists, for each method, the parameters that identify what a call creates or sets.
+// Methods that are identified by their required parameters are not listed. Calls with equal
+// identifying parameters conflict: of two calls of iscsi_create_initiator_group with the same tag,
+// spdk_tgt loads only the first, even if their initiators differ. An empty list means that the
+// target has only one such setting. In "a.b", b is a member of the object a.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
@@ -68,8 +68,9 @@ var identifiedBy = map[string][]string{
 
 var losesMembers = map[string]bool{"bdev_raid_create": true, "iscsi_create_target_node": true}
 
-// LosesMembers reports whether the objects that a method creates lose members without a call, when
-// a disk is removed or the target stops. Such a loss must not be mistaken for a change by a call.
+// LosesMembers reports whether objects created by the method can lose members without a call, such
+// as when a disk is removed or the target stops. The caller must not mistake such a loss for a
+// change made by a call.
 func LosesMembers(method string) bool { return losesMembers[method] }
 
 const maxNames = 4096 // no SPDK call contains more parameters

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Every parameter in identifiedBy exists.
+// The schema describes every parameter in identifiedBy.
 func TestIdentifyingParametersExist(t *testing.T) {
 	for _, method := range slices.Sorted(maps.Keys(identifiedBy)) {
 		m, known := rpcschema.Default().Method(method)

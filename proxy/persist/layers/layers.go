@@ -1,7 +1,8 @@
 // Package layers determines what bdevs consist of: whether a bdev is a logical volume, or a
 // partition on a logical volume or on a disk.
 //
-// It must not depend on why that matters: package persist decides what the target examines.
+// Package layers must not depend on how its results are used: package persist decides which bdevs
+// the target examines.
 package layers
 
 import (
@@ -17,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Layers caches what one read of the target has found.
+// Layers caches what is known about bdevs during one read of the target's configuration.
 type Layers struct {
-	Disks []string // disks of the partitions that WithoutVolumes has returned
+	Disks []string // the disks below the partitions that WithoutVolumes has returned
 	ask   Ask
 	known map[string][]string // see stack
 }
@@ -30,8 +31,8 @@ type Ask = func(ctx context.Context, method string, params map[string]any) (json
 // New makes Layers that query the target by ask.
 func New(ask Ask) *Layers { return &Layers{ask: ask, known: map[string][]string{}} }
 
-// WithoutVolumes returns the names that are neither logical volumes nor partitions on one. It adds
-// the disks of partitions to Disks.
+// WithoutVolumes returns the names of bdevs that are neither logical volumes nor partitions on
+// them. It adds the disks of partitions to Disks.
 func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []string, err error) {
 	for _, name := range names {
 		disks, known := l.known[name]
@@ -49,11 +50,11 @@ func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []str
 	return kept, nil
 }
 
-// maxLayers bounds partitions within partitions.
+// maxLayers limits the depth of partitions within partitions.
 const maxLayers = 8
 
-// stack returns a bdev and, if it is a partition, the disks below it. It returns nothing if a
-// logical volume is among them. A missing bdev is judged only by its name.
+// stack returns a bdev and, if it is a partition, the disks below it. It returns nothing if one of
+// these is a logical volume. If a bdev is missing, stack considers only its name.
 func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
 	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {

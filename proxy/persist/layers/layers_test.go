@@ -14,7 +14,7 @@ import (
 
 const volume = "2f1ab9d4-3f5e-4f5b-9f5f-0a8e3d0a7c11"
 
-func TestVolumesAndPartitionsAreToldApart(t *testing.T) {
+func TestVolumesAreDistinguishedFromPartitions(t *testing.T) {
 	bdevs := map[string]string{
 		"disk": `{"driver_specific":{"aio":{}}}`, "dev/sdb": "{}", "lvs0/v": `{"driver_specific":{"lvol":{}}}`,
 		"diskp1": `{"driver_specific":{"gpt":{"base_bdev":"disk"}}}`, "in": `{"driver_specific":{"gpt":{"base_bdev":"diskp1"}}}`,

@@ -1,7 +1,8 @@
 // Package raids lists the target's RAIDs with a superblock, and finds those that a restart would
 // not restore.
 //
-// It must not depend on how the configuration is read or saved: package persist calls it.
+// Package raids must not depend on how the configuration is read or saved: package persist does
+// both.
 package raids
 
 import (
@@ -41,7 +42,7 @@ func List(ctx context.Context, ask Ask) (list []Raid, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("bdev_raid_get_bdevs: %w", err)
 	}
-	if json.Unmarshal(text, &raids) != nil { // its error may quote the response
+	if json.Unmarshal(text, &raids) != nil { // the decoder's error may quote the response
 		return nil, errors.New("bdev_raid_get_bdevs: the response is not a list of RAIDs")
 	}
 	for _, r := range raids {
@@ -94,9 +95,9 @@ func (l Lost) Reason() string {
 	}
 }
 
-// causes lists, for each method that creates disks of its kind, why a RAID on such disks is lost.
-// For NewUUID, this applies only if the saved call contains no uuid: SPDK saves the UUIDs of
-// io_uring bdevs since v24.05, and those of AIO bdevs since v24.09.
+// causes lists why a RAID is lost whose disks were created by the given method. For NewUUID, this
+// applies only if the saved call contains no uuid: SPDK saves the UUIDs of io_uring bdevs since
+// v24.05, and those of AIO bdevs since v24.09.
 var causes = map[string]Cause{
 	"bdev_aio_create":    NewUUID,
 	"bdev_uring_create":  NewUUID,
@@ -107,9 +108,9 @@ var causes = map[string]Cause{
 // fewest is the smallest number of disks with which SPDK creates a RAID.
 var fewest = map[string]int{"raid1": 2, "raid5f": 3}
 
-// Padded returns a call of bdev_raid_create that SPDK can load: if the list of disks is too short,
-// it adds names to the list, as SPDK itself does since v24.05. SPDK then waits for disks with these
-// names. Other calls stay unchanged.
+// Padded returns a call of bdev_raid_create that SPDK can load. If the list of disks is too short,
+// Padded adds placeholder names, as SPDK itself does since v24.05. SPDK then waits for disks with
+// these names. Other calls stay unchanged.
 func Padded(call json.RawMessage) json.RawMessage {
 	var c struct {
 		Method string         `json:"method"`
@@ -134,9 +135,9 @@ func Padded(call json.RawMessage) json.RawMessage {
 	return text
 }
 
-// Unrestorable lists the RAIDs that calls would not restore. calls are those saved for subsystem
-// bdev. superblock lists the RAIDs that the calls do not contain. Unrestorable considers only the
-// disks themselves, not the bdevs below them.
+// Unrestorable lists the RAIDs that the calls saved for subsystem bdev would not restore.
+// superblock lists the RAIDs with a superblock, which these calls do not contain. Unrestorable
+// considers only the disks themselves, not the bdevs below them.
 func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 	disks := map[string]Cause{}
 	for _, call := range calls {

@@ -2,8 +2,8 @@
 // NVMe-oF subsystem.
 //
 // A subsystem named after a volume belongs to the volume's tenant. If the volume is deleted first,
-// the target no longer shows the subsystem's owner, but the subsystem still counts in the tenant's
-// quota.
+// the target no longer shows who owns the subsystem, but the subsystem still counts against the
+// tenant's quota.
 //
-// The package must not depend on tenants' rules, on calls, or on a target.
+// The package must not depend on tenants' rules, on calls, or on the target.
 package owners

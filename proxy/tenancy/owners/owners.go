@@ -12,9 +12,8 @@ import (
 	"sync"
 )
 
-// A File records the owners of subsystems. If it cannot be written, it logs an error, and the
-// owners are lost when the proxy restarts. A nil File records nothing. It is safe for concurrent
-// use.
+// A File records the owners of subsystems. If writing fails, it logs an error, and the owners are
+// lost when the proxy restarts. A nil File records nothing. A File is safe for concurrent use.
 type File struct {
 	path string
 	log  *slog.Logger
@@ -27,7 +26,7 @@ type File struct {
 	written int // value of changes when the file was last written; guarded by writing
 }
 
-// content is the content of the file.
+// content is the JSON document in the file.
 type content struct {
 	Subsystems map[string][]string `json:"subsystems"` // NQNs by tenant
 }
@@ -70,7 +69,7 @@ func (f *File) Of(tenant string) (nqns []string) {
 	return nqns
 }
 
-// Add records a subsystem of a tenant, and returns when the record is durable.
+// Add records that a tenant owns a subsystem, and returns when the record is durable.
 func (f *File) Add(tenant, nqn string) {
 	if f == nil {
 		return
@@ -140,7 +139,8 @@ func (f *File) write(c content) error {
 		return err
 	}
 	dir := filepath.Dir(f.path)
-	made, err := os.CreateTemp(dir, "."+filepath.Base(f.path)+"-") // only its owner can read it
+	// CreateTemp makes it readable only by its owner
+	made, err := os.CreateTemp(dir, "."+filepath.Base(f.path)+"-")
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func TestFailedWriteIsLoggedAndRepeated(t *testing.T) {
 	assert.ElementsMatch(t, []string{"nqn.1", "nqn.2"}, f.Of("red"))
 }
 
-func TestNilFileRemembersNothing(t *testing.T) {
+func TestNilFileRecordsNothing(t *testing.T) {
 	var f *File
 	f.Add("red", "nqn.1")
 	f.Retain("red", nil)

@@ -2,6 +2,6 @@
 // states whether they may call it, which parameters name objects of which kind, and what the result
 // can contain. Plans are derived once, when the configuration is read.
 //
-// It must not depend on tenants, calls, or a target: package tenancy uses the plans to decide on
-// these.
+// Package plan must not depend on specific tenants, calls, or targets: package tenancy applies the
+// plans to them.
 package plan

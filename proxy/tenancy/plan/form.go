@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form describes the values that the schema permits in one place, in a form that is fast to use
-// during calls. It combines all nodes that may apply to a value there.
+// A Form describes the values that the schema permits in one position, in a representation that is
+// fast to use during calls. It combines all nodes that may apply to a value in that position.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
@@ -42,7 +42,7 @@ type Member struct {
 	*Form
 }
 
-// forms creates each form once, because schemas may be recursive.
+// forms creates each Form only once, because schemas may be recursive.
 type forms struct {
 	shapes *Shapes
 	made   map[string]*Form
@@ -111,7 +111,7 @@ func (m *forms) of(list []Node) *Form {
 	return f
 }
 
-// Unfit is the form of values that the schema does not describe. No value fits it.
+// Unfit is the Form for values that the schema does not describe. No value fits it.
 var Unfit = &Form{}
 
 // Member returns the form of an object's member, and whether the schema names the member.
@@ -120,8 +120,8 @@ func (f *Form) Member(name string) (below *Form, named bool) {
 	return f.MemberAfter(name, &after)
 }
 
-// MemberAfter is like Member, for callers that look up the members in order. after is the index of
-// the probable next one.
+// MemberAfter is like Member, but faster for callers that look up the members in order. after is
+// the index of the member that probably comes next.
 func (f *Form) MemberAfter(name string, after *int) (below *Form, named bool) {
 	i := *after
 	if i >= len(f.Members) || f.Members[i].Name != name {

@@ -2,20 +2,20 @@ package plan
 
 import "slices"
 
-// The kind of a value (x-spdk-resource) determines how its name is treated. Kinds not listed here
-// cannot belong to any tenant: files on the target's host, controllers, iSCSI groups, and kinds
-// added to the schema later.
+// A value's kind (x-spdk-resource) determines how package tenancy treats the name in it. Kinds not
+// listed here cannot belong to any tenant: files on the target's host, controllers, iSCSI groups,
+// and kinds added to the schema later.
 var (
-	// objectKinds are objects of the target. The response for a foreign object is the same as if it
-	// did not exist.
+	// objectKinds are kinds of objects on the target. The response to a call that names a foreign
+	// object is the same as if that object did not exist.
 	objectKinds = []string{"bdev", "lvstore", "lvstore-uuid", "nqn", "iqn", "key"}
-	// newKinds maps the kind of a name that a call creates to the kind of the created object. A
-	// foreign name is refused, whether or not it is in use.
+	// newKinds maps the kind of a new name in a call to the kind of the object that the call
+	// creates. A name that does not belong to the tenant is refused, whether or not it is in use.
 	newKinds = map[string]string{"new-bdev": "bdev", "new-lvstore": "lvstore", "new-nqn": "nqn", "new-iqn": "iqn", "new-key": "key"}
 	// configuredKinds are not objects; the tenant's configuration lists the permitted values.
 	configuredKinds = []string{"address", "host-nqn"}
-	// innerKinds are names within the object that a call or a result's item concerns: a volume's
-	// name in its lvstore, or the initiators that may log in.
+	// innerKinds are kinds of names within another object: a volume's name within its lvstore, or
+	// the initiators that may log in to an iSCSI target.
 	innerKinds = []string{"lvol-name", "initiator"}
 )
 
@@ -38,8 +38,8 @@ func IsInner(kind string) bool { return slices.Contains(innerKinds, kind) }
 // creates none.
 func Created(kind string) string { return newKinds[kind] }
 
-// HarmlessText reports whether a parameter, written METHOD.PARAMETER, is a text that never names an
-// object, although any text is valid.
+// HarmlessText reports whether a parameter, written as METHOD.PARAMETER, never names an object
+// although any string is valid.
 func HarmlessText(path string) bool { return slices.Contains(harmlessTexts, path) }
 
 // Resizes reports whether a method changes the size of bdevs that may be the origin of a volume.
@@ -49,34 +49,36 @@ func Resizes(method string) bool { return slices.Contains(resizing, method) }
 // tenant.
 func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
-// Facts that the schema cannot express.
+// These lists contain facts that the schema cannot express.
 var (
-	// harmless methods return strings that do not name tenants' objects, act only on a barrier at
-	// which the same user's call is waiting, or filter their own results by tenant.
+	// harmless lists methods that return strings which do not name tenants' objects, that act only
+	// on a barrier at which the same user's call is waiting, or that filter their own results by
+	// tenant.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
 
-	// lvstoreMethods add or remove lvstores, in addition to methods that name a new one.
+	// lvstoreMethods lists methods that add or remove lvstores, apart from those with a parameter
+	// for the name of a new lvstore.
 	lvstoreMethods = []string{"bdev_lvol_delete_lvstore"}
 
-	// resizing methods change the size of bdevs that may be the origin of a volume.
+	// resizing lists methods that change the size of bdevs that may be the origin of a volume.
 	resizing = []string{"bdev_null_resize", "bdev_rbd_resize", "bdev_daos_resize"}
 
-	// deferredTargets are methods that accept names of bdevs that do not exist yet, and act on the
-	// bdevs when they appear. These bdevs may belong to another tenant.
+	// deferredTargets lists methods that accept names of bdevs that do not exist yet, and act on
+	// these bdevs when they appear. These bdevs may belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted methods add, on each call, state that SPDK does not list, so that no quota can
-	// limit it. Examples are the hosts that see a namespace, and the states of copies. SPDK keeps a
-	// copy's state until a client requests it by number, which tenants may not do.
+	// uncounted lists methods that, on each call, add state that SPDK does not list, so that no
+	// quota can limit it. Examples are the hosts that see a namespace, and the states of copies.
+	// SPDK keeps a copy's state until a client requests it by number, which tenants may not do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
-	// claiming methods make SPDK load a bdev at each start of the target, although a host may still
-	// write to it. For example, a RAID claims its disks without checking for other writers, such as
-	// an iSCSI target.
+	// claiming lists methods that make SPDK load a bdev at each start of the target, although a
+	// host may still write to it. For example, a RAID claims its disks without checking for other
+	// writers, such as an iSCSI target.
 	claiming = []string{"bdev_raid_add_base_bdev"}
 
-	// harmlessTexts are parameters without a fixed set of values that do not name objects: values
-	// that SPDK reports to hosts, and secrets.
+	// harmlessTexts lists parameters that accept any string but never name objects: values that
+	// SPDK reports to hosts, and secrets.
 	harmlessTexts = []string{
 		"nvmf_create_subsystem.serial_number", "nvmf_create_subsystem.model_number", "nvmf_create_subsystem.admin_label",
 		"nvmf_subsystem_add_ns.namespace.nguid", "nvmf_subsystem_add_ns.namespace.eui64",

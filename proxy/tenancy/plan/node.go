@@ -6,8 +6,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Node is one schema that may apply to a value, with references and unions resolved, and with the
-// annotations of the schemas that lead to it.
+// A Node is one schema that may apply to a value. References and unions are resolved, and the node
+// inherits the annotations of the schemas that refer to it.
 type Node struct {
 	*rpcschema.Schema
 	Kind      string // x-spdk-resource
@@ -64,8 +64,8 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 	return list
 }
 
-// Fits reports whether this schema may apply to a value, judging by its type. A union itself fits
-// no value; its variants do.
+// Fits reports whether this schema may apply to a value, judging only by the value's type. A union
+// itself fits no value; its variants do.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0
@@ -139,7 +139,8 @@ func KindsOf(list []Node, v any) (kinds []string) {
 	return kinds
 }
 
-// Free reports whether a value is a string without a fixed set of values, which may contain a name.
+// Free reports whether v is a string that the schema does not restrict to fixed values, so that it
+// may contain a name.
 func Free(list []Node, v any) bool {
 	if _, text := v.(string); !text {
 		return false

@@ -6,23 +6,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Plan states how a method is treated for tenants. It is derived from the schema alone.
+// A Plan states how package tenancy treats a method. It is derived from the schema alone.
 type Plan struct {
-	Refusal string // why tenants may not call it; "": they may
+	Refusal string // why tenants may not call the method; "" if they may
 	Open    bool   // the method names no objects and changes nothing
-	Lists   bool   // its result can be filtered, whatever its parameters
+	Lists   bool   // the method's result can be filtered, whatever its parameters
 	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
-	Creates bool   // it creates a bdev that a parameter names
-	Volume  bool   // it creates a logical volume
+	Creates bool   // the method creates a bdev that a parameter names
+	Volume  bool   // the method creates a logical volume
 
 	Params    map[string]Param
 	Result    *Form
 	Chosen    []string // parameters with names of new objects, which SPDK chooses if they are absent
-	Subsystem bool     // it creates a subsystem or an iSCSI target
-	LVStores  bool     // it creates, renames or deletes an lvstore
+	Subsystem bool     // the method creates a subsystem or an iSCSI target
+	LVStores  bool     // the method creates, renames or deletes an lvstore
 }
 
-// A Param states how one parameter is treated.
+// A Param states how package tenancy treats one parameter.
 type Param struct {
 	*Form
 	Path string // METHOD.PARAMETER
@@ -101,14 +101,14 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 type survey struct {
 	method  string
 	kinds   []string
-	needs   string // a required value that names an object no tenant can own
-	texts   bool   // strings without a fixed set of values
+	needs   string // a required value that names an object that no tenant can own
+	texts   bool   // there are strings without a fixed set of values
 	numbers bool
 	secret  bool
-	open    bool // members that the schema does not describe
+	open    bool // there are members that the schema does not describe
 }
 
-// survey adds to found the possible contents of values with these nodes.
+// survey adds the possible contents of a value to found. list contains the value's nodes.
 func (t *Shapes) survey(list []Node, path string, required bool, found *survey, depth int) {
 	if depth > 16 {
 		found.open = true
@@ -143,7 +143,7 @@ func (t *Shapes) survey(list []Node, path string, required bool, found *survey, 
 			t.survey(t.Nodes(n.Items), path, required && n.MinItems > 0, found, depth+1)
 		}
 		if n.Additional.Schema != nil {
-			found.texts = true // the members' names
+			found.texts = true // the names of the members
 			t.survey(t.Nodes(n.Additional.Schema), path, false, found, depth+1)
 		}
 	}
@@ -178,14 +178,14 @@ func (t *Shapes) listable(list []Node, root bool) bool {
 	return false
 }
 
-// identityKind returns the kind of the member that names an object itself: by convention, the first
-// member that names anything.
+// identityKind returns the kind of the member that contains the object's own name: by convention,
+// the first member that names anything.
 func identityKind(t *Shapes, n Node) string {
 	_, kind := t.Identity([]Node{n})
 	return kind
 }
 
-// Identity returns the member that names an object itself, and its kind.
+// Identity returns the member that contains the object's own name, and the kind of that member.
 func (t *Shapes) Identity(object []Node) (member, kind string) {
 	for _, n := range object {
 		for _, p := range n.Properties {

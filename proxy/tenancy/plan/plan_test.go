@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The golden file records the plan of every method for people to read. A schema change that opens a
-// method to tenants appears here.
+// The golden file lists the plan of every method for reviewers. A schema change that opens a method
+// to tenants appears in its diff.
 func TestPlansMatchGoldenFile(t *testing.T) {
 	plans := New(rpcschema.Default())
 	var b strings.Builder
@@ -29,7 +29,7 @@ func TestPlansMatchGoldenFile(t *testing.T) {
 		case p.Refusal == "" && p.Lists:
 			says = "filtered"
 		case p.Refusal == "":
-			says = "when it names one of theirs"
+			says = "allowed for the tenant's objects"
 		}
 		fmt.Fprintf(&b, "%s: %s\n", m.Name, says)
 	}
