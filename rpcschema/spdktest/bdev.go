@@ -24,20 +24,20 @@ type bdev struct {
 	samplingPeriod uint64 // sampling period of the queue depth, in us
 	stat           spdkrpc.BdevIOStatBdev
 	histogram      histogramSetting
-	driver         driver      // the behaviour specific to its kind
-	users          []*bdevUser // notified when it is removed
+	driver         driver      // implements what is specific to the kind of bdev
+	users          []*bdevUser // notified when the bdev is removed
 }
 
 // A driver implements one kind of bdev.
 type driver interface {
-	// describe adds the properties specific to the kind.
+	// describe adds to info the properties specific to the kind of bdev.
 	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
 }
 
 // A claim records which module has claimed a bdev, and which access other modules still have.
 type claim struct {
-	by     string // module; "" for none
-	kind   string // SPDK's name for the kind of claim
+	by     string // name of the module; "" if unclaimed
+	kind   string // SPDK's name for the type of claim
 	shared int    // number of holders of a shared claim
 }
 
@@ -47,17 +47,17 @@ const (
 	readManyWriteNone = "read_many_write_none"
 )
 
-// A bdevUser has a bdev open.
+// A bdevUser is a module that has opened a bdev.
 type bdevUser struct {
 	writes    bool
-	channel   bool       // does I/O or can do so
+	channel   bool       // the user does I/O or may do so
 	latencies *histogram // I/Os counted on the channel
 	gone      func()     // called when the bdev is removed
 }
 
 // A registry finds bdevs by name, alias or UUID.
 type registry struct {
-	all     []*bdev // in the order of registration
+	all     []*bdev // in order of registration
 	byName  map[string]*bdev
 	grown   chan struct{} // closed when a name is added
 	notify  func(kind, object string)
@@ -132,8 +132,8 @@ func (r *registry) remove(b *bdev) {
 	b.users = nil
 }
 
-// open opens a bdev until close is called. It returns an error if the bdev is to be written and
-// another module has claimed it.
+// open opens a bdev until close is called. If writes is set and another module has claimed the
+// bdev, open returns an error.
 func (b *bdev) open(writes bool, gone func()) (*bdevUser, error) {
 	if writes && (b.claim.by != "" || b.readOnly) {
 		return nil, errno(syscall.EPERM)
@@ -149,7 +149,7 @@ func (b *bdev) close(u *bdevUser) {
 
 func (b *bdev) size() uint64 { return b.blocks * uint64(b.blockSize) }
 
-// info returns the description of a bdev in bdev_get_bdevs.
+// info returns a bdev's description as in bdev_get_bdevs.
 func (e *engine) info(b *bdev) spdkrpc.BdevInfo {
 	info := spdkrpc.BdevInfo{
 		Name: b.name, Aliases: slices.Clone(b.aliases), ProductName: b.product, BlockSize: b.blockSize, NumBlocks: b.blocks, UUID: b.uuid,
@@ -194,7 +194,7 @@ func (e *engine) bdevGetBdevs(p spdkrpc.BdevGetBdevsParams) ([]spdkrpc.BdevInfo,
 // maxTimeout is the longest wait, in ms, that fits in a time.Duration.
 const maxTimeout = 1 << 40
 
-// await returns a bdev. If a timeout is given, it waits for the bdev to appear.
+// await returns the named bdev. If timeout is not 0, await waits for the bdev to appear.
 func (e *engine) await(name string, timeout time.Duration) (*bdev, error) {
 	b, ok := e.bdevs.find(name)
 	if ok || timeout == 0 {

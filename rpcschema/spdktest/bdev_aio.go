@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev is backed by a file on the target's host. The file is actually opened: its size
-// determines the bdev's size, and an lvstore writes its mark to it.
+// An aio bdev is backed by a file on the target's host. The simulation opens this file: the file's
+// size determines the bdev's size, and an lvstore writes its mark to the file.
 type aio struct {
 	path     string
-	override bool // the block size was given
+	override bool // the call specified the block size
 	params   spdkrpc.BdevAIOCreateParams
 }
 
@@ -110,7 +110,8 @@ func findOfKind[D driver](e *engine, name string) (*bdev, D, error) {
 	return b, d, nil
 }
 
-// bdevAioRescan grows a bdev to the size of its file. It refuses a file that has become smaller.
+// bdevAioRescan grows a bdev to the size of its file. It returns an error if the file has become
+// smaller.
 func (e *engine) bdevAioRescan(p spdkrpc.BdevAIORescanParams) error {
 	b, a, err := findOfKind[*aio](e, p.Name)
 	if err != nil {

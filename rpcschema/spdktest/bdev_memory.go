@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Malloc and null bdevs have a size but no readable data. Lvstores can be created on them. A crash
-// removes both kinds.
+// Simulated malloc and null bdevs have a size but no readable data. Lvstores can be created on
+// them. Both kinds disappear in a crash.
 
 type malloc struct {
 	params spdkrpc.BdevMallocCreateParams
@@ -26,7 +26,8 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID returns the NUMA node of a bdev that reports one. Memory bdevs report any node.
+// numaID returns the NUMA node that a bdev reports, or nil. Memory bdevs report SPDK's value for
+// any node.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))
@@ -34,14 +35,14 @@ func (b *bdev) numaID() *int32 {
 	return nil
 }
 
-// hasDomains reports whether volumes on a bdev report memory domains.
+// hasDomains reports whether volumes on the bdev report memory domains.
 func (b *bdev) hasDomains() bool {
 	_, ok := b.driver.(*malloc)
 	return ok
 }
 
-// memoryDomains returns the memory domains of memory bdevs. The bdevs themselves report them up to
-// v24.01.
+// memoryDomains returns the memory domains of memory bdevs. Up to v24.01, the memory bdevs
+// themselves also report these domains.
 func (e *engine) memoryDomains() []spdkrpc.BdevMemoryDomain {
 	accel := spdkrpc.BdevMemoryDomain{DMADeviceID: new("SPDK_ACCEL_DMA_DEVICE"), DMADeviceType: e.deviceType(spdkrpc.BdevMemoryDomainDMADeviceTypeStringAccel, 2)}
 	if e.before("v24.05") {
@@ -90,7 +91,7 @@ func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 	}
 }
 
-// mallocMemory is the size of the largest malloc bdev that fits in the target's memory.
+// mallocMemory is the size in bytes of the largest malloc bdev that fits in the target's memory.
 const mallocMemory = 1 << 32
 
 // bdevModules contains the modules' counters.

@@ -9,8 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A stacked bdev (passthru or crypto) is on top of another bdev, which it claims. SPDK stores the
-// request, and creates the bdev when the base bdev appears.
+// A stacked bdev (passthru or crypto) is on top of a base bdev, which it claims. If the base bdev
+// does not exist yet, SPDK stores the request, and creates the stacked bdev when the base bdev
+// appears.
 type stacked struct {
 	stackPlan
 	base *bdev
@@ -20,12 +21,12 @@ type stacked struct {
 // A stackPlan is the request for a stacked bdev.
 type stackPlan struct {
 	module, name, base, uuid string
-	key                      *cryptoKey // of a crypto bdev
-	ownKey                   bool       // the key was created for this bdev only
+	key                      *cryptoKey // for a crypto bdev
+	ownKey                   bool       // the key was created only for this bdev
 }
 
-// These are the namespaces for the UUIDs of stacked bdevs. SPDK derives the UUIDs from those of the
-// base bdevs, so they are always the same.
+// stackSpaces contains the namespaces from which SPDK derives the UUIDs of stacked bdevs. A stacked
+// bdev's UUID depends only on that of its base bdev, so it is the same after each start.
 var stackSpaces = map[string]uuid.UUID{
 	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
 	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),
@@ -71,13 +72,13 @@ func (e *engine) stack(p stackPlan) (string, error) {
 	if base, ok := e.bdevs.find(p.base); ok {
 		err = e.raise(p, base)
 	}
-	if err == nil || p.module == "passthru" { // the passthru module also stores failed requests
+	if err == nil || p.module == "passthru" { // the passthru module stores even failed requests
 		e.bdevMod.stacks = append(e.bdevMod.stacks, p)
 	}
 	return p.name, err
 }
 
-// raise creates a planned bdev on top of its base bdev.
+// raise creates the planned bdev on top of its base bdev.
 func (e *engine) raise(p stackPlan, base *bdev) error {
 	s := &stacked{stackPlan: p, base: base}
 	b := &bdev{name: p.name, uuid: p.uuid, product: p.module, blockSize: base.blockSize, blocks: base.blocks, driver: s}
@@ -98,7 +99,7 @@ func (e *engine) raise(p stackPlan, base *bdev) error {
 	return nil
 }
 
-// examineStacks creates the bdevs that waited for a base bdev.
+// examineStacks creates the stacked bdevs that waited for a base bdev.
 func (e *engine) examineStacks(base *bdev) {
 	for _, p := range e.bdevMod.stacks {
 		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {

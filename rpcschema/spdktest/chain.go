@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Snapshots and clones. A snapshot takes over the clusters of its volume, and the volume becomes a
-// clone of it. Every volume's file contains all of its bytes, so only the list of clusters depends
-// on the chain.
+// This file simulates snapshots and clones. A snapshot takes over the clusters of its volume, and
+// the volume becomes a clone of the snapshot. The file of each volume contains all of the volume's
+// bytes, so only the list of allocated clusters depends on the chain.
 
 func init() {
 	handle("bdev_lvol_snapshot", (*engine).snapshotLvol)
@@ -89,7 +89,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n) // up to v26.01, also if the name is missing
+		return "", invalid(n) // up to v26.01, also returned if the name is missing
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:
@@ -108,8 +108,8 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	return e.keepNew(l.store, r)
 }
 
-// copyLvol copies l's data to a new volume while other calls continue. Until the copy is complete,
-// the new name is reserved and l is busy.
+// copyLvol copies l's data to a new volume, while other calls continue to run. Until the copy is
+// complete, the new name is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	if e.dir == nil && e.target.opts.Work == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (e *engine) inflated(l *lvol, all bool, wanted uint64) error {
 		e.releaseExternal(l)
 		l.Thin, l.Parent, l.External = false, "", ""
 	} else if parent != nil {
-		l.Parent = parent.Parent // the external parent of the parent is not inherited
+		l.Parent = parent.Parent // the volume does not inherit its parent's external parent
 	}
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }

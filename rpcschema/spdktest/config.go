@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A configCall is one of the calls that recreate the present state.
+// A configCall is one of the calls that recreate the current state.
 type configCall struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`
 }
 
-// A configPart is a list of calls that are reported one after the other. If together is set, the
-// release may report them as a batch.
+// A configPart is a list of consecutive calls in the configuration. If together is set, the release
+// may report them as a batch.
 type configPart struct {
 	calls    []configCall
 	together bool
@@ -27,8 +27,8 @@ type configPart struct {
 func oneByOne(calls ...configCall) configPart { return configPart{calls: calls} }
 func together(calls ...configCall) configPart { return configPart{calls: calls, together: true} }
 
-// startup is the default configuration of every target, for all releases. The simulation has no
-// calls that change it.
+// startup is the default configuration of every target, for all releases. No simulated call changes
+// it.
 var startup = func() (bySubsystem map[string][]configCall) {
 	if err := json.Unmarshal(startupText, &bySubsystem); err != nil {
 		panic(err)
@@ -39,8 +39,8 @@ var startup = func() (bySubsystem map[string][]configCall) {
 //go:embed startup.json
 var startupText []byte
 
-// A subsystemInfo describes a subsystem of spdk_tgt. Its function returns the configuration; it is
-// nil if there is none.
+// A subsystemInfo describes a subsystem of spdk_tgt. Its function returns the subsystem's
+// configuration, and is nil if the subsystem has none.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
 	config func(*engine) []configPart
@@ -77,7 +77,7 @@ func init() {
 	handle("framework_get_config", (*engine).frameworkGetConfig)
 }
 
-// frameworkGetConfig returns null for a subsystem without a configuration.
+// frameworkGetConfig returns nil, which becomes null, for a subsystem without a configuration.
 func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries []any, _ error) {
 	subsystems := e.subsystems()
 	i := slices.IndexFunc(subsystems, func(s subsystemInfo) bool { return s.Subsystem == p.Name })
@@ -106,7 +106,7 @@ func (e *engine) frameworkGetConfig(p spdkrpc.FrameworkGetConfigParams) (entries
 	return entries, nil
 }
 
-// fit removes the parameters that the release does not support from a call.
+// fit removes from a call the parameters that the release does not support.
 func (e *engine) fit(c configCall) (configCall, bool) {
 	doc := rpcschema.Default()
 	m, err := doc.Find(c.Method, e.release)
@@ -122,7 +122,7 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 		}
 	}
 	if err != nil {
-		panic(err) // the values are the engine's own
+		panic(err) // cannot happen: the values are the engine's own
 	}
 	c.Params = params
 	return c, true
@@ -156,8 +156,8 @@ func (e *engine) accelConfig() []configPart {
 	return []configPart{part}
 }
 
-// bdevConfig lists stacked bdevs before their base bdevs, for which SPDK waits. It does not list
-// volumes, because their lvstores contain them.
+// bdevConfig lists stacked bdevs before their base bdevs, because SPDK waits for the base bdevs. It
+// does not list volumes, because SPDK finds them in their lvstores.
 func (e *engine) bdevConfig() []configPart {
 	options := startup["bdev"]
 	setOptions := maps.Clone(options[0].Params.(map[string]any))

@@ -25,7 +25,7 @@ func tcp(port string) p {
 	return p{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": port}
 }
 
-// export exports a bdev as namespace 1, to one host.
+// export exports a bdev to one host as namespace 1.
 func (b *bench) export(bdev string) {
 	b.Helper()
 	b.ok("nvmf_create_transport", p{"trtype": "TCP"})
@@ -35,7 +35,7 @@ func (b *bench) export(bdev string) {
 	b.ok("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": tcp("4420")})
 }
 
-// exportISCSI exports a bdev as LUN 0, to the given initiators.
+// exportISCSI exports a bdev to the given initiators as LUN 0.
 func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	b.Helper()
 	b.ok("iscsi_create_portal_group", p{"tag": 1, "portals": []p{{"host": "127.0.0.1", "port": "3260"}}})
@@ -45,7 +45,7 @@ func (b *bench) exportISCSI(bdev string, initiators ...string) {
 	})
 }
 
-// TestCrashLosesMemory checks that a crash loses everything that is not on media.
+// TestCrashLosesMemory checks that after a crash, only objects stored on media remain.
 func TestCrashLosesMemory(t *testing.T) {
 	for name, dataDir := range map[string]string{"in memory": "", "with data": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCrashLosesMemory(t *testing.T) {
 
 			b.target.Crash()
 			b.isDown()
-			require.FileExists(t, b.target.Socket(), "as a real crash leaves it")
+			require.FileExists(t, b.target.Socket(), "a real crash also leaves the socket's file behind")
 			_, err := net.Dial("unix", b.target.Socket())
 			require.Error(t, err)
 			b.target.Crash()
@@ -90,8 +90,8 @@ func TestCrashLosesMemory(t *testing.T) {
 	}
 }
 
-// TestLvstoreStaysOnItsFile checks that an lvstore is found again on its file, whatever the bdev's
-// name, and is lost if the beginning of the file is overwritten.
+// TestLvstoreStaysOnItsFile checks that an lvstore is found again on its file under any bdev name,
+// and that it is lost if the beginning of the file is overwritten.
 func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b := start(t, Options{})
 	path := b.store()

@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A cryptoKey is a data encryption key. The simulation encrypts nothing.
+// A cryptoKey is a data encryption key. The simulation does not encrypt data.
 type cryptoKey = spdkrpc.AccelCryptoKey
 
-// tweakModes lists the modes supported by the software module; SPDK can parse more of them.
+// tweakModes lists the tweak modes that the software module supports. SPDK can parse more modes.
 var tweakModes = []spdkrpc.AccelTweakMode{"SIMPLE_LBA", "JOIN_NEG_LBA_WITH_LBA", "INCR_512_FULL_LBA", "INCR_512_UPPER_LBA"}
 
 func init() {
@@ -55,8 +55,8 @@ func (e *engine) accelCryptoKeyCreate(p spdkrpc.AccelCryptoKeyCreateParams) erro
 	return nil
 }
 
-// usableKey reports whether the software module supports a key. It supports AES_XTS with two
-// different keys of 128 or 256 bits, and the plain block number as tweak.
+// usableKey reports whether the software module supports a key. The module supports AES_XTS with
+// two different keys of 128 or 256 bits and the plain block number as tweak.
 func usableKey(k *cryptoKey) bool {
 	first, err := hex.DecodeString(k.Key)
 	second, err2 := hex.DecodeString(value(k.Key2))
@@ -89,7 +89,7 @@ func (e *engine) accelCryptoKeysGet(p spdkrpc.AccelCryptoKeysGetParams) ([]crypt
 	return list, nil
 }
 
-// shownKey returns a key in the form that SPDK reports. Since v24.05, this includes its tweak mode.
+// shownKey returns a key as SPDK reports it. Since v24.05, the report includes the tweak mode.
 func (e *engine) shownKey(k *cryptoKey) cryptoKey {
 	shown := *k
 	if e.before("v24.05") {

@@ -69,7 +69,7 @@ func TestVolumesStoreData(t *testing.T) {
 	assert.Less(t, info.Sys().(*syscall.Stat_t).Blocks*512, int64(2*mib), "holes stay holes")
 
 	c := b.text("bdev_lvol_clone", p{"snapshot_name": s, "clone_name": "c"})
-	assert.Equal(t, "first", b.read(c, 5, 5), "a clone is as the snapshot")
+	assert.Equal(t, "first", b.read(c, 5, 5), "a clone contains the snapshot's data")
 	b.write(c, "clone", 5)
 	assert.Equal(t, "first", b.read(s, 5, 5))
 	assert.Equal(t, "FIRST", b.read(v, 5, 5))
@@ -190,7 +190,7 @@ func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(data, "exports"))
 
 	b = start(t, Options{DataDir: data})
-	assert.Empty(t, b.names("bdev_lvol_get_lvstores", "name"), "not before the disk exists")
+	assert.Empty(t, b.names("bdev_lvol_get_lvstores", "name"), "volumes do not appear before their disk exists")
 	b.aio(path)
 	var storesNow, lvolsNow []map[string]any
 	require.NoError(t, b.call("bdev_lvol_get_lvstores", nil, &storesNow))
@@ -199,10 +199,10 @@ func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	assert.Equal(t, lvols, lvolsNow)
 	for i, id := range []string{v, s, thick} {
 		now := b.bdev(id)
-		bdevs[i].Claimed, bdevs[i].ClaimType = false, nil // the subsystem is gone
+		bdevs[i].Claimed, bdevs[i].ClaimType = false, nil // the subsystem no longer exists
 		assert.Equal(t, bdevs[i], now)
 	}
-	assert.False(t, b.bdev(c).SupportedIOTypes.Write, "read only from the next start on")
+	assert.False(t, b.bdev(c).SupportedIOTypes.Write, "the volume becomes read-only at the next start")
 	assert.Equal(t, "bytes", b.read(v, 5, 100))
 	assert.Equal(t, "bytes", b.read(c, 5, 100))
 	kept, err := os.ReadDir(filepath.Join(data, "lvstores"))

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// MarkerFile marks a data directory of a simulated target. Connectors check for it, so that they
-// never touch the volumes of a real target.
+// MarkerFile identifies the data directory of a simulated target. Connectors check for this file,
+// so that they never touch the volumes of a real target.
 const MarkerFile = "simulated-spdk-target"
 
 // A dataDir stores lvstores and the data of their volumes:
@@ -56,7 +56,7 @@ func (d *dataDir) dataOf(s *storeRecord, lvolUUID string) string {
 	return filepath.Join(d.storeDir(s), lvolUUID+".img")
 }
 
-// load reads all lvstores. It removes those that were backed by memory.
+// load reads all lvstores. It removes lvstores whose bdevs were only in memory.
 func (d *dataDir) load(m *media) error {
 	stores, err := filepath.Glob(filepath.Join(d.root, "lvstores", "*", "lvstore.json"))
 	if err != nil {

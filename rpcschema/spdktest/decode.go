@@ -14,8 +14,8 @@ import (
 )
 
 // A decoder decodes parameters as a method's spdk_json_decode_object call does: it checks names,
-// JSON types and the ranges of integers. SPDK checks other restrictions (enums, lengths, patterns)
-// later, if at all. So does the engine.
+// JSON types and the ranges of integers. Like SPDK, the engine checks other restrictions (enums,
+// lengths, patterns) later, if at all.
 type decoder struct {
 	fields      map[string]field
 	required    []string
@@ -27,10 +27,10 @@ type decoder struct {
 	ignoresParams bool
 }
 
-// A field describes the type of an object's member.
+// A field describes the type of a JSON object's member.
 type field struct {
 	kind   string // string, boolean, integer, number, array, object, or "" for any type
-	format string // of an integer or a string
+	format string // of an integer or string
 	item   *field // of an array
 	object *decoder
 }
@@ -57,7 +57,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	s = doc.Resolve(s)
 	f := field{kind: s.Type.Main(), format: s.Format}
 	if f.format == "uuid" && (names != "" || s.Resource != "") {
-		f.format = "" // a UUID that names an object is parsed later, when the object is looked up
+		f.format = "" // SPDK parses the UUID of an object later, when it looks up the object
 	}
 	switch f.kind {
 	case "array":
@@ -168,7 +168,7 @@ var integerBounds = map[string]struct {
 	"int32": {math.MinInt32, math.MaxInt32}, "int64": {math.MinInt64, math.MaxInt64}, "": {math.MinInt64, math.MaxInt64},
 }
 
-// integer accepts the spellings of an integer that SPDK accepts: 5, 5.0, 5e0.
+// integer parses an integer in any notation that SPDK accepts: 5, 5.0, 5e0.
 func integer(v any, format string) (any, bool) {
 	text, ok := v.(json.Number)
 	if !ok || len(text) > 64 {
@@ -180,7 +180,7 @@ func integer(v any, format string) (any, bool) {
 	}
 	n, bounds := r.Num(), integerBounds[format]
 	if bounds.min == 0 && text[0] == '-' {
-		return nil, false // also -0
+		return nil, false // negative, or -0
 	}
 	if n.Cmp(big.NewInt(bounds.min)) < 0 || n.Cmp(new(big.Int).SetUint64(bounds.max)) > 0 {
 		return nil, false

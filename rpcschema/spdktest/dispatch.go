@@ -84,7 +84,7 @@ func (s *server) execute(r *request, m *method, params map[string]any) {
 	}
 }
 
-// crash crashes the target from within a call, and waits until it is down.
+// crash crashes the target from within a call, and waits until the target is down.
 func (s *server) crash() {
 	go s.target.crash(s)
 	<-s.down
@@ -136,7 +136,7 @@ type method struct {
 	trimmer *trimmer // for the result
 }
 
-// when lists the states in which a method may be called.
+// when describes the states in which a method may be called, for error messages.
 func (m *method) when() string {
 	if slices.Contains(m.State, "startup") {
 		return "before"
@@ -205,7 +205,7 @@ func (t *methodTable) names(state string, aliases bool) []string {
 	return names
 }
 
-// handlers contains the simulated methods. The engine's files register them.
+// handlers contains the simulated methods. The files that implement them register them here.
 var handlers = map[string]func(*engine, map[string]any) (any, error){}
 
 // handle adds a method with parameters of type P and a result of type R.

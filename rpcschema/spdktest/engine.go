@@ -13,12 +13,12 @@ import (
 )
 
 // An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
-// on SPDK's only RPC thread. While one handler copies data, others run.
+// on SPDK's only RPC thread, except that others can run while one handler copies data.
 type engine struct {
 	target  *Target
 	release rpcschema.Release
 	media   *media
-	dir     *dataDir // nil: volumes have no data
+	dir     *dataDir // nil if volumes have no data
 
 	mu      sync.Mutex
 	dead    bool
@@ -26,19 +26,20 @@ type engine struct {
 	ready   chan struct{} // closed when started
 	gone    chan struct{} // closed when dead
 	bdevs   registry
-	stores  []*lvstore // in the order in which they were found
+	stores  []*lvstore // in the order in which the target found them
 	bdevMod bdevModules
-	// With examineListed, SPDK examines only toExamine (bdev_auto_examine is off).
+	// If examineListed is set (bdev_auto_examine is off), SPDK examines only the bdevs in
+	// toExamine.
 	examineListed bool
 	toExamine     []string
 	keys          []*key
 	cryptoKeys    []*cryptoKey
-	copies        []*shallowCopy // by number; nil: no longer recorded
+	copies        []*shallowCopy // by number; nil if no longer recorded
 	nvmf          nvmfTarget
 	iscsi         iscsiTarget
-	stale         []func() error // export layouts to rewrite
+	stale         []func() error // functions that rewrite outdated export layouts
 	startTicks    uint64
-	retries       uint64 // of allocations from the pool of small buffers
+	retries       uint64 // failed allocations from the pool of small buffers
 	notes         []spdkrpc.NotifyEvent
 	noted         uint64
 }
@@ -90,11 +91,11 @@ func (e *engine) do(run func() (any, error)) (any, error) {
 		return nil, errDead
 	}
 	result, err := run()
-	return result, errors.Join(err, e.refreshExports()) // nil if both are
+	return result, errors.Join(err, e.refreshExports()) // nil if neither failed
 }
 
-// unlocked lets other handlers run while io runs. The object of the I/O must be marked busy until
-// io returns.
+// unlocked lets other handlers run while io runs. The caller must mark the object of the I/O as
+// busy until io returns.
 func (e *engine) unlocked(io func() error) error {
 	e.mu.Unlock()
 	err := io()
@@ -108,8 +109,8 @@ func (e *engine) unlocked(io func() error) error {
 // errDead ends calls interrupted by a crash. No client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// errCrash crashes the target, for calls that crash a real target. errSilent ends a call to which a
-// real target never responds.
+// A handler returns errCrash to crash the target, where a real target crashes, and errSilent where
+// a real target never responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
 	errSilent = errors.New("SPDK never responds here")
@@ -123,7 +124,7 @@ func (e *engine) before(release string) bool {
 // errno returns the error that SPDK returns as -errno.
 func errno(n syscall.Errno) error { return jsonrpc.Errorf(-int(n), "%s", strerror(n)) }
 
-// invalid and internal are the errors that SPDK returns with a JSON-RPC code and an errno's text.
+// invalid and internal return errors with a JSON-RPC code and an errno's text, as SPDK does.
 func invalid(n syscall.Errno) error {
 	return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "%s", strerror(n))
 }
@@ -137,7 +138,7 @@ var (
 	errInternal      = jsonrpc.Errorf(jsonrpc.CodeInternalError, "Internal error")
 )
 
-// strerror returns the text of spdk_strerror: the C library's text, which begins with a capital
+// strerror returns the text of spdk_strerror, which is the C library's and begins with a capital
 // letter.
 func strerror(n syscall.Errno) string {
 	text := n.Error()

@@ -37,15 +37,15 @@ func (e *engine) bdevExamine(p spdkrpc.BdevExamineParams) (bool, error) {
 	return true, nil
 }
 
-// examines reports whether SPDK examines a bdev: in the listed mode, only if the list contains its
-// name or an alias.
+// examines reports whether SPDK examines a bdev. If it examines only listed bdevs, the list must
+// contain the bdev's name or an alias.
 func (e *engine) examines(b *bdev) bool {
 	return !e.examineListed || slices.Contains(e.toExamine, b.name) ||
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })
 }
 
-// examine creates the bdevs that waited for a new bdev. These claim it. Then examine looks for an
-// lvstore on the new bdev.
+// examine creates the bdevs that waited for a new bdev, and these claim it. Then examine looks for
+// an lvstore on the new bdev.
 func (e *engine) examine(b *bdev) {
 	if !e.examines(b) {
 		return
@@ -79,7 +79,7 @@ type WrittenStore struct {
 // A WrittenLvol is a logical volume of four clusters in a WrittenStore.
 type WrittenLvol struct {
 	Name     string
-	UUID     string // "": a new one
+	UUID     string // "" for a new one
 	External string // UUID of its external parent bdev
 }
 

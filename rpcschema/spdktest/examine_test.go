@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host writes an lvstore into a volume. A target that examines all bdevs loads the lvstore from a
-// snapshot of the volume. A target that examines only listed bdevs does not. It lists the examined
-// bdevs in its configuration.
+// If a host has written an lvstore into a volume, a target that examines all bdevs loads this
+// lvstore from a snapshot of the volume. A target that examines only listed bdevs does not load it.
+// Its configuration lists the examined bdevs.
 func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		target, err := Start(Options{ExamineListed: listed})
@@ -53,16 +53,16 @@ func TestTargetExaminesWhatHostsWrite(t *testing.T) {
 		assert.Len(t, inner, 1)
 		original, err := rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: new(volume)})
 		require.NoError(t, err)
-		assert.Equal(t, "lvs/v", original[0].Aliases[0], "the live volume keeps its UUID")
+		assert.Equal(t, "lvs/v", original[0].Aliases[0], "the first volume with this UUID keeps it")
 		assert.True(t, original[0].Claimed, "as an external snapshot")
 		err = rpc.BdevExamine(ctx, spdkrpc.BdevExamineParams{Name: "disk"})
 		require.ErrorIs(t, err, spdkrpc.InvalidParams)
 	}
 }
 
-// If the target examines all bdevs, a superblock written by a host into a volume creates a RAID
-// after a restart. It does not create one on snapshots or clones, because it does not contain their
-// UUIDs.
+// If a target examines all bdevs, a superblock that a host has written into a volume creates a RAID
+// after a restart. The superblock has no effect on snapshots and clones, because it does not
+// contain their UUIDs.
 func TestTargetExaminesWrittenSuperblocks(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		disk, config := filepath.Join(t.TempDir(), "disk"), filepath.Join(t.TempDir(), "config.json")

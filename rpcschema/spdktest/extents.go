@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// truncateData sets the length of a volume's file. A part added at the end is a hole.
+// truncateData sets the length of a volume's file. If the file grows, its new end is a hole.
 func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) error {
 	if d == nil {
 		return nil
@@ -21,8 +21,8 @@ func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) err
 	return errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
-// copyData copies a file to a new volume and preserves holes. The new file gets its name when it is
-// complete.
+// copyData copies a file to a new volume and preserves holes. The new file gets its final name only
+// when it is complete.
 func (d *dataDir) copyData(s *storeRecord, from, lvolUUID string, size uint64) error {
 	src, err := os.Open(from)
 	if err != nil {
@@ -62,7 +62,7 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	for at := int64(0); at < size; {
 		start, err := f.Seek(at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // only holes up to the end
+			return nil // the rest of the file is a hole
 		}
 		if err != nil {
 			return err

@@ -10,8 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// External snapshots: volumes on top of a bdev outside their lvstore. They refer to that bdev by
-// UUID. As long as they exist, the bdev cannot be written.
+// This file simulates external snapshots. An external snapshot is a bdev outside the lvstore on
+// which volumes are based. The volumes refer to this bdev by UUID. As long as they exist, the bdev
+// cannot be written.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)
@@ -69,8 +70,8 @@ func (e *engine) releaseExternal(l *lvol) {
 	}
 }
 
-// unregister removes a bdev during a call. Volumes on top of an external snapshot never release it,
-// so such a call gets no response.
+// unregister removes a bdev during a call. If the bdev is an external snapshot, the volumes on top
+// never release it, so the call gets no response.
 func (e *engine) unregister(b *bdev) error {
 	e.bdevs.remove(b)
 	silent := false
@@ -124,8 +125,8 @@ func (e *engine) setLvolParentBdev(p spdkrpc.BdevLvolSetParentBdevParams) error 
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }
 
-// wakeDegraded brings up the volumes that waited for their external snapshot, and those on top of
-// them.
+// wakeDegraded creates the bdevs of the volumes that waited for external snapshot b, and of the
+// volumes on top of them.
 func (e *engine) wakeDegraded(b *bdev) {
 	for _, s := range e.stores {
 		if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.bdev == nil && l.External == b.uuid }) {

@@ -12,7 +12,7 @@ import (
 type Strike int
 
 const (
-	Nothing Strike = iota // only the delay
+	Nothing Strike = iota // no effect besides the delay
 	Hang                  // never respond
 	Close                 // close the connection
 	Crash                 // crash the target; Target.Restart starts it again
@@ -28,14 +28,14 @@ type Fault struct {
 	// Times is the number of calls to affect after that: 0 means one, and a negative number means
 	// all.
 	Times int
-	// Delay is a wait before any other effect. Other calls continue meanwhile.
+	// Delay is how long to wait before any other effect. Other calls continue in the meantime.
 	Delay time.Duration
-	// Until, if not nil, delays the effect further, until the channel is closed.
+	// Until, if not nil, further delays the effect until the channel is closed.
 	Until <-chan struct{}
 	Do    Strike
 	// Executed makes the fault occur after the call was executed instead of before.
 	Executed bool
-	// Error is the error for Fail; if nil, -32603.
+	// Error is the error returned for Fail; if it is nil, the code is -32603.
 	Error *jsonrpc.Error
 }
 
@@ -54,7 +54,8 @@ func (t *Target) Inject(f Fault) {
 	t.faults.active = append(t.faults.active, &f)
 }
 
-// ClearFaults removes all faults. Calls to which a fault already applied are not affected.
+// ClearFaults removes all faults. It does not affect calls to which a fault has already been
+// applied.
 func (t *Target) ClearFaults() {
 	t.faults.mu.Lock()
 	defer t.faults.mu.Unlock()

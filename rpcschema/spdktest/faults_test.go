@@ -24,7 +24,7 @@ func TestFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    Fault
 		executed bool
-		kind     spdkrpc.Kind // "": success
+		kind     spdkrpc.Kind // "" means success
 		code     int
 	}{
 		"delay":               {Fault{Delay: time.Millisecond}, true, "", 0},
@@ -93,8 +93,8 @@ func TestFaultsAreCounted(t *testing.T) {
 	b.ok("spdk_get_version", nil)
 }
 
-// TestDelayedCallDoesNotBlockOthers checks that a delayed call does not block others on the same
-// connection.
+// TestDelayedCallDoesNotBlockOthers checks that a delayed call does not block other calls on the
+// same connection.
 func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	b := start(t, Options{})
 	b.target.Inject(Fault{Delay: 200 * time.Millisecond})
@@ -111,8 +111,8 @@ func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// isDown waits until calls find no target. A connection that the crash has not yet closed may
-// accept one more call.
+// isDown waits until calls fail because the target is down. A connection that the crash has not yet
+// closed may accept one more call.
 func (b *bench) isDown() {
 	b.Helper()
 	err := b.call("spdk_get_version", nil, nil)
@@ -122,7 +122,7 @@ func (b *bench) isDown() {
 	require.ErrorIs(b, err, spdkrpc.Unreachable)
 }
 
-// TestCrashAtCall crashes the target before a call is executed, and after.
+// TestCrashAtCall crashes the target before or after it executes a call.
 func TestCrashAtCall(t *testing.T) {
 	for name, executed := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ func init() {
 	handle("bdev_get_histogram_borders", (*engine).bdevGetHistogramBorders)
 }
 
-// A histogramShape defines the buckets of a histogram. Latencies are divided into ranges of
-// 2^granularity buckets each; ranges before first and after last are omitted.
+// A histogramShape defines the buckets of a histogram. Each range of latencies consists of
+// 2^granularity buckets; ranges before first and after last are omitted.
 type histogramShape struct {
 	granularity uint8
 	first, last uint32
@@ -30,7 +30,7 @@ const (
 	defaultGranularity = 7
 	defaultMinNsec     = 1000
 	defaultMaxNsec     = 120e9
-	maxGranularity     = 24 // a real target has not enough memory for a finer one
+	maxGranularity     = 24 // a real target does not have enough memory for more
 )
 
 // shapeOf returns the shape for latencies from low up to high, in ticks.
@@ -42,8 +42,8 @@ func shapeOf(granularity uint8, low, high uint64) histogramShape {
 
 var wholeHistogram = shapeOf(defaultGranularity, 0, math.MaxUint64)
 
-// asTicks converts nanoseconds to ticks. As in SPDK, long times overflow: the default of 120 s
-// becomes a few seconds.
+// asTicks converts nanoseconds to ticks. As in SPDK, the calculation overflows for long times: the
+// default of 120 s becomes a few seconds.
 func asTicks(nsec uint64) uint64 {
 	if nsec == math.MaxUint64 {
 		return nsec
@@ -81,8 +81,8 @@ func (s histogramShape) end(bucket int) uint64 {
 // A histogramSetting determines how a bdev's latencies are counted.
 type histogramSetting struct {
 	enabled bool
-	only    spdkrpc.BdevIOType // "" for all kinds
-	shape   *histogramShape    // nil: a histogram cannot be created
+	only    spdkrpc.BdevIOType // "" means all types
+	shape   *histogramShape    // nil if a histogram cannot be created
 }
 
 // A histogram counts the latencies of one channel.
@@ -95,8 +95,8 @@ func newHistogram(s histogramShape) *histogram {
 	return &histogram{s, make([]uint64, s.buckets())}
 }
 
-// openChannel opens a channel, so that the user can do I/O. As in SPDK, a channel opened while
-// latencies are counted counts all of them, whatever the setting is.
+// openChannel opens a channel, so that the user can do I/O. As in SPDK, a channel that is opened
+// while a histogram is enabled counts all I/O types and the full range, regardless of the settings.
 func (b *bdev) openChannel(u *bdevUser) {
 	u.channel = true
 	if b.histogram.enabled {
@@ -154,8 +154,8 @@ func (e *engine) bdevEnableHistogram(p spdkrpc.BdevEnableHistogramParams) error 
 	return nil
 }
 
-// latencies adds up the histograms of a bdev's channels. It skips histograms whose shape differs
-// from the current one.
+// latencies returns the sum of the histograms of a bdev's channels. It skips histograms whose shape
+// differs from the current one.
 func (e *engine) latencies(name string) (*histogram, error) {
 	b, ok := e.bdevs.find(name)
 	if !ok {
@@ -229,8 +229,8 @@ func (b *bdev) histogramConfig() configCall {
 	return configCall{"bdev_enable_histogram", p}
 }
 
-// DoLatencies counts one I/O of the given kind in a bdev's histogram for each latency, as if done
-// on the bdev's oldest channel. It reports whether the bdev has a channel.
+// DoLatencies simulates I/O of the given kind on a bdev's oldest channel: for each latency, it
+// counts one I/O in the histogram. It reports whether the bdev has a channel.
 func (t *Target) DoLatencies(bdev string, kind spdkrpc.BdevIOType, took ...time.Duration) bool {
 	found := false
 	t.inEngine(func(e *engine) {

@@ -7,12 +7,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An iscsiTarget is the state of the iSCSI target. None of it survives the process. Initiators
-// cannot log in.
+// An iscsiTarget is the state of the iSCSI target, which is lost when the process ends. Initiators
+// cannot log in to the simulation.
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool
-	portals    []*portalGroup // in the order of creation, like all lists here
+	portals    []*portalGroup // in order of creation, like all lists here
 	initiators []*spdkrpc.ISCSIInitiatorGroup
 	auth       []*spdkrpc.ISCSIAuthGroup
 	nodes      []*targetNode
@@ -35,7 +35,7 @@ func init() {
 	query("scsi_get_devices", (*engine).scsiGetDevices)
 }
 
-// set stores the value that p points to, unless p is nil.
+// set copies *p to *into, unless p is nil.
 func set[T any](into *T, p *T) {
 	if p != nil {
 		*into = *p

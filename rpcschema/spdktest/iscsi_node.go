@@ -13,7 +13,7 @@ import (
 // A targetNode is an iSCSI target to which initiators log in. Its LUNs open their bdevs without
 // claiming them. A LUN is removed together with its bdev.
 type targetNode struct {
-	spdkrpc.ISCSITargetNode // except its LUNs
+	spdkrpc.ISCSITargetNode // without its LUNs
 	device                  int32
 	luns                    []*lun // by number
 }
@@ -91,7 +91,7 @@ func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	return e.exportNode(n)
 }
 
-// fullName prepends the target's node base to an incomplete name.
+// fullName completes a name that lacks the prefix (the target's node base).
 func (t *iscsiTarget) fullName(name string) (string, bool) {
 	complete := slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(prefix string) bool {
 		return len(name) >= 4 && strings.EqualFold(name[:4], prefix)

@@ -10,10 +10,10 @@ import (
 // A Call is a call received by the target.
 type Call struct {
 	Method string
-	// Params contains the decoded parameters. It is nil if the call had none or if they could not
-	// be decoded. It may contain secrets.
+	// Params contains the decoded parameters, which may include secrets. It is nil if the call had
+	// no parameters or if they could not be decoded.
 	Params map[string]any
-	// Err is the returned error; nil on success.
+	// Err is the error that the call returned, or nil.
 	Err *jsonrpc.Error
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A key is a name for a file that contains a secret. Its users can use it even after it is removed.
+// A key is a named file that contains a secret. Existing users can still use a key after it is
+// removed.
 type key struct {
 	name, path string
 	refs       int
@@ -32,7 +33,7 @@ func init() {
 	query("keyring_get_keys", (*engine).keyringGetKeys)
 }
 
-// keyringFileAddKey accepts only files that no one but their owner can read.
+// keyringFileAddKey accepts only files that are readable by their owner alone.
 func (e *engine) keyringFileAddKey(p spdkrpc.KeyringFileAddKeyParams) error {
 	if i := strings.IndexByte(p.Name, ':'); i > 0 {
 		return errno(syscall.EINVAL)

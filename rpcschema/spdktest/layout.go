@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The layout shows which volumes are exported to which hosts. It serves a connector on the same
-// host that uses neither NVMe-oF nor iSCSI:
+// The layout is a directory tree that shows which volumes are exported to which hosts. It is for a
+// connector on the same host that uses neither NVMe-oF nor iSCSI:
 //
 //	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
@@ -24,20 +24,20 @@ import (
 type exported struct {
 	name    string            // NQN or IQN
 	hosts   []string          // admitted names, or *
-	volumes map[string]string // UUID → file
+	volumes map[string]string // UUID of a volume → its file
 }
 
 func (d *dataDir) exportDir(name string) string {
 	return filepath.Join(d.root, "exports", url.PathEscape(name))
 }
 
-// resetExports removes all exports, as when a target starts.
+// resetExports removes all exports. A target calls it when it starts.
 func (d *dataDir) resetExports() error {
 	return os.RemoveAll(filepath.Join(d.root, "exports"))
 }
 
-// write updates an export's directory. It removes hosts before volumes, and adds hosts after
-// volumes.
+// write updates an export's directory. It removes hosts before it removes volumes, and adds hosts
+// after it adds volumes.
 func (d *dataDir) write(x exported) error {
 	dir := d.exportDir(x.name)
 	namespaces := filepath.Join(dir, "namespaces")
@@ -104,8 +104,8 @@ func (e *engine) unexport(name string) error {
 	return os.RemoveAll(e.dir.exportDir(name))
 }
 
-// exportLater marks an export that changes because its bdev is removed. The call that removes the
-// bdev writes the layout before it responds.
+// exportLater marks an export for rewriting, because one of its bdevs is being removed. The call
+// that removes the bdev rewrites the layout before it responds.
 func (e *engine) exportLater(s *subsystem) {
 	if e.dir != nil {
 		e.stale = append(e.stale, func() error { return e.export(s) })

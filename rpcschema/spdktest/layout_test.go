@@ -88,7 +88,7 @@ func TestExportNVMe(t *testing.T) {
 	b.ok("nvmf_subsystem_add_listener", p{"nqn": nqn, "listen_address": tcp("4420")})
 	b.ok("nvmf_subsystem_add_ns", p{"nqn": nqn, "namespace": p{"bdev_name": v}})
 	b.exports(nqn, []string{"*"}, one)
-	b.ok("bdev_aio_delete", p{"name": "aio"}) // also removes the lvstore
+	b.ok("bdev_aio_delete", p{"name": "aio"}) // this also removes the lvstore
 	b.exports(nqn, []string{"*"}, map[string]string{})
 	b.restart()
 	b.exports(nqn, nil, nil)

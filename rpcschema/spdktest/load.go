@@ -56,7 +56,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 		return fmt.Errorf("method %q is not simulated, or not with this value", name)
 	}
 	if slices.Contains(m.State, "startup") && name != "bdev_set_options" {
-		return nil // other calls of this kind have no effect here
+		return nil // other calls of this method have no effect here
 	}
 	params, ok := m.decode(call["params"])
 	if !ok {
@@ -68,7 +68,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 	return nil
 }
 
-// isAtStart reports whether a call sets the default configuration that every start sets.
+// isAtStart reports whether a call only repeats a part of the default configuration.
 func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	same := func(c configCall) bool {
 		fitted, ok := e.fit(c)

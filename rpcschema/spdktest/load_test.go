@@ -41,7 +41,7 @@ func TestConfigFileIsLoaded(t *testing.T) {
 			require.NoError(t, os.WriteFile(disk, nil, 0o600))
 			require.NoError(t, os.Truncate(disk, 64<<20))
 			target, err := Start(Options{Release: rpcschema.MustRelease(release), ConfigFile: path, DataDir: t.TempDir()})
-			require.NoError(t, err, "without a file it starts empty")
+			require.NoError(t, err, "without a file, the target starts empty")
 			t.Cleanup(func() { _ = target.Close() })
 			// A client connected to a crashed target may not have noticed the crash.
 			connect := func() *spdkrpc.Client {
@@ -85,7 +85,7 @@ func TestConfigFileIsLoaded(t *testing.T) {
 			assert.Len(t, after, 2, "bdevs that do not need the disk exist")
 
 			require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 10), 0o600))
-			require.Error(t, target.Restart(), "nor can it start with an invalid file")
+			require.Error(t, target.Restart(), "the target cannot start with an invalid file")
 		})
 	}
 }

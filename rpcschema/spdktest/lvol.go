@@ -12,18 +12,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A lvol is a logical volume in an lvstore that the target has found.
+// An lvol is a logical volume in an lvstore that the target has loaded.
 type lvol struct {
 	*lvolRecord
 	store *lvstore
 	bdev  *bdev  // nil while the volume is degraded: an external snapshot below it is missing
-	alias string // LVSTORE/NAME; after a rename that failed halfway, the new name
+	alias string // LVSTORE/NAME; the new name after a rename that failed halfway
 	busy  bool   // an operation on its blob is in progress
-	going bool   // it is being deleted
-	// frozen volumes report that they refuse writes. A volume made read-only reports this only
-	// after it is reloaded.
+	going bool   // the volume is being deleted
+	// frozen means that the volume reports itself as read-only. A volume that was made read-only
+	// reports this only after it is reloaded.
 	frozen bool
-	orphan bool // its external snapshot was removed while it was loaded
+	orphan bool // the volume's external snapshot was removed while the volume was loaded
 }
 
 func (l *lvol) describe(e *engine, _ *bdev, info *spdkrpc.BdevInfo) {
@@ -66,7 +66,7 @@ func init() {
 	}
 }
 
-// A sizeParam is the older parameter, in bytes, that size_in_mib replaced.
+// A sizeParam is the older size parameter, in bytes, which size_in_mib has replaced.
 type sizeParam struct {
 	Size uint64 `json:"size"`
 }
@@ -116,7 +116,7 @@ func (e *engine) createLvol(p createLvolParams) (string, error) {
 	return e.keepNew(s, r)
 }
 
-// keepNew writes a new volume, whose data is complete, to the medium, and loads it.
+// keepNew writes a new volume to the medium and loads it. The volume's data must be complete.
 func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	r.Order = s.nextOrder
 	s.nextOrder++
@@ -124,7 +124,7 @@ func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	if err := e.dir.saveLvol(s.storeRecord, r); err != nil {
 		return "", err
 	}
-	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // for metadata
+	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // write of the metadata
 	return e.addLvol(s, r).UUID, nil
 }
 
@@ -155,7 +155,7 @@ func (e *engine) register(l *lvol) {
 		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
 		driver: l,
 	}
-	// only a host that wrote the lvstore can have chosen a UUID that is in use
+	// A UUID can be in use only if a host has written the lvstore.
 	if e.bdevs.add(l.bdev) != nil {
 		l.bdev = nil
 		return
@@ -183,7 +183,7 @@ func (e *engine) lvol(name string) (*lvol, error) {
 	return l, err
 }
 
-// lvolOrDegraded also finds volumes without a bdev, by UUID or as LVSTORE/NAME.
+// lvolOrDegraded is like lvol, but also finds volumes without a bdev, by UUID or as LVSTORE/NAME.
 func (e *engine) lvolOrDegraded(name string) (*lvol, error) {
 	if l, err := e.lvol(name); err == nil {
 		return l, nil
@@ -211,7 +211,7 @@ func (e *engine) getLvols(given bool, p spdkrpc.BdevLvolGetLvolsParams) ([]spdkr
 	for _, s := range stores {
 		for _, l := range s.lvols {
 			if l.going && e.before("v24.09") {
-				return nil, errCrash // it no longer has a bdev
+				return nil, errCrash // the volume no longer has a bdev
 			}
 			if l.going {
 				continue
@@ -308,10 +308,10 @@ func (e *engine) setLvolReadOnly(p spdkrpc.BdevLvolSetReadOnlyParams) error {
 	return errors.Join(e.dir.saveLvol(l.store.storeRecord, l.lvolRecord), e.writeMetadata(l.store.storeRecord))
 }
 
-// deleteLvol removes a volume. Users of its bdev lose it. If the volume is a snapshot, its only
-// clone takes over the clusters. If another operation on the blob, or on the clone's blob, is in
-// progress, SPDK refuses the deletion only after it has removed the volume from its lists. The
-// clusters stay allocated, and the volume reappears when the target is restarted.
+// deleteLvol deletes a volume and removes its bdev, even if the bdev is in use. If the volume is a
+// snapshot, its only clone takes over the clusters. If another operation on the blob, or on the
+// clone's blob, is in progress, SPDK reports an error only after it has removed the volume from its
+// lists. The clusters stay allocated, and the volume reappears when the target is restarted.
 func (e *engine) deleteLvol(p spdkrpc.BdevLvolDeleteParams) error {
 	l, err := e.lvolOrDegraded(p.Name)
 	if err != nil {
@@ -369,8 +369,8 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 	}
 }
 
-// work runs do after the time that SPDK needs for an operation on blobs. Until do returns, the
-// volumes are busy, and other calls run.
+// work waits for the time that SPDK needs for an operation on blobs, and then runs do. Until do
+// returns, the volumes are busy, but other calls can run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {
 		for _, l := range on {

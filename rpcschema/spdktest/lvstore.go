@@ -13,13 +13,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An lvstore is an lvstore that the target has found on a bdev.
+// An lvstore is an lvstore that the target has loaded from a bdev.
 type lvstore struct {
 	*storeRecord
 	inflating bool // one of its volumes is being inflated
 	base      *bdev
 	user      *bdevUser
-	lvols     []*lvol // in the order of their creation
+	lvols     []*lvol // in order of creation
 	lost      []*lvol // removed from lvols, but not from the medium
 	// pending contains the names of volumes that are being created.
 	pending []string
@@ -27,7 +27,7 @@ type lvstore struct {
 
 const (
 	defaultClusterSize = 4 << 20
-	maxNameLength      = 63 // bytes, for names of lvstores and volumes
+	maxNameLength      = 63 // in bytes, for lvstores and volumes
 	metadataPage       = 4096
 	maskHeader         = 5 // bytes before a bit mask in the metadata
 )
@@ -48,7 +48,8 @@ func init() {
 
 var clearMethods = sync.OnceValue(func() []string { return valuesOf("bdev_lvol_create_lvstore", "clear_method") })
 
-// validClearMethod reports whether SPDK accepts m, in any case. nil is the default.
+// validClearMethod reports whether SPDK accepts m. Letter case does not matter, and nil means the
+// default.
 func validClearMethod[M ~string](m *M) bool {
 	return m == nil || slices.ContainsFunc(clearMethods(), func(known string) bool { return strings.EqualFold(known, string(*m)) })
 }
@@ -125,7 +126,7 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	return nil
 }
 
-// divideUp overflows as SPDK's spdk_divide_round_up does.
+// divideUp returns n/by rounded up. It overflows as SPDK's spdk_divide_round_up does.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
 // loadStore loads an lvstore and its volumes.
@@ -144,8 +145,8 @@ func (e *engine) loadStore(base *bdev, r *storeRecord) {
 	}
 }
 
-// load loads a volume from the medium. If its external snapshot, or that of a parent, is missing,
-// the volume is degraded and has no bdev.
+// load loads a volume from the medium. If the external snapshot of the volume or of one of its
+// parents is missing, the volume is degraded and has no bdev.
 func (e *engine) load(l *lvol) {
 	if l.bdev != nil {
 		return
@@ -209,7 +210,7 @@ func (e *engine) getLvstores(given bool, p spdkrpc.BdevLvolGetLvstoresParams) ([
 	return list, nil
 }
 
-// free counts the clusters that no volume owns.
+// free returns the number of clusters that no volume owns.
 func (s *lvstore) free() uint64 {
 	used := uint64(0)
 	for _, l := range slices.Concat(s.lvols, s.lost) {
@@ -249,7 +250,7 @@ func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
 	}
 	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.busy }) {
 		if e.target.opts.Work > 0 {
-			return errCrash // SPDK frees memory that the other call uses
+			return errCrash // SPDK frees memory that the other call still uses
 		}
 		return invalid(syscall.EBUSY)
 	}

@@ -13,13 +13,13 @@ import (
 type storeRecord struct {
 	UUID          string
 	Name          string
-	Base          string // file of the AIO bdev; "" for a medium that is lost in a crash
+	Base          string // file of the AIO bdev; "" for a medium that a crash destroys
 	ClusterSize   uint64
 	BlockSize     uint64
-	TotalClusters uint64 // of the data
+	TotalClusters uint64 // number of data clusters
 	MetaClusters  uint64
 	MetaPages     uint64 // 4 KiB each
-	MaxClusters   uint64 // the maximum for which the metadata has room
+	MaxClusters   uint64 // the maximum for which the metadata area has room
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
@@ -28,15 +28,15 @@ type storeRecord struct {
 type lvolRecord struct {
 	UUID     string
 	Name     string
-	Order    int // of creation
+	Order    int // position in the order of creation
 	Clusters uint64
-	// Allocated is the number of allocated clusters, which are always the first ones. The
-	// simulation only allocates all clusters, takes over those of a parent, or removes clusters at
-	// the end.
+	// Allocated is the number of allocated clusters, which are always the volume's first ones. This
+	// suffices because the simulation only allocates all clusters, takes over those of a parent, or
+	// removes clusters at the end.
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
-	Snapshot  bool     // it has had clones
+	Snapshot  bool     // the volume has had clones
 	Own       []uint64 // the snapshot's clusters if metadata are written: see ownership.go
 	Parent    string   // UUID of its parent snapshot
 	External  string   // UUID of its external parent bdev
@@ -46,7 +46,7 @@ type lvolRecord struct {
 	superblock superblock
 }
 
-// media are the disks of the simulated host. They survive the target.
+// media holds the contents of the simulated host's disks, which survive a crash of the target.
 type media struct {
 	mu     sync.Mutex
 	stores map[string]*storeRecord
@@ -73,7 +73,7 @@ func (m *media) get(uuid string) (*storeRecord, bool) {
 	return s, ok
 }
 
-// loseMemory removes the lvstores whose medium does not survive a crash.
+// loseMemory removes the lvstores whose medium is only memory.
 func (m *media) loseMemory(d *dataDir) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,9 +99,9 @@ func (s *storeRecord) sorted() []*lvolRecord {
 	return list
 }
 
-// The mark of an lvstore is at the start of the file that contains it, like a blobstore's super
-// block: overwriting the mark destroys the lvstore. If metadata are written, the super block is
-// there, and the mark is at MarkOffset.
+// A mark at the start of a file shows that the file contains an lvstore. As with a blobstore's
+// super block, overwriting the mark destroys the lvstore. If the target also writes metadata, the
+// real super block is at the start and the mark at MarkOffset.
 const markPrefix = "spdktest lvstore "
 
 // MarkOffset is the offset of the mark in a file that contains an lvstore with metadata: the second

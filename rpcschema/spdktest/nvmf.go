@@ -18,8 +18,8 @@ const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 // nvmfName is the name of the only NVMe-oF target in the process.
 const nvmfName = "nvmf_tgt"
 
-// An nvmfTarget is the state of the NVMe-oF target. None of it survives the process. Hosts cannot
-// connect; ConnectHost only makes a subsystem report a host.
+// An nvmfTarget is the state of the NVMe-oF target, which is lost when the process ends. Hosts
+// cannot connect to the simulation; ConnectHost only makes a subsystem report a host.
 type nvmfTarget struct {
 	transports []spdkrpc.NVMfTransport
 	subsystems map[string]*subsystem
@@ -50,7 +50,8 @@ func checkTarget(name *string) error {
 	return nil
 }
 
-// subsystem returns a subsystem. If there is none, it returns the error that most methods return.
+// subsystem returns the subsystem with the given NQN. If there is none, the error is the one that
+// most methods return.
 func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	if err := e.checkTargetOf(tgt); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem with NQN '%s' not found", nqn)
 }
 
-// checkTargetOf is checkTarget for methods that look up a subsystem in the target.
+// checkTargetOf is like checkTarget, with the error of methods that look up a subsystem.
 func (e *engine) checkTargetOf(name *string) error {
 	err := checkTarget(name)
 	if err == nil || e.before("v26.09") {

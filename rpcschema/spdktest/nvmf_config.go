@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig writes one subsystem after another. Since v26.05, it writes first all subsystems, then
-// all hosts, and so on.
+// nvmfConfig lists all calls for one subsystem, then those for the next. Since v26.05, it first
+// lists all subsystems, then all hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
 	for _, t := range e.nvmf.transports {
@@ -49,7 +49,7 @@ func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 		err = json.Unmarshal(text, &shown)
 	}
 	if err != nil {
-		panic(err) // the value is the engine's own
+		panic(err) // cannot happen: the value is the engine's own
 	}
 	return shown[0]
 }

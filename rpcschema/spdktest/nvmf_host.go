@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host is a host that may connect to a subsystem, with its keys for authentication.
+// A host is an NVMe-oF host that may connect to a subsystem, together with its authentication keys.
 type host struct {
 	nqn           string
 	key, ctrlrKey *key // DH-HMAC-CHAP
@@ -51,7 +51,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys sets a host's keys. It refuses a controller key without a host key.
+// takeKeys sets a host's keys. It returns alone if there is a controller key without a host key.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string
@@ -85,7 +85,7 @@ func (h *host) dropKeys() {
 }
 
 // usablePSK reports whether psk names a TLS pre-shared key in the interchange format. Up to v24.01,
-// psk is the path of the file.
+// psk is the path of the key's file.
 func (e *engine) usablePSK(psk string) bool {
 	path := psk
 	if !e.before("v24.05") {

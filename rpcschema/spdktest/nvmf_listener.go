@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A listener is an address at which a subsystem can be reached. The simulation does not listen
-// there, but the host must be able to listen on the address.
+// A listener is an address at which a subsystem can be reached. The simulation does not listen on
+// the address, but the host must be able to.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool
@@ -34,7 +34,7 @@ func init() {
 	handle("nvmf_subsystem_get_listeners", (*engine).nvmfGetListeners)
 }
 
-// addressFamilies lists the families that SPDK accepts, in its spelling.
+// addressFamilies lists the address families that SPDK accepts, in its spelling.
 var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
 	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A namespace is a bdev in a subsystem. It claims the bdev. It is removed together with the bdev.
+// A namespace is a bdev that a subsystem exports. The namespace claims the bdev, and is removed
+// together with it.
 type namespace struct {
 	nsid, anaGroup     uint32
 	bdev               *bdev
 	user               *bdevUser
-	uuid, nguid, eui64 string // as reported
-	hidden             bool   // not visible to hosts unless they are added
+	uuid, nguid, eui64 string // as SPDK reports them
+	hidden             bool   // visible only to hosts that are added to the namespace
 	hosts              map[string]bool
 	ptplFile           string
 }

@@ -17,13 +17,13 @@ type subsystem struct {
 	discovery     bool
 	serial, model string
 	max           uint32 // highest NSID
-	ana           bool   // reports asymmetric namespace access
-	minID, maxID  uint16 // of controllers
+	ana           bool   // the subsystem reports asymmetric namespace access
+	minID, maxID  uint16 // range of controller IDs
 	dmrsl         uint32
 	wzsl          uint8
 	anyHost       bool
-	hosts         []*host     // the newest first
-	listeners     []*listener // the newest first
+	hosts         []*host     // newest first
+	listeners     []*listener // newest first
 	namespaces    map[uint32]*namespace
 	controllers   []spdkrpc.NVMfController // see ConnectHost
 }
@@ -92,7 +92,7 @@ func (e *engine) nvmfCreateSubsystem(p spdkrpc.NVMfCreateSubsystemParams) error 
 	return nil
 }
 
-// printable reports whether a string has at most length characters, all printable ASCII.
+// printable reports whether a string consists of at most length printable ASCII characters.
 func printable(s string, length int) bool {
 	return len(s) <= length && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -100,7 +100,7 @@ func printable(s string, length int) bool {
 const uuidNQN = "nqn.2014-08.org.nvmexpress:uuid:"
 
 // validNQN implements SPDK's nvmf_nqn_is_valid. It accepts nqn.yyyy-mm.reverse.domain:name, with
-// domain labels of at most 63 characters, and the form with a UUID.
+// domain labels of at most 63 characters, and NQNs that contain a UUID.
 func validNQN(nqn string) bool {
 	if len(nqn) < 11 || len(nqn) > 223 || !utf8.ValidString(nqn) {
 		return false

@@ -8,16 +8,17 @@ import (
 	"slices"
 )
 
-// With Options.WriteMetadata, a snapshot owns the clusters that a real one would own: those written
-// to its volume since the previous snapshot. The target does not see the hosts' writes, so it
-// compares the two files. It therefore misses clusters that were overwritten with the same bytes.
+// With Options.WriteMetadata, a snapshot owns the same clusters as a real one: those written since
+// the previous snapshot of its volume. The simulated target does not see the hosts' writes, so it
+// compares the files of the two snapshots. Therefore, it misses clusters that were overwritten with
+// the same bytes.
 
 // StoreMetadata is an lvstore's metadata.
 type StoreMetadata struct {
 	File        string // the file that contains the lvstore
 	UUID, Name  string
 	ClusterSize uint64 // bytes
-	Clusters    uint64 // in the file, including those of the metadata
+	Clusters    uint64 // number of clusters in the file, including those of the metadata
 	Pages       uint64 // pages of metadata, of 4 KiB
 	Snapshots   []SnapshotMetadata
 }
@@ -26,10 +27,10 @@ type StoreMetadata struct {
 type SnapshotMetadata struct {
 	UUID, Name string
 	Parent     string // UUID of the parent snapshot, or ""
-	External   bool   // it reads from a bdev outside the lvstore
+	External   bool   // the snapshot reads from a bdev outside the lvstore
 	Clusters   uint64
-	Own        []uint64 // the clusters that it does not read from its parent
-	File       string   // the file that contains all of its bytes
+	Own        []uint64 // the clusters that the snapshot does not read from its parent
+	File       string   // the file that contains all of the snapshot's bytes
 }
 
 func (e *engine) writesMetadata(s *storeRecord) bool {
@@ -54,7 +55,8 @@ func (e *engine) writeMetadata(s *storeRecord) error {
 	return e.target.opts.WriteMetadata(m)
 }
 
-// own determines the clusters of a volume that becomes read-only. Its data must be complete.
+// own determines the clusters of a volume that becomes read-only. The volume's data must be
+// complete.
 func (e *engine) own(s *storeRecord, r *lvolRecord) error {
 	if !e.writesMetadata(s) {
 		return nil
@@ -73,7 +75,7 @@ func (e *engine) own(s *storeRecord, r *lvolRecord) error {
 	return nil
 }
 
-// takeOverOwn gives a snapshot the clusters of its deleted parent.
+// takeOverOwn adds the clusters of a snapshot's deleted parent to the snapshot.
 func (l *lvol) takeOverOwn(deleted *lvol) {
 	if l.ReadOnly && deleted.Own != nil {
 		own := map[uint64]bool{}

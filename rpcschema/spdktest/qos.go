@@ -48,8 +48,8 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	if !given {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
-	// From v25.09 on, opening a limited bdev without I/O restarts its limiter. The call itself
-	// opens the bdev, so SPDK refuses the call's own change as too early.
+	// Since v25.09, if a limited bdev has no I/O, opening it restarts its limiter.
+	// bdev_set_qos_limit itself opens the bdev, so SPDK refuses the change as too early.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
@@ -58,7 +58,7 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	return nil
 }
 
-// limitParams returns the parameters that set a bdev's present limits.
+// limitParams returns the parameters that set a bdev's current limits.
 func limitParams(b *bdev) spdkrpc.BdevSetQoSLimitParams {
 	given := func(limit uint64) *uint64 {
 		if limit == 0 {
@@ -84,7 +84,7 @@ type iostatParams struct {
 	Name *string `json:"name"`
 }
 
-// bdevGetIostat reports the I/O recorded by Target.DoIO. The data plane is not simulated.
+// bdevGetIostat reports the I/O recorded by Target.DoIO, because the simulation has no data plane.
 func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names

@@ -14,7 +14,7 @@ var errInvalidRequest = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid requ
 // A request is one call on its way to the engine.
 type request struct {
 	conn   *conn
-	id     json.RawMessage // nil or null: success gets no response
+	id     json.RawMessage // nil or null if success gets no response
 	method string
 	params any // nil, map[string]any or []any
 	// done completes the call with its reply, or with nil for none.
@@ -50,8 +50,8 @@ func (c *conn) single(value any, done func([]byte)) {
 	c.server.dispatch(r)
 }
 
-// decode reads a request object as SPDK does: mistakes found before the id are reported with id
-// null.
+// decode reads a request object in the same order as SPDK. If it finds a mistake before the id, the
+// error response has id null.
 func (r *request) decode(object map[string]any) bool {
 	for name := range object {
 		switch name {
@@ -105,8 +105,8 @@ func (r *request) succeed(result json.RawMessage) {
 	r.done(append(reply, '}', '\n'))
 }
 
-// unskipped returns the text that a target before v26.05 sends after a successful notification: the
-// last piece of its write buffer, without the end.
+// unskipped returns the text that releases before v26.05 mistakenly send after a successful
+// notification: the last part of their write buffer, with its end cut off.
 func unskipped(reply []byte) []byte {
 	const buffer = 4096
 	return reply[(len(reply)-1)/buffer*buffer:]

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shallowCopy copies a read-only volume's clusters to another bdev, and continues after the
-// response is sent. The simulation copies no data.
+// A shallowCopy is an operation that copies a read-only volume's clusters to another bdev, and that
+// continues after the response. The simulation does not copy data.
 type shallowCopy struct {
 	total  uint64
 	ended  bool

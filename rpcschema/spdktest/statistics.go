@@ -26,7 +26,7 @@ func (e *engine) threadNames() []string {
 	return []string{"app_thread", e.pollGroup(), "iscsi_poll_group_0"}
 }
 
-// The simulation reports that it is busy a quarter of the time.
+// busyIdle reports that the simulation is busy for a quarter of the time.
 func (e *engine) busyIdle() (busy, idle uint64) {
 	all := ticks() - e.startTicks
 	return all / 4, all - all/4
@@ -63,7 +63,7 @@ func (e *engine) threadPollers() (spdkrpc.ThreadPollersList, error) {
 	return list, nil
 }
 
-// maxNotifications is the number of notifications that a target keeps.
+// maxNotifications is the maximum number of notifications that a target keeps.
 const maxNotifications = 1024
 
 // notify adds a notification.
@@ -85,8 +85,8 @@ func (e *engine) notifications(p spdkrpc.NotifyGetNotificationsParams) ([]spdkrp
 	return list, nil
 }
 
-// DoIO adds to a bdev's I/O statistics, as if the I/O had been done. Tick counts are nanoseconds.
-// It reports whether the bdev exists.
+// DoIO adds done to a bdev's I/O statistics, as if this I/O had taken place. Tick counts are in
+// nanoseconds. DoIO reports whether the bdev exists.
 func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	found := false
 	t.inEngine(func(e *engine) {
@@ -102,7 +102,7 @@ func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	return found
 }
 
-// LackBuffers makes the target report n more cases in which a module found no free buffer.
+// LackBuffers makes the target report n more times that a module found no free buffer.
 func (t *Target) LackBuffers(n uint64) { t.inEngine(func(e *engine) { e.retries += n }) }
 
 // inEngine runs f in the running engine, if any.

@@ -18,13 +18,13 @@ import (
 type Options struct {
 	// Socket is the UNIX socket's path; if empty, a socket is created in a temporary directory.
 	Socket string
-	// DataDir stores lvstores and logical volumes (as sparse files), so that they survive this
-	// process. If it is empty, everything is in memory.
+	// DataDir is a directory for lvstores and logical volumes (as sparse files), so that they
+	// survive this process. If it is empty, everything is in memory.
 	DataDir string
 	// Release is the SPDK release to simulate; the default is v26.05.
 	Release rpcschema.Release
-	// Poll is the interval at which the sockets are polled. With 0, requests are read at once; a
-	// real target polls every 4 ms.
+	// Poll is the interval at which the target polls its sockets. If it is 0, the target reads
+	// requests at once. A real target polls every 4 ms.
 	Poll time.Duration
 	// WaitForRPC starts the target in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
@@ -35,13 +35,13 @@ type Options struct {
 	// IgnoreInitErrors, the start continues if one of the calls in it fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
-	// Work is the time that SPDK works on a volume's blob for a snapshot, clone, inflation,
-	// decoupling, resize or deletion. If it is 0, such calls never overlap.
+	// Work is how long a snapshot, clone, inflation, decoupling, resize or deletion works on a
+	// volume's blob. If it is 0, such calls never overlap.
 	Work time.Duration
-	// WriteMetadata writes the metadata of an lvstore on a file to that file, in SPDK's format. It
-	// is called before the target responds to a call that changes snapshots. It must not change
-	// MarkOffset and the bytes after it. If it is nil, the file contains no metadata. It requires a
-	// DataDir.
+	// WriteMetadata writes an lvstore's metadata, in SPDK's format, to the file that contains the
+	// lvstore. The target calls it before it responds to a call that changes snapshots.
+	// WriteMetadata must not change the bytes at MarkOffset and after it. If it is nil, the file
+	// contains no metadata. WriteMetadata requires a DataDir.
 	WriteMetadata func(StoreMetadata) error
 	// Faults are injected before the target listens.
 	Faults []Fault
@@ -111,17 +111,17 @@ func (t *Target) Socket() string { return t.opts.Socket }
 // Release returns the SPDK release of the target.
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
-// Crash ends the target like SIGKILL: every connection closes, and everything that SPDK keeps in
-// memory is lost. Volumes stay on their media. The socket's file stays too, but refuses
-// connections, as after a real crash.
+// Crash ends the target like SIGKILL: it closes every connection, and everything that SPDK keeps in
+// memory is lost. Volumes remain on their media. As after a real crash, the socket's file also
+// remains, but refuses connections.
 func (t *Target) Crash() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.down()
 }
 
-// Down returns a channel that is closed when the running target goes down: by a crash, Restart or
-// Close. If the target is already down, the channel is closed.
+// Down returns a channel that is closed when the running target goes down because of a crash,
+// Restart or Close. If the target is already down, the channel is already closed.
 func (t *Target) Down() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,7 +160,7 @@ func (t *Target) Restart() error {
 	}
 	t.down()
 	if err := t.media.loseMemory(t.dir); err != nil {
-		return fmt.Errorf("discard what was in memory: %w", err)
+		return fmt.Errorf("discard the lvstores in memory: %w", err)
 	}
 	if t.dir != nil {
 		if err := t.dir.resetExports(); err != nil {
@@ -181,8 +181,8 @@ func (t *Target) Restart() error {
 	return nil
 }
 
-// Close ends the target and removes its socket. A data directory stays, without its exports.
-// Further calls have no effect.
+// Close ends the target and removes its socket. It leaves the data directory in place, but removes
+// its exports. Further calls of Close have no effect.
 func (t *Target) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

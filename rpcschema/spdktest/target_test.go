@@ -129,7 +129,7 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to another target")
 	_, err = Start(Options{Socket: filepath.Join(dir, "missing", "spdk.sock"), DataDir: filepath.Join(dir, "data")})
 	require.Error(t, err)
-	// because the failed start released it
+	// The directory is available, because the failed start released it.
 	other := start(t, Options{DataDir: filepath.Join(dir, "data")})
 	require.NoError(t, b.call("spdk_get_version", nil, nil), "the failed starts did not affect it")
 
@@ -154,11 +154,11 @@ func TestStartupState(t *testing.T) {
 	assert.Equal(t, -1, b.code("framework_start_init", nil))
 	b.ok("bdev_get_bdevs", nil)
 	b.restart()
-	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "in the startup state again")
+	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil), "after a restart, the target is in the startup state again")
 }
 
-// TestPollingTargetAcceptsOneConnectionPerPoll checks that a target accepts one connection at each
-// poll.
+// TestPollingTargetAcceptsOneConnectionPerPoll checks that a target with a poll interval accepts
+// only one connection at each poll.
 func TestPollingTargetAcceptsOneConnectionPerPoll(t *testing.T) {
 	b := start(t, Options{Poll: 20 * time.Millisecond})
 	begun := time.Now()

@@ -9,13 +9,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// These are the outcomes of SPDK's parser for the bytes received so far.
+// These errors describe why SPDK's parser cannot return a value from the bytes received so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
 	errUnparsable = errors.New("not JSON, or nested too deeply")
 )
 
-// maxDepth is SPDK_JSON_MAX_NESTING_DEPTH.
+// maxDepth is the value of SPDK_JSON_MAX_NESTING_DEPTH.
 const maxDepth = 64
 
 // A text is one JSON value from the stream.
@@ -25,8 +25,8 @@ type text struct {
 	length int // bytes used, including the white space that follows
 }
 
-// twice marks an object with a duplicate member, for its decoder to refuse. No method has a member
-// of this name.
+// twice is the name of a member that nextText adds to an object with duplicate members, so that the
+// decoder refuses the object. No method has a parameter of this name.
 const twice = "\x00twice"
 
 // nextText reads the first JSON value in buf. The error is errIncomplete if more bytes are needed,

@@ -12,9 +12,9 @@ import (
 // A trimmer removes the members that a release does not write from a value, so that the engine
 // needs only one version for all releases. A nil trimmer removes nothing.
 type trimmer struct {
-	gone    map[string]bool     // members that the release does not write
-	members map[string]*trimmer // for members that the release writes
-	rest    *trimmer            // for members not in the schema
+	gone    map[string]bool     // names of the members that the release does not write
+	members map[string]*trimmer // trimmers for members that the release writes
+	rest    *trimmer            // trimmer for members not in the schema
 	items   *trimmer
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// maxConns is SPDK_JSONRPC_MAX_CONNS; further connections wait to be accepted.
+// maxConns is the value of SPDK_JSONRPC_MAX_CONNS. Further connections wait to be accepted.
 const maxConns = 64
 
 // limitsOf returns the limits of one request. A request that exceeds them closes the connection.
@@ -33,7 +33,7 @@ type server struct {
 	listener *net.UnixListener
 	lock     *os.File
 	slots    chan struct{}
-	poll     *pollClock // nil: respond immediately
+	poll     *pollClock // nil means respond immediately
 	down     chan struct{}
 	running  sync.WaitGroup
 
@@ -137,7 +137,8 @@ type conn struct {
 	mu          sync.Mutex
 	queue       [][]byte
 	outstanding int // calls that have not been completed
-	// received bytes are being parsed; replies wait, since a parse error drops them
+	// taking means that received bytes are being parsed. Replies wait, because a parse error drops
+	// them.
 	taking  bool
 	stopped bool // the connection is no longer read
 	dead    bool
@@ -146,7 +147,7 @@ type conn struct {
 func (c *conn) read() {
 	defer c.hangUp()
 	buf := make([]byte, 0, c.server.limits.Bytes)
-	for len(buf) < cap(buf) { // SPDK interprets a read of 0 bytes into a full buffer as the end
+	for len(buf) < cap(buf) { // if the buffer is full, SPDK mistakes the 0 bytes read for the end
 		n, err := c.socket.Read(buf[len(buf):cap(buf)])
 		if n == 0 || err != nil {
 			return
@@ -165,7 +166,8 @@ func (c *conn) read() {
 	}
 }
 
-// take handles every complete value in buf and returns the number of bytes handled.
+// take handles every complete value in buf, and returns the number of bytes that these values
+// occupy.
 func (c *conn) take(buf []byte) (taken int, err error) {
 	for taken < len(buf) {
 		t, err := nextText(buf[taken:])
@@ -188,15 +190,15 @@ func (c *conn) expect(n int) {
 	c.mu.Unlock()
 }
 
-// hold holds back replies, or releases them.
+// hold starts or stops holding back replies.
 func (c *conn) hold(taking bool) {
 	c.mu.Lock()
 	c.taking = taking
 	c.mu.Unlock()
 }
 
-// answer completes one call; a nil reply means no response. Since v26.05, a call that completes
-// after its connection was half-closed gets no response.
+// answer completes one call. If reply is nil, the call gets no response. Since v26.05, a call that
+// completes after its connection was half-closed gets no response.
 func (c *conn) answer(reply []byte) {
 	c.mu.Lock()
 	if reply == nil || c.dead || c.stopped && !c.server.engine.before("v26.05") {

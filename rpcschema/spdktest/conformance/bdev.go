@@ -17,7 +17,7 @@ func testBdevs(s *suite) {
 	s.fails(timedOut, "bdev_get_bdevs", P{"name": s.name("nobody"), "timeout": 50})
 	s.fails(noDevice, "bdev_get_bdevs", P{"name": s.name("nobody"), "timeout": 0})
 	s.ok("bdev_wait_for_examine", nil)
-	s.fails(invalidValue, "bdev_examine", P{"name": "x"}) // all bdevs are examined anyway
+	s.fails(invalidValue, "bdev_examine", P{"name": "x"}) // all bdevs are examined automatically
 
 	m := s.malloc("m", 8)
 	b := s.bdev(m)
@@ -27,7 +27,7 @@ func testBdevs(s *suite) {
 	assert.False(s, b.Claimed)
 	assert.Nil(s, b.ClaimType)
 	assert.Equal(s, []string{b.UUID}, b.Aliases, "the UUID is an alias")
-	assert.Equal(s, b, s.bdev(b.UUID), "found by UUID too")
+	assert.Equal(s, b, s.bdev(b.UUID), "the bdev is also found by its UUID")
 	s.gone(strings.ToUpper(m))
 	s.gone(strings.ToUpper(b.UUID))
 	assert.True(s, b.SupportedIOTypes.Unmap && b.SupportedIOTypes.WriteZeroes && b.SupportedIOTypes.Flush)
@@ -44,7 +44,7 @@ func testBdevs(s *suite) {
 	const own = "AAAAAAAA-BBBB-4CCC-8DDD-EEEEEEEEEEEE"
 	s.undo("bdev_malloc_delete", P{"name": s.name("m3")})
 	s.ok("bdev_malloc_create", P{"name": s.name("m3"), "num_blocks": 2048, "block_size": 512, "uuid": own})
-	assert.Equal(s, strings.ToLower(own), s.bdev(s.name("m3")).UUID, "UUIDs are told in lower case")
+	assert.Equal(s, strings.ToLower(own), s.bdev(s.name("m3")).UUID, "UUIDs are reported in lower case")
 
 	odd := s.name(" odd/ü\"\\")
 	s.undo("bdev_malloc_delete", P{"name": odd})
@@ -57,7 +57,7 @@ func testBdevs(s *suite) {
 	s.gone(unnamed)
 
 	s.fails(noDevice, "bdev_malloc_delete", P{"name": s.name("nobody")})
-	s.fails(noDevice, "bdev_null_delete", P{"name": m}) // of another kind
+	s.fails(noDevice, "bdev_null_delete", P{"name": m}) // a bdev of a different kind
 	s.fails(noDevice, "bdev_aio_delete", P{"name": m})
 
 	n := s.name("null")
@@ -100,10 +100,10 @@ func testAIO(s *suite) {
 	second := s.name("aio2")
 	s.undo("bdev_aio_delete", P{"name": second})
 	s.ok("bdev_aio_create", P{"name": second, "filename": path, "block_size": 512, "readonly": true})
-	assert.EqualValues(s, 131072, s.bdev(second).NumBlocks, "one file may bear several bdevs")
+	assert.EqualValues(s, 131072, s.bdev(second).NumBlocks, "several bdevs may use the same file")
 	assert.True(s, s.bdev(second).DriverSpecific.AIO.ReadOnly)
 
-	assert.False(s, b.SupportedIOTypes.Unmap, "a volume on it that is deleted with unmap is not cleared")
+	assert.False(s, b.SupportedIOTypes.Unmap, "deleting a volume on this bdev with unmap does not clear its data")
 	if !s.before("v24.05") {
 		third := s.name("aio3")
 		s.undo("bdev_aio_delete", P{"name": third})
@@ -113,7 +113,7 @@ func testAIO(s *suite) {
 
 	s.ok("bdev_aio_rescan", P{"name": name})
 	require.NoError(s, os.Truncate(path, 128<<20))
-	assert.EqualValues(s, 16384, s.bdev(name).NumBlocks, "growth is not seen by itself")
+	assert.EqualValues(s, 16384, s.bdev(name).NumBlocks, "the bdev does not notice by itself that its file has grown")
 	s.ok("bdev_aio_rescan", P{"name": name})
 	assert.EqualValues(s, 32768, s.bdev(name).NumBlocks)
 	require.NoError(s, os.Truncate(path, 64<<20))
@@ -127,11 +127,11 @@ func testAIO(s *suite) {
 	s.bdev(second)
 }
 
-// testStacked tests passthru bdevs: they claim their base bdev, wait for it, and are removed with
-// it.
+// testStacked checks that a passthru bdev waits for its base bdev, claims it, and is removed
+// together with it.
 func testStacked(s *suite) {
-	// SPDK keeps a failed request, and creates the bdev when a base bdev of that name appears. So
-	// no other test may use the name.
+	// SPDK keeps a failed request, and creates the bdev when a base bdev with the requested name
+	// appears. Therefore, no other test may use this name.
 	base, top := s.malloc("stackbase", 8), s.name("pt")
 	s.undo("bdev_passthru_delete", P{"name": top})
 	assert.Equal(s, top, s.text("bdev_passthru_create", P{"name": top, "base_bdev_name": base}))
@@ -179,7 +179,7 @@ func testQoS(s *suite) {
 	assert.Zero(s, limits(a))
 	s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 0})
 	s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 1500})
-	assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a), "rounded up to thousands")
+	assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a), "the limit is rounded up to a multiple of 1,000")
 	s.ok("bdev_set_qos_limit", P{"name": b, "rw_mbytes_per_sec": 100, "r_mbytes_per_sec": 50, "w_mbytes_per_sec": 60})
 	assert.Equal(s, spdkrpc.BdevRateLimits{RWMbytesPerSec: 100, RMbytesPerSec: 50, WMbytesPerSec: 60}, limits(b))
 	if s.before("v25.09") {
@@ -188,14 +188,15 @@ func testQoS(s *suite) {
 		s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 0, "r_mbytes_per_sec": 0})
 		assert.Zero(s, limits(a))
 	} else {
-		// On a bdev without I/O, the limiter always counts as starting.
+		// If a bdev has no I/O, its limiter always counts as starting, so SPDK refuses further
+		// changes.
 		s.fails(invalidParams, "bdev_set_qos_limit", P{"name": a, "r_mbytes_per_sec": 7})
 		assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a))
 	}
 	s.fails(invalidValue, "bdev_set_qos_limit", P{"name": a})
 	s.fails(noDevice, "bdev_set_qos_limit", P{"name": s.name("nobody"), "rw_ios_per_sec": 1000})
 
-	// While I/O is possible, limits can be changed at any time.
+	// If a user of the bdev can do I/O, limits can be changed at any time.
 	store := s.store("q")
 	s.lvol(store, "v", 8, true)
 	s.transport()

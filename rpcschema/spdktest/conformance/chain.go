@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A link is a volume's place in the chain.
+// A link describes a volume's place in the chain of snapshots and clones.
 type link struct {
 	thin, snapshot bool
 	base           string
@@ -32,8 +32,8 @@ func (s *suite) link(name string) link {
 	return l
 }
 
-// at checks a volume's place in the chain. SPDK reports the number of allocated clusters from
-// v24.05 on.
+// at checks a volume's place in the chain. SPDK has reported the number of allocated clusters since
+// v24.05.
 func (s *suite) at(name string, want link, why ...any) {
 	s.Helper()
 	if s.before("v24.05") {
@@ -65,8 +65,8 @@ func testSnapshots(s *suite) {
 	s.fails(noDevice, "bdev_lvol_snapshot", P{"lvol_name": in("nobody"), "snapshot_name": "s"})
 
 	s1 := snapshot("a", "s1")
-	s.at(a, link{thin: true, base: "s1"}, "the volume went on as a thin clone")
-	s.at(s1, link{snapshot: true, clones: []string{"a"}, allocated: 25}, "the snapshot took its clusters over")
+	s.at(a, link{thin: true, base: "s1"}, "the volume is now a thin clone")
+	s.at(s1, link{snapshot: true, clones: []string{"a"}, allocated: 25}, "the snapshot owns the volume's former clusters")
 	assert.Equal(s, s.bdev(a).NumBlocks, s.bdev(s1).NumBlocks)
 	assert.False(s, s.bdev(s1).SupportedIOTypes.Write)
 	assert.EqualValues(s, 127-25, s.free(store))
@@ -94,23 +94,23 @@ func testSnapshots(s *suite) {
 	k1 := s.text("bdev_lvol_clone", clone("s1", "k1"))
 	s.at(k1, link{thin: true, base: "s1"})
 	assert.ElementsMatch(s, []string{"s2", "k1"}, s.link(s1).clones)
-	assert.EqualValues(s, 127-25, s.free(store), "a clone takes nothing")
+	assert.EqualValues(s, 127-25, s.free(store), "a new clone owns no clusters")
 	s.ok("bdev_lvol_resize", P{"name": k1, "size_in_mib": 200})
 	s.ok("bdev_lvol_resize", P{"name": k1, "size_in_mib": 50})
 	assert.EqualValues(s, 13*cluster, s.bdev(k1).NumBlocks, "a clone may be smaller than its snapshot")
 
-	s.fails(internalError, "bdev_lvol_delete", P{"name": s1}) // it has two clones
+	s.fails(internalError, "bdev_lvol_delete", P{"name": s1}) // the snapshot has two clones
 	assert.Len(s, s.link(s1).clones, 2)
 	s.ok("bdev_lvol_delete", P{"name": k1})
 	assert.Equal(s, []string{"s2"}, s.link(s1).clones)
 	s.ok("bdev_lvol_delete", P{"name": s1})
-	s.at(in("s2"), link{thin: true, snapshot: true, clones: []string{"a"}, allocated: 25}, "its clone took the clusters over")
+	s.at(in("s2"), link{thin: true, snapshot: true, clones: []string{"a"}, allocated: 25}, "the clone owns the deleted snapshot's clusters")
 	s.ok("bdev_lvol_delete", P{"name": in("s2")})
 	s.at(a, link{thin: true, allocated: 25})
 
 	snapshot("a", "s3")
 	s.ok("bdev_lvol_delete", P{"name": a})
-	s.allocates(in("s3"), 25, "a snapshot outlives its volume")
+	s.allocates(in("s3"), 25, "a snapshot still exists after its volume is deleted")
 	assert.Empty(s, s.link(in("s3")).clones)
 	restored := s.text("bdev_lvol_clone", clone("s3", "a"))
 	assert.NotEqual(s, a, restored)
@@ -134,13 +134,14 @@ func testInflate(s *suite) {
 	s.ok("bdev_lvol_inflate", P{"name": in("thin")})
 	s.at(in("thin"), link{allocated: 25})
 	s.ok("bdev_lvol_inflate", P{"name": in("thin")})
-	s.fails(invalidParams, "bdev_lvol_decouple_parent", P{"name": in("thin")}) // it has no parent
+	// the volume has no parent
+	s.fails(invalidParams, "bdev_lvol_decouple_parent", P{"name": in("thin")})
 
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": in("thin"), "snapshot_name": "s1"})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": in("thin"), "snapshot_name": "s2"})
 	s.ok("bdev_lvol_clone", P{"snapshot_name": in("s2"), "clone_name": "k"})
 	s.ok("bdev_lvol_decouple_parent", P{"name": in("k")})
-	s.at(in("k"), link{thin: true, base: "s1"}, "what the grandparent holds stays shared")
+	s.at(in("k"), link{thin: true, base: "s1"}, "clusters of the grandparent remain shared")
 	s.ok("bdev_lvol_decouple_parent", P{"name": in("k")})
 	s.at(in("k"), link{thin: true, allocated: 25})
 	assert.EqualValues(s, 127-50, s.free(store))
@@ -151,7 +152,7 @@ func testInflate(s *suite) {
 	assert.Equal(s, []string{"s2"}, s.link(in("s1")).clones)
 
 	s.lvol(store, "big", 400, true)
-	s.fails(invalidParams, "bdev_lvol_inflate", P{"name": in("big")}) // no space
+	s.fails(invalidParams, "bdev_lvol_inflate", P{"name": in("big")}) // not enough space
 	s.at(in("big"), link{thin: true})
 }
 
@@ -172,9 +173,10 @@ func testSetParent(s *suite) {
 	s.ok("bdev_lvol_set_parent", set("k", "s2"))
 	s.at(in("k"), link{thin: true, base: "s2"})
 	assert.ElementsMatch(s, []string{"a", "k"}, s.link(in("s2")).clones)
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "s2"))     // already its parent
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "a"))      // not a snapshot
-	s.fails(invalidParams, "bdev_lvol_set_parent", set("other", "s2")) // of another size
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "s2")) // s2 is already its parent
+	// the new parent is not a snapshot
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("k", "a"))
+	s.fails(invalidParams, "bdev_lvol_set_parent", set("other", "s2")) // the sizes differ
 	s.fails(invalidParams, "bdev_lvol_set_parent", set("thick", "s2"))
 	s.fails(invalidParams, "bdev_lvol_set_parent", set("a", "a"))
 	s.fails(noDevice, "bdev_lvol_set_parent", set("nobody", "s2"))
@@ -184,8 +186,8 @@ func testSetParent(s *suite) {
 func testExternal(s *suite) {
 	store, outside := s.store("lvs"), s.malloc("outside", 16)
 	in := func(name string) string { return store + "/" + name }
-	// Clones must be deleted before the base bdev. Otherwise, SPDK would never respond to the base
-	// bdev's deletion.
+	// Delete clones before their external base bdev. Otherwise, SPDK would never respond to the
+	// call that deletes the base bdev.
 	s.undo("bdev_lvol_delete_lvstore", P{"lvs_name": store})
 	clone := func(bdev, name string) P { return P{"bdev": bdev, "lvs_name": store, "clone_name": name} }
 	uuid := s.bdev(outside).UUID
@@ -208,7 +210,8 @@ func testExternal(s *suite) {
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(uuid, "x1"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(unknownUUID, "x3"))
 	s.fails(invalidParams, "bdev_lvol_clone_bdev", P{"bdev": uuid, "lvs_name": s.name("nobody"), "clone_name": "x3"})
-	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(first, "x3")) // a bdev of the same lvstore
+	// the bdev is in the same lvstore
+	s.fails(invalidParams, "bdev_lvol_clone_bdev", clone(first, "x3"))
 
 	s.ok("bdev_lvol_delete", P{"name": in("x2")})
 	assert.True(s, s.bdev(outside).Claimed)
@@ -219,8 +222,8 @@ func testExternal(s *suite) {
 	s.ok("bdev_lvol_delete", P{"name": first})
 }
 
-// testReload removes an lvstore's bdev and adds it again: everything on it must return, with the
-// same names and UUIDs.
+// testReload removes the bdev of an lvstore and adds it again. The lvstore and its volumes must
+// reappear with the same names and UUIDs.
 func testReload(s *suite) {
 	base, path := s.aio("base", 512)
 	store := s.name("lvs")

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// config returns the result of framework_get_config, after checking each call against the schema.
+// config returns the result of framework_get_config. It checks each call in the result against the
+// schema.
 func (s *suite) config(subsystem string) (calls []spdkrpc.FrameworkConfigCall) {
 	s.Helper()
 	s.get(&calls, "framework_get_config", P{"name": subsystem})
@@ -35,8 +36,9 @@ func (s *suite) replayable(c spdkrpc.FrameworkConfigCall) {
 	require.NoError(s, rpcschema.Default().ValidateParams(c.Method, params, s.release), "%s %s", c.Method, text)
 }
 
-// rebuilt checks that a subsystem's configuration contains the given calls, for objects with one of
-// the marks. It also checks that these calls recreate the objects that unmake removes.
+// rebuilt checks that a subsystem's configuration contains calls of exactly the given methods that
+// mention one of marks. It then calls unmake to remove the objects, and checks that the calls
+// recreate them.
 func (s *suite) rebuilt(subsystem string, marks []string, methods []string, look func() any, unmake func()) {
 	s.Helper()
 	var ours []spdkrpc.FrameworkConfigCall
@@ -165,7 +167,7 @@ func testKeyringConfig(s *suite) {
 		func() { s.ok("keyring_file_remove_key", P{"name": name}) })
 }
 
-// testConfigBatches checks that bdevs may be reported in batches of calls.
+// testConfigBatches checks that a configuration with many bdevs may contain batches of calls.
 func testConfigBatches(s *suite) {
 	s.malloc("a", 4)
 	s.malloc("b", 4)

@@ -1,9 +1,10 @@
-// Package conformance specifies an SPDK target's behaviour as one set of assertions: results, error
-// codes, the state after each step, and behaviour on the wire. It always runs on the simulated
-// target. If a real target is available, it also runs on that, both directly and through the proxy.
-// This shows that the simulation behaves like SPDK, and that the proxy changes nothing.
+// Package conformance specifies an SPDK target's behaviour as one set of assertions about results,
+// error codes, the state after each step, and behaviour on the wire. The tests always run the suite
+// on the simulated target. If a real target is available, they also run it on that target, both
+// directly and through the proxy. This shows that the simulation behaves like SPDK, and that the
+// proxy does not change a target's behaviour.
 //
-// It depends on nothing about the target except what Env states.
+// The suite must not depend on facts about the target that are not in Env.
 package conformance
 
 import (
@@ -31,24 +32,23 @@ import (
 type Env struct {
 	// Caller calls the target.
 	Caller spdkrpc.Caller
-	// Dir is a directory on the target's host, which must be this one. Files for AIO bdevs and keys
-	// are created in it.
+	// Dir is a directory for the files of AIO bdevs and keys. The target must run on this host.
 	Dir string
 	// Socket is the target's UNIX socket if Caller calls it directly. If it is empty, behaviour on
 	// the wire is not tested.
 	Socket string
-	// Validates means that parameters are validated before they reach the target: invalid calls are
-	// refused with -32602, and parameters of other releases are translated.
+	// Validates means that the Caller validates parameters before it sends a call to the target. It
+	// refuses invalid calls with -32602, and translates parameters of other releases.
 	Validates bool
 }
 
 // P is a set of parameters.
 type P = map[string]any
 
-// callTimeout is long enough for a polling target.
+// callTimeout is the timeout of each call, long enough for a target that polls its sockets.
 const callTimeout = 30 * time.Second
 
-// A Summary lists the groups in a run.
+// A Summary lists the outcomes of the groups in a run.
 type Summary struct {
 	Passed, Failed []string
 	// Skipped lists the groups that were skipped because the target was built without some of their
@@ -81,7 +81,7 @@ var (
 	iscsi = []string{"iscsi_create_target_node"}
 )
 
-// Run runs the suite. It deletes everything that it creates, so that targets can be shared. Only
+// Run runs the suite. It deletes everything that it creates, so the target can be used again. Only
 // one suite may run on a target at a time.
 func Run(t *testing.T, env Env) Summary {
 	s := &suite{T: t, env: env, prefix: fmt.Sprintf("conf%06x", rand.Uint32()&0xffffff), summary: &Summary{Skipped: map[string][]string{}}}
@@ -112,11 +112,11 @@ type suite struct {
 	env     Env
 	release rpcschema.Release
 	prefix  string
-	listed  []string // the methods that the target lists
+	listed  []string // the methods that the target supports
 	summary *Summary
 }
 
-// group runs a part of the suite, or of a group, as a subtest.
+// group runs a part of the suite, or of another group, as a subtest.
 func (s *suite) group(name string, test func(*suite)) (passed bool) {
 	return s.Run(name, func(t *testing.T) {
 		sub := *s
@@ -174,8 +174,8 @@ func (s *suite) call(method string, params any) (json.RawMessage, error) {
 	return raw, err
 }
 
-// get makes a call that must succeed, checks its result against the schema and decodes it into
-// result.
+// get makes a call that must succeed, checks the call's result against the schema, and decodes it
+// into result.
 func (s *suite) get(result any, method string, params any) {
 	s.Helper()
 	raw, err := s.settled(0, method, params)
@@ -214,8 +214,8 @@ func (s *suite) fails(code int, method string, params any) {
 }
 
 // settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
-// is complete, and then refuse other calls with -32603. settled retries such a call, unless -32603
-// is the expected code.
+// is complete, and until then refuse other calls with -32603. settled retries such a call, unless
+// -32603 is the expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
@@ -240,12 +240,12 @@ func (s *suite) valid(method string, params any) bool {
 	err = rpcschema.Default().ValidateParams(method, object, s.release)
 	var unknown *rpcschema.UnknownMethodError
 	if errors.As(err, &unknown) {
-		return true // the method is unknown, not the parameters invalid
+		return true // let the target report the unknown method
 	}
 	return err == nil && (isObject || value == nil)
 }
 
-// undo makes a call when the group ends, and ignores the response.
+// undo schedules a call for the end of the group, and ignores its response.
 func (s *suite) undo(method string, params any) {
 	s.Cleanup(func() { _, _ = s.call(method, params) })
 }
@@ -306,7 +306,7 @@ func (s *suite) bdev(name string) spdkrpc.BdevInfo {
 	return list[0]
 }
 
-// gone checks that no bdev has the given name.
+// gone checks that no bdev with the given name exists.
 func (s *suite) gone(name string) {
 	s.Helper()
 	s.fails(noDevice, "bdev_get_bdevs", P{"name": name})

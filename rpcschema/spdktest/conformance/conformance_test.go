@@ -38,7 +38,7 @@ func TestSimulatedTarget(t *testing.T) {
 	}
 }
 
-// without is a Caller to a target built without a certain method.
+// without is a Caller for a target that was built without one method.
 type without struct {
 	spdkrpc.Caller
 	method string
@@ -61,7 +61,8 @@ func (w without) Call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// If the target was built without their methods, groups are skipped and listed.
+// If the target was built without a method that a group needs, the group is skipped and listed in
+// the Summary.
 func TestGroupsAreSkippedByName(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(t, err)

@@ -29,7 +29,7 @@ func (s *suite) inStartup() bool {
 func testStartup(s *suite) {
 	assert.Contains(s, s.methods(P{"current": true}), "framework_start_init")
 	assert.NotContains(s, s.methods(P{"current": true}), "bdev_lvol_create")
-	assert.Contains(s, s.methods(nil), "bdev_lvol_create", "methods of other states are listed too")
+	assert.Contains(s, s.methods(nil), "bdev_lvol_create", "the list also contains methods of other states")
 	for method, params := range map[string]any{
 		"bdev_get_bdevs": nil, "bdev_lvol_get_lvstores": nil, "nvmf_get_subsystems": nil, "iscsi_get_options": nil,
 		"framework_get_subsystems": nil, "notify_get_types": nil, "nvmf_create_transport": P{"trtype": "TCP"},
@@ -92,8 +92,8 @@ func testFramework(s *suite) {
 	}
 }
 
-// testSchema checks that, in each family of methods that the target supports, it has exactly the
-// methods that the schema lists for its release.
+// testSchema checks each family of methods that the target supports: the target must have exactly
+// the methods that the schema lists for the target's release.
 func testSchema(s *suite) {
 	have := map[string]bool{}
 	for _, name := range s.methods(nil) {
@@ -102,7 +102,7 @@ func testSchema(s *suite) {
 	for name := range have {
 		m, known := rpcschema.Default().Method(name)
 		if known {
-			assert.True(s, m.Has(s.release), "the target has %s, and the schema knows it in %s", name, m.Window)
+			assert.True(s, m.Has(s.release), "the target has %s; according to the schema, it has %s", name, m.Window)
 		}
 	}
 	for _, m := range rpcschema.Default().Methods() {
@@ -113,14 +113,14 @@ func testSchema(s *suite) {
 	}
 }
 
-// testDecoding checks that parameters are decoded strictly: unknown members, missing members and
-// members of the wrong type are refused. Each family uses its own code.
+// testDecoding checks that the target refuses unknown members, missing members and members of the
+// wrong type. The error code depends on the family of methods.
 func testDecoding(s *suite) {
 	for _, c := range []struct {
 		code   int
 		method string
-		good   P // a valid call that finds no object, or that is valid except for its values
-		wrong  P // members of the wrong type
+		good   P // parameters that are valid, although they may name no object
+		wrong  P // parameters with members of the wrong type
 	}{
 		{internalError, "bdev_lvol_create_lvstore", P{"bdev_name": "x", "lvs_name": "x"}, P{"bdev_name": 1, "lvs_name": nil, "cluster_sz": "1"}},
 		{internalError, "bdev_lvol_rename_lvstore", P{"old_name": "x", "new_name": "y"}, P{"old_name": 1, "new_name": true}},
@@ -175,8 +175,8 @@ func testDecoding(s *suite) {
 	s.ok("nvmf_get_subsystems", nil)
 }
 
-// testParallel checks that calls on one connection do not wait for each other, and that independent
-// calls do not affect each other.
+// testParallel checks that calls on one connection do not wait for each other, and that concurrent
+// calls on separate objects do not affect each other.
 func testParallel(s *suite) {
 	store := s.store("par")
 	free := s.free(store)
@@ -214,7 +214,7 @@ func testParallel(s *suite) {
 			succeeded++
 		}
 	}
-	assert.Equal(s, 1, succeeded, "one of many identical creations succeeds")
+	assert.Equal(s, 1, succeeded, "of many identical calls that create an object, one succeeds")
 	assert.Equal(s, free-n-1, s.free(store))
 
 	slow := make(chan error, 1)
@@ -227,7 +227,7 @@ func testParallel(s *suite) {
 	}
 	select {
 	case err := <-slow:
-		require.Fail(s, "the slow call came first", "%v", err)
+		require.Fail(s, "the response to the slow call arrived first", "%v", err)
 	default:
 	}
 	var e *spdkrpc.Error
@@ -236,6 +236,6 @@ func testParallel(s *suite) {
 		require.ErrorAs(s, err, &e)
 		assert.Equal(s, timedOut, e.Code)
 	case <-time.After(callTimeout):
-		require.Fail(s, "the slow call never came back")
+		require.Fail(s, "the slow call got no response")
 	}
 }

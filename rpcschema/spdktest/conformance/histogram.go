@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// enableWhole returns the parameters for counting I/O on all channels.
+// enableWhole returns parameters with which a histogram counts the I/O on all channels.
 func (s *suite) enableWhole(bdev string) P {
 	p := P{"name": bdev, "enable": true}
 	if !s.before("v25.05") {
@@ -21,7 +21,7 @@ func (s *suite) enableWhole(bdev string) P {
 	return p
 }
 
-// histogram returns a histogram, and the number of I/Os counted in it.
+// histogram returns a bdev's histogram and the number of I/Os that it has counted.
 func (s *suite) histogram(bdev string) (h spdkrpc.BdevHistogram, sum uint64) {
 	s.Helper()
 	s.get(&h, "bdev_get_histogram", P{"name": bdev})
@@ -65,11 +65,11 @@ func testHistograms(s *suite) {
 	assert.Zero(s, sum)
 	if !s.before("v25.05") {
 		assert.EqualValues(s, 7, *h.Granularity)
-		assert.Positive(s, *h.MinRange, "latencies below 1 us are not told apart")
-		assert.Less(s, *h.MaxRange, uint32(57), "nor are long ones")
+		assert.Positive(s, *h.MinRange, "all latencies below 1 us fall into the same bucket")
+		assert.Less(s, *h.MaxRange, uint32(57), "all long latencies fall into the same bucket")
 		s.ok(enable, P{"name": m, "enable": true, "granularity": 3, "min_nsec": 0, "max_nsec": 1000000})
 		h, _ = s.histogram(m)
-		assert.EqualValues(s, 3, *h.Granularity, "enabling again changes the options")
+		assert.EqualValues(s, 3, *h.Granularity, "enabling the histogram again changes its options")
 		s.ok(enable, P{"name": m, "enable": true, "min_nsec": 5, "max_nsec": 5})
 		s.fails(noMemory, get, P{"name": m})
 	}
@@ -87,11 +87,11 @@ func (s *suite) storeOn(bdev string) (store string) {
 	return store
 }
 
-// testHistogramChannels checks which channels are counted. A new volume writes to its lvstore's
-// bdev.
+// testHistogramChannels checks on which channels a histogram counts I/O. To cause I/O, it creates
+// volumes, for which SPDK writes to the lvstore's bdev.
 func testHistogramChannels(s *suite) {
 	const enable, get = "bdev_enable_histogram", "bdev_get_histogram"
-	opened, _ := s.aio("opened", 64) // before the histogram is enabled
+	opened, _ := s.aio("opened", 64) // opened before the histogram is enabled
 	store := s.storeOn(opened)
 	if s.before("v25.05") {
 		s.fails(internalError, get, P{"name": opened})
@@ -105,11 +105,11 @@ func testHistogramChannels(s *suite) {
 	counted := s.counted(opened)
 	assert.Positive(s, counted)
 	s.ok(enable, P{"name": opened, "enable": true})
-	assert.Equal(s, counted, s.counted(opened), "enabling again keeps the counts")
+	assert.Equal(s, counted, s.counted(opened), "enabling the histogram again keeps its counts")
 	if !s.before("v26.05") {
 		var b spdkrpc.BdevHistogramBorders
 		s.get(&b, "bdev_get_histogram_borders", P{"name": opened, "borders": []uint64{60000000, 1000000000}})
-		assert.Equal(s, []uint64{counted, 0, 0}, b.BordersCount, "sums up to each border, and 0 for those after the first one beyond the range")
+		assert.Equal(s, []uint64{counted, 0, 0}, b.BordersCount, "each number is the sum up to its border, or 0 after the first border beyond the range")
 	}
 	s.ok(enable, P{"name": opened, "enable": false})
 	s.fails(internalError, get, P{"name": opened})
@@ -145,5 +145,5 @@ func testHistogramChannels(s *suite) {
 	}
 	assert.Contains(s, saved, `{"enable":true,"name":"`+whole+`"}`, "without options")
 	s.ok("bdev_lvol_delete_lvstore", P{"lvs_name": store})
-	assert.Zero(s, s.counted(whole), "counts end with their channel")
+	assert.Zero(s, s.counted(whole), "closing a channel removes its counts")
 }

@@ -47,8 +47,7 @@ func testIscsiGroups(s *suite) {
 	s.undo("iscsi_delete_portal_group", P{"tag": pg})
 	s.ok("iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": port}}})
 	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(pg), Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
-	// On v26.05, a portal that is already in another group crashes the target, so this is not
-	// tested here.
+	// Do not test a portal that is already in another group: v26.05 crashes.
 	s.fails(invalidParams, "iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": s.port()}}})
 	other := s.tag()
 	for _, portal := range []P{
@@ -102,7 +101,7 @@ func testIscsiGroups(s *suite) {
 	s.ok(remove, P{"tag": ig, "initiators": []string{"iqn.2016-06.io.host:c"}})
 	s.fails(invalidParams, remove, P{"tag": ig, "initiators": []string{"iqn.2016-06.io.host:a", "iqn.2016-06.io.host:c"}})
 	s.fails(invalidParams, remove, P{"tag": free, "initiators": []string{"x"}})
-	assert.ElementsMatch(s, want.Initiators[:2], initiators(ig).Initiators, "all or none, although in another order")
+	assert.ElementsMatch(s, want.Initiators[:2], initiators(ig).Initiators, "the call removes all pairs or none, in any order")
 	s.ok("iscsi_delete_initiator_group", P{"tag": ig})
 	assert.Nil(s, initiators(ig))
 }
@@ -186,7 +185,7 @@ func testIscsiNodes(s *suite) {
 	maps := []spdkrpc.ISCSIPGIGMap{{PGTag: int32(pg), IGTag: int32(ig)}}
 	want := &spdkrpc.ISCSITargetNode{Name: full, AliasName: new("alias"), PGIGMaps: maps, LUNs: []spdkrpc.ISCSILUN{{BdevName: m0, LUNID: 0}}, QueueDepth: 32}
 	assert.Equal(s, want, s.targetNode(full))
-	assert.False(s, s.bdev(m0).Claimed, "a LUN claims nothing")
+	assert.False(s, s.bdev(m0).Claimed, "a LUN does not claim its bdev")
 	s.fails(invalidParams, create, node(nil))
 	s.fails(invalidParams, create, node(P{"luns": []P{{"bdev_name": m1, "lun_id": 0}}}))
 
@@ -209,13 +208,13 @@ func testIscsiNodes(s *suite) {
 	assert.Nil(s, s.targetNode(o.NodeBase+":"+second))
 	s.ok(create, node(P{"name": second, "queue_depth": 0, "require_chap": true, "mutual_chap": true, "chap_group": 7, "header_digest": true}))
 	other := s.targetNode(o.NodeBase + ":" + second)
-	assert.EqualValues(s, o.MaxQueueDepth, other.QueueDepth, "out of range: the largest")
+	assert.EqualValues(s, o.MaxQueueDepth, other.QueueDepth, "a value out of range is replaced with the largest")
 	assert.True(s, other.RequireCHAP && other.MutualCHAP && other.HeaderDigest && !other.DataDigest)
 	assert.EqualValues(s, 7, other.CHAPGroup)
 	complete := "iqn.2001-01.com.example:" + s.prefix
 	s.undo("iscsi_delete_target_node", P{"name": complete})
 	s.ok(create, node(P{"name": complete, "alias_name": ""}))
-	assert.NotNil(s, s.targetNode(complete), "one bdev may be in several targets")
+	assert.NotNil(s, s.targetNode(complete), "several targets may contain the same bdev")
 
 	pair := func(pg, ig int) P { return P{"name": full, "pg_ig_maps": []P{{"pg_tag": pg, "ig_tag": ig}}} }
 	s.ok("iscsi_target_node_add_pg_ig_maps", pair(pg, ig2))
@@ -248,8 +247,8 @@ func testIscsiNodes(s *suite) {
 	assert.Empty(s, connections)
 
 	s.ok("iscsi_delete_initiator_group", P{"tag": ig})
-	assert.Empty(s, s.targetNode(full).PGIGMaps, "pairs go with their groups")
-	s.fails(noEntry, "iscsi_delete_target_node", P{"name": short}) // not the complete name
+	assert.Empty(s, s.targetNode(full).PGIGMaps, "pairs are removed together with their groups")
+	s.fails(noEntry, "iscsi_delete_target_node", P{"name": short}) // an incomplete name
 	s.ok("iscsi_delete_target_node", P{"name": full})
 	s.fails(noEntry, "iscsi_delete_target_node", P{"name": full})
 	assert.Nil(s, s.targetNode(full))
@@ -294,11 +293,11 @@ func testIscsiLUNs(s *suite) {
 	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
 	s.ok("bdev_lvol_delete", P{"name": v})
 	s.ok("bdev_malloc_delete", P{"name": m1})
-	assert.Equal(s, map[int32]string{0: m0, 1: m2}, luns(), "LUNs go with their bdevs")
+	assert.Equal(s, map[int32]string{0: m0, 1: m2}, luns(), "LUNs are removed together with their bdevs")
 
 	nqn := s.subsystem("n")
 	s.transport()
-	// although it is already a LUN
+	// This succeeds although the bdev is already a LUN.
 	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": m2}})
 	claimed := s.malloc("claimed", 8)
 	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": claimed}})

@@ -22,7 +22,7 @@ func (s *suite) secret(name, text string, mode os.FileMode) string {
 	return path
 }
 
-// psk is a well-formed TLS pre-shared key, taken from SPDK's documentation.
+// psk is a well-formed TLS pre-shared key from SPDK's documentation.
 const psk = "NVMeTLSkey-1:01:MDAxMTIyMzM0NDU1NjY3Nzg4OTlhYWJiY2NkZGVlZmZwJEiQ:"
 
 func testKeys(s *suite) {
@@ -73,7 +73,7 @@ func testKeys(s *suite) {
 	s.fails(invalidParams, "nvmf_subsystem_add_host", host(h1, P{"dhchap_key": s.name("nobody")}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"dhchap_ctrlr_key": k2}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": s.name("nobody")}))
-	// it does not contain a PSK
+	// The key's file does not contain a PSK.
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": k1}))
 	assert.Empty(s, s.describe(nqn).Hosts)
 	s.ok("nvmf_subsystem_add_host", host(h1, P{"dhchap_key": k1, "dhchap_ctrlr_key": k2}))
@@ -91,11 +91,11 @@ func testKeys(s *suite) {
 		s.ok("nvmf_subsystem_set_keys", host(h1, nil))
 		s.ok("nvmf_subsystem_set_keys", host(h1, P{"dhchap_key": k1}))
 	}
-	s.ok("keyring_file_remove_key", P{"name": k1}) // although it is in use
+	s.ok("keyring_file_remove_key", P{"name": k1}) // succeeds although the key is in use
 	assert.NotContains(s, keys(), k1)
 	for _, h := range s.describe(nqn).Hosts {
 		if h.NQN == h1 {
-			assert.Equal(s, k1, *h.DHCHAPKey, "who has it keeps it")
+			assert.Equal(s, k1, *h.DHCHAPKey, "existing users keep the key")
 		}
 	}
 	s.fails(noKey, "keyring_file_remove_key", P{"name": k1})

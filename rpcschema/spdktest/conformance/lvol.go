@@ -32,7 +32,7 @@ func testLvstore(s *suite) {
 	s.fails(invalidValue, "bdev_lvol_create_lvstore", create(P{"clear_method": "nope"}))
 	s.fails(invalidValue, "bdev_lvol_create_lvstore", create(P{"cluster_sz": 1024}))
 	s.fails(invalidParams, "bdev_lvol_create_lvstore", create(P{"cluster_sz": 1 << 30})) // larger than the bdev
-	assert.False(s, s.bdev(base).Claimed, "a failure claims nothing")
+	assert.False(s, s.bdev(base).Claimed, "a failed call does not claim the bdev")
 
 	uuid := s.text("bdev_lvol_create_lvstore", create(nil))
 	store := s.lvstore(name)
@@ -75,7 +75,7 @@ func testLvstore(s *suite) {
 	assert.Equal(s, s.lvstore(renamed).UUID, *s.bdev(id).DriverSpecific.Lvol.LvolStoreUUID)
 
 	s.ok("bdev_lvol_grow_lvstore", P{"lvs_name": name})
-	assert.Equal(s, store, s.lvstore(name), "there was nothing to grow into")
+	assert.Equal(s, store, s.lvstore(name), "the lvstore could not grow, because its bdev had not grown")
 	for _, method := range []string{"bdev_lvol_grow_lvstore", "bdev_lvol_delete_lvstore"} {
 		s.fails(noDevice, method, P{"lvs_name": s.name("nobody")})
 		s.fails(noDevice, method, P{"uuid": unknownUUID})
@@ -88,7 +88,7 @@ func testLvstore(s *suite) {
 	assert.False(s, s.bdev(second).Claimed)
 	s.ok("bdev_lvol_delete_lvstore", P{"uuid": uuid})
 	s.fails(noDevice, "bdev_lvol_delete_lvstore", P{"uuid": uuid})
-	assert.False(s, s.bdev(base).Claimed, "the bdev is free again")
+	assert.False(s, s.bdev(base).Claimed, "the bdev is not claimed anymore")
 }
 
 func testLvol(s *suite) {
@@ -98,7 +98,7 @@ func testLvol(s *suite) {
 	assert.EqualValues(s, 127-25, s.free(store))
 	b := s.bdev(store + "/thick")
 	assert.Equal(s, thick, b.UUID)
-	assert.Equal(s, thick, b.Name, "the UUID is the name")
+	assert.Equal(s, thick, b.Name, "the bdev's name is the volume's UUID")
 	assert.Equal(s, []string{store + "/thick"}, b.Aliases)
 	assert.EqualValues(s, 25*cluster, b.NumBlocks)
 	assert.Equal(s, "Logical Volume", b.ProductName)
@@ -111,12 +111,12 @@ func testLvol(s *suite) {
 	assert.Equal(s, b, s.bdev(thick))
 
 	thin := s.lvol(store, "thin", 100, true)
-	assert.EqualValues(s, 127-25, s.free(store), "a thin volume takes nothing")
+	assert.EqualValues(s, 127-25, s.free(store), "a thin volume owns no clusters")
 	assert.True(s, *s.bdev(thin).DriverSpecific.Lvol.ThinProvision)
 	s.allocates(thin, 0)
 
 	byUUID := s.text("bdev_lvol_create", P{"uuid": record.UUID, "lvol_name": "c", "size_in_mib": 5, "thin_provision": true, "clear_method": "write_zeroes"})
-	assert.EqualValues(s, 2*cluster, s.bdev(byUUID).NumBlocks, "rounded up to clusters")
+	assert.EqualValues(s, 2*cluster, s.bdev(byUUID).NumBlocks, "the size is rounded up to whole clusters")
 
 	var list []spdkrpc.LvolInfo
 	s.get(&list, "bdev_lvol_get_lvols", P{"lvs_name": store})
@@ -141,7 +141,7 @@ func testLvol(s *suite) {
 		return p
 	}
 	s.fails(exists, "bdev_lvol_create", create(P{"lvol_name": "thick"}))
-	s.fails(invalidParams, "bdev_lvol_create", create(P{"size_in_mib": 4000})) // no space
+	s.fails(invalidParams, "bdev_lvol_create", create(P{"size_in_mib": 4000})) // not enough space
 	s.fails(noDevice, "bdev_lvol_create", create(P{"lvs_name": s.name("nobody")}))
 	s.fails(noDevice, "bdev_lvol_create", P{"uuid": unknownUUID, "lvol_name": "x", "size_in_mib": 4})
 	s.fails(invalidValue, "bdev_lvol_create", create(P{"uuid": record.UUID}))
@@ -231,7 +231,7 @@ func testLvolNames(s *suite) {
 	store := s.store("lvs")
 	a := s.lvol(store, "a", 4, true)
 	upper := s.lvol(store, "A", 4, true)
-	assert.NotEqual(s, a, upper, "names differ by case")
+	assert.NotEqual(s, a, upper, "names are case-sensitive")
 	long := strings.Repeat("n", 63)
 	assert.Equal(s, s.lvol(store, long, 4, true), s.bdev(store+"/"+long).UUID)
 	odd := s.lvol(store, "o/dd ü", 4, true)
@@ -247,5 +247,5 @@ func testLvolNames(s *suite) {
 	s.ok("bdev_lvol_rename", rename(a, "a"))
 	assert.Equal(s, []string{store + "/a"}, s.bdev(a).Aliases)
 	again := s.lvol(store, "b", 4, true)
-	assert.NotEqual(s, a, again, "the name was free")
+	assert.NotEqual(s, a, again, "the old name can be used again")
 }

@@ -49,7 +49,7 @@ func (s *suite) describe(nqn string) spdkrpc.NVMfSubsystem {
 	return list[0]
 }
 
-// noSubsystem returns the code of nvmf_get_subsystems for an unknown NQN.
+// noSubsystem returns the error code of nvmf_get_subsystems for an unknown NQN.
 func (s *suite) noSubsystem() int {
 	if s.before("v26.09") {
 		return noDevice
@@ -70,8 +70,8 @@ func (s *suite) port() string {
 	}
 }
 
-// portsGiven contains all ports that port has returned, because the kernel may choose the same one
-// again.
+// portsGiven contains all ports that port has returned. port consults it because the kernel may
+// choose the same port again.
 var portsGiven sync.Map
 
 func tcp(port string) P {
@@ -215,7 +215,7 @@ func testNamespaces(s *suite) {
 	assert.Nil(s, ns.Anagrpid)
 
 	refuse(nqn, P{"bdev_name": m1, "nsid": 1})
-	refuse(nqn, P{"bdev_name": m0, "nsid": 7}) // already claimed
+	refuse(nqn, P{"bdev_name": m0, "nsid": 7}) // the bdev is already claimed
 	refuse(other, P{"bdev_name": m0})
 	refuse(nqn, P{"bdev_name": m1, "nsid": 33})
 	refuse(other, P{"bdev_name": m1, "nsid": 5})
@@ -234,7 +234,7 @@ func testNamespaces(s *suite) {
 	assert.Equal(s, uuid, *ns.UUID)
 	assert.Equal(s, "ABCDEF0123456789ABCDEF0123456789", *ns.NGUID)
 	assert.Equal(s, "ABCDEF0123456789", *ns.EUI64)
-	assert.EqualValues(s, 2, nsid(nqn, P{"bdev_name": store + "/v", "nsid": 0}), "the lowest that is free")
+	assert.EqualValues(s, 2, nsid(nqn, P{"bdev_name": store + "/v", "nsid": 0}), "the lowest free NSID")
 	assert.Equal(s, v, s.describe(nqn).Namespaces[1].BdevName, "an alias is reported as the name")
 	assert.EqualValues(s, 1, nsid(other, P{"bdev_name": m2}))
 	assert.EqualValues(s, 1, *s.describe(other).Namespaces[0].Anagrpid)
@@ -246,12 +246,13 @@ func testNamespaces(s *suite) {
 		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 5})
 	}
 
-	// Exported volumes can be snapshotted and grown. A namespace is removed together with its
-	// volume.
+	// An exported volume can still be snapshotted and grown. When the volume is deleted, its
+	// namespace is removed as well.
 	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": v, "snapshot_name": "s"})
 	assert.True(s, s.bdev(v).Claimed)
-	s.fails(invalidParams, "bdev_lvol_resize", P{"name": v, "size_in_mib": 64}) // in use
+	// the volume is in use
+	s.fails(invalidParams, "bdev_lvol_resize", P{"name": v, "size_in_mib": 64})
 	s.ok("bdev_lvol_delete", P{"name": v})
 	assert.Len(s, s.describe(nqn).Namespaces, 2)
 	s.ok("bdev_malloc_delete", P{"name": m0})
@@ -267,7 +268,7 @@ func testNamespaces(s *suite) {
 	assert.False(s, s.bdev(m1).Claimed)
 	assert.Empty(s, s.describe(nqn).Namespaces)
 	s.ok("nvmf_delete_subsystem", P{"nqn": other})
-	assert.False(s, s.bdev(m2).Claimed, "a subsystem gives its bdevs back")
+	assert.False(s, s.bdev(m2).Claimed, "deleting a subsystem releases its bdevs")
 }
 
 func testHosts(s *suite) {
@@ -305,7 +306,7 @@ func testHosts(s *suite) {
 	for _, anyHost := range []bool{true, true, false, false} {
 		s.ok("nvmf_subsystem_allow_any_host", allow(anyHost))
 		assert.Equal(s, anyHost, s.describe(nqn).AllowAnyHost)
-		assert.Equal(s, []string{h1}, names(), "the list of hosts stays")
+		assert.Equal(s, []string{h1}, names(), "the list of hosts is unchanged")
 	}
 	s.fails(invalidParams, "nvmf_subsystem_allow_any_host", P{"nqn": s.nqn("nobody"), "allow_any_host": true})
 }

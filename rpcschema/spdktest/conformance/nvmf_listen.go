@@ -44,7 +44,7 @@ func testListeners(s *suite) {
 		with("trsvcid", "99999"), with("trsvcid", "abc"), with("trsvcid", "0"), with("trsvcid", 4420), with("trsvcid", nil),
 		with("adrfam", "nope"), with("trtype", "NOPE"), with("traddr", nil), with("no_such_member", 1),
 	}
-	if !s.before("v24.05") { // older releases crash
+	if !s.before("v24.05") { // older releases crash here
 		refused = append(refused, with("trtype", nil))
 	}
 	for _, bad := range refused {
@@ -65,7 +65,7 @@ func testListeners(s *suite) {
 	s.ok("nvmf_subsystem_remove_listener", at(nqn, tcp(p1)))
 	s.fails(invalidParams, "nvmf_subsystem_remove_listener", at(nqn, tcp(p1)))
 	assert.Equal(s, []string{p2}, addresses(nqn))
-	assert.Equal(s, []string{p1}, addresses(other), "another subsystem's listener at the same address stays")
+	assert.Equal(s, []string{p1}, addresses(other), "another subsystem's listener at the same address still exists")
 	if !s.before("v23.05") {
 		s.ok("nvmf_subsystem_allow_any_host", P{"nqn": nqn, "allow_any_host": true})
 		secure := at(nqn, tcp(p3))

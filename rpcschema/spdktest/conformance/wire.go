@@ -18,14 +18,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A wire is a raw connection.
+// A wire is a raw connection to the target.
 type wire struct {
 	*suite
 	conn *net.UnixConn
 	dec  *json.Decoder
 }
 
-// quiet is the time without data after which a target is considered silent.
+// quiet is how long a target must send no data to be considered silent.
 const quiet = 150 * time.Millisecond
 
 func (s *suite) dial() *wire {
@@ -36,8 +36,8 @@ func (s *suite) dial() *wire {
 	return &wire{suite: s, conn: conn, dec: json.NewDecoder(conn)}
 }
 
-// sent returns a new connection on which it has sent text. The target may close the connection
-// before all of the text is sent.
+// sent sends text on a new connection, and returns the connection. The target may close it before
+// all of the text is sent.
 func (s *suite) sent(text string) *wire {
 	s.Helper()
 	w := s.dial()
@@ -65,8 +65,8 @@ func (w *wire) reply() map[string]any {
 	return object
 }
 
-// answered checks that the next reply has the given id and is a success (code 0) or the given
-// error.
+// answered checks that the next reply contains the given id and the given error code. Code 0 means
+// success.
 func (w *wire) answered(id any, code int) {
 	w.Helper()
 	checkReply(w.suite, w.reply(), id, code)
@@ -116,7 +116,7 @@ func (w *wire) silent() {
 
 const versionCall = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
 
-// slowCall returns a call that fails with -110 after a while.
+// slowCall returns a call that fails with -110 (timed out) after ms milliseconds.
 func slowCall(id int, ms int) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"bdev_get_bdevs","params":{"name":"nobody at all","timeout":%d}}`, id, ms)
 }
@@ -190,7 +190,7 @@ func testWire(s *suite) {
 			"garbage", `{'a':1}`, `{"a":tru}`, `{"a":1 "b":2}`, `{a:1}`, "// c\n" + versionCall, "\ufeff" + versionCall, "}", `{"a":NaN}`, "{\"a\":\"\t\"}",
 			`{"a":"\x"}`, `{"a":1]`, `{"a":01}`, `{"a":+1}`, `{"a":"\ud83d"}`, "{\"a\":\"\xff\"}", "\x00" + versionCall, versionCall + "\x00", "GET / HTTP/1.1\r\n\r\n",
 			strings.TrimSuffix(versionCall, "}") + ",}",
-			versionCall + "garbage", // the reply to the valid call is also lost
+			versionCall + "garbage", // the target also drops the reply to the valid call
 			slowCall(1, 700) + "garbage",
 			`{"jsonrpc":"2.0","id":1,"method":"nosuch","params":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		} {
@@ -249,7 +249,7 @@ func testWireLimits(s *suite) {
 	s.sent(sized(lim.Bytes)).answered(json.Number("1"), noDevice)
 	s.sent(sized(lim.Bytes + 1)).closed()
 	s.sent(sized(lim.Bytes + 40000)).closed()
-	counted := func(n int) string { // the request has 11 values besides the numbers
+	counted := func(n int) string { // the request has 11 values in addition to the numbers
 		return `{"jsonrpc":"2.0","id":1,"method":"nosuch","params":[` + strings.Repeat("1,", n-12) + `1]}`
 	}
 	s.sent(counted(lim.Values)).answered(json.Number("1"), noMethod)
@@ -268,7 +268,7 @@ func testBatches(s *suite) {
 		return list
 	}
 	list := batch("[" + versionCall + `,{"jsonrpc":"2.0","id":2,"method":"nosuch"},5,{"jsonrpc":"2.0","method":"spdk_get_version"}]`)
-	require.Len(s, list, 3, "a notification is not answered")
+	require.Len(s, list, 3, "a notification gets no reply")
 	checkReply(s, list[0].(map[string]any), json.Number("1"), 0)
 	checkReply(s, list[1].(map[string]any), json.Number("2"), noMethod)
 	checkReply(s, list[2].(map[string]any), nil, invalidRequest)
@@ -285,8 +285,8 @@ func testBatches(s *suite) {
 	checkReply(s, list[1].(map[string]any), json.Number("1"), timedOut)
 }
 
-// testConnections checks that at most 64 connections are served, and that others wait until one of
-// them closes.
+// testConnections checks that the target serves at most 64 connections, and that further
+// connections wait until one of these closes.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {
@@ -304,7 +304,7 @@ func testConnections(s *suite) {
 		served++
 	}
 	assert.LessOrEqual(s, served, 64)
-	assert.GreaterOrEqual(s, served, 60, "the suite itself has a connection or two")
+	assert.GreaterOrEqual(s, served, 60, "the suite itself has one or two connections")
 	last := conns[len(conns)-1]
 	for _, w := range conns[:10] {
 		require.NoError(s, w.conn.Close())

@@ -1,10 +1,10 @@
 // Package realtarget connects tests to a real spdk_tgt whose socket is named by $SPDK_SOCK.
 //
-// It refuses a target that is not empty, because a test must not delete objects that it did not
-// create. It empties the target after each test, even a failed one, so that one failure does not
-// cause another.
+// The package refuses a target that is not empty, because a test must not delete objects that it
+// did not create. It empties the target after each test, even a failed one, so that one failure
+// does not cause another.
 //
-// It depends on SPDK's RPCs, but not on the proxy, the driver, or the tests.
+// It must not depend on the proxy, the driver, or specific tests.
 package realtarget
 
 import (
@@ -24,7 +24,7 @@ import (
 // Variable is the environment variable that names the target's socket.
 const Variable = "SPDK_SOCK"
 
-// Given reports whether Variable is set.
+// Given reports whether the environment variable is set.
 func Given() bool { return os.Getenv(Variable) != "" }
 
 // Socket returns the socket of the real target. It skips the test if no target is named, and fails
@@ -52,7 +52,7 @@ func Socket(t testing.TB) string {
 	return path
 }
 
-// empty removes everything from the target.
+// empty removes all objects from the target.
 func empty(t testing.TB, path string) {
 	caller := spdkrpc.NewSocket(path)
 	defer func() { _ = caller.Close() }()
@@ -91,7 +91,7 @@ type kind struct {
 
 var kinds = []kind{
 	{name: "subsystem", list: "nvmf_get_subsystems", key: "nqn", remove: "nvmf_delete_subsystem", param: "nqn",
-		// SPDK creates the discovery subsystem itself
+		// SPDK itself creates the discovery subsystem.
 		keep: func(o map[string]any) bool { return o["subtype"] != "NVMe" }},
 	{name: "iSCSI target", list: "iscsi_get_target_nodes", key: "name", remove: "iscsi_delete_target_node", param: "name"},
 	{name: "portal group", list: "iscsi_get_portal_groups", key: "tag", remove: "iscsi_delete_portal_group", param: "tag"},
@@ -114,7 +114,7 @@ func deletion(bdev map[string]any) string {
 	return deletions[product]
 }
 
-// found returns the objects of one kind as the target lists them.
+// found returns the objects of one kind in the form in which the target lists them.
 func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
 	var raw json.RawMessage
 	err := caller.Call(ctx, k.list, nil, &raw)

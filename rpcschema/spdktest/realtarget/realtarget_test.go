@@ -33,7 +33,7 @@ func (f *recordedTest) Errorf(s string, a ...any) { f.errors = append(f.errors, 
 func (f *recordedTest) Fatalf(s string, a ...any) { f.fatal = fmt.Sprintf(s, a...); panic(f) }
 func (f *recordedTest) Skipf(s string, a ...any)  { f.skipped = true; panic(f) }
 
-// run calls do with Socket's result as a test would.
+// run calls do with the result of Socket, within a recordedTest.
 func run(t *testing.T, do func(socket string)) *recordedTest {
 	f := &recordedTest{ctx: t.Context()}
 	func() {
@@ -51,7 +51,7 @@ func run(t *testing.T, do func(socket string)) *recordedTest {
 }
 
 func TestSocket(t *testing.T) {
-	socket := os.Getenv(Variable) // of a real target, or of a simulation
+	socket := os.Getenv(Variable) // the socket of a real target, or of a simulation
 	if socket == "" {
 		target, err := spdktest.Start(spdktest.Options{})
 		require.NoError(t, err)
