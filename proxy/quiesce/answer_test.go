@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A garbler replaces a method's results with values that no schema describes.
+// A garbler replaces a method's results with values that do not match the schema.
 type garbler struct {
 	spdkrpc.Caller
 	method string
@@ -28,8 +28,9 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "the result does not match the schema"}
 }
 
-// A malformed response is not a refusal. Before the snapshot, it means that nothing was done. For
-// the snapshot call itself, it means that the snapshot may exist.
+// A malformed response does not mean that SPDK refused the call. If a query before the snapshot
+// gets such a response, nothing was executed. If the snapshot call itself gets one, the snapshot
+// may exist.
 func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -68,7 +68,7 @@ func (b *bench) quiescer(socket string) *Quiescer {
 	})
 }
 
-// connect and process replace the functions that package proxy builds from packages target and
+// connect and process replace functions that package proxy implements with packages target and
 // persist.
 func connect(ctx context.Context, at Place) (*Target, error) {
 	socket := spdkrpc.NewSocket(at.Socket, spdkrpc.WithOneConnection())
@@ -96,7 +96,7 @@ func process(socket string) (string, error) {
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
 
-// shortGrace is the grace period for tests in which recovery waits for its whole length.
+// shortGrace is the grace period in tests that wait until it ends.
 const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }
@@ -107,7 +107,7 @@ func (b *bench) volume(name string) string {
 	return id
 }
 
-// export exports a volume over two listeners, the second one non-optimized.
+// export exports a volume over two listeners. The second one is non-optimized.
 func (b *bench) export(volume string, ana bool) {
 	b.subsystem(volume, ana)
 	b.add(volume, volume)
@@ -179,7 +179,7 @@ func want(volume, snapshot string) []Snapshot {
 	return []Snapshot{{Volume: "lvs0/" + volume, Name: snapshot, NQN: nqn(volume)}}
 }
 
-// wantAll asks for a snapshot of each volume, named after the volume.
+// wantAll requests a snapshot of each volume, named after the volume.
 func wantAll(volumes []string, snapshot string) (list []Snapshot) {
 	for _, v := range volumes {
 		list = append(list, Snapshot{Volume: "lvs0/" + v, Name: snapshot + "-" + v, NQN: nqn(v)})
@@ -191,7 +191,7 @@ func (b *bench) take(wanted []Snapshot) ([]Taken, error) {
 	return b.q.Take(context.Background(), wanted, Mode{Freeze: true})
 }
 
-// called counts calls of a method.
+// called returns the number of calls of a method.
 func (b *bench) called(method string) (n int) {
 	for _, c := range b.target.Calls() {
 		if c.Method == method {

@@ -26,13 +26,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// settled waits until the watchdog has thawed everything.
+// settled waits until the watchdog has thawed all volumes.
 func (b *bench) settled(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whichever call of an operation fails, and in whatever way, the paths' states are restored, and
+// Whichever call of an operation fails, and however it fails, the paths' states are restored, and
 // the reported outcome of the snapshot is correct.
 func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -42,17 +42,17 @@ func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b.target.ForgetCalls()
 	_, err := b.take(want("v0", "first"))
 	require.NoError(t, err)
-	// Faults do not count calls to methods that the target lacks.
+	// Remove the calls of methods that the target lacks, because faults do not count them.
 	calls := slices.DeleteFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 	require.Greater(t, len(calls), 12)
 	for i := range calls {
 		for name, fault := range map[string]spdktest.Fault{
-			"fails":                         {Do: spdktest.Fail},
-			"fails after":                   {Do: spdktest.Fail, Executed: true},
-			"ends the connection":           {Do: spdktest.Close},
-			"ends the connection after":     {Do: spdktest.Close, Executed: true},
-			"takes the target along":        {Do: spdktest.Crash},
-			"takes the target along, after": {Do: spdktest.Crash, Executed: true},
+			"fails":                             {Do: spdktest.Fail},
+			"fails after":                       {Do: spdktest.Fail, Executed: true},
+			"ends the connection":               {Do: spdktest.Close},
+			"ends the connection after":         {Do: spdktest.Close, Executed: true},
+			"takes the target along":            {Do: spdktest.Crash},
+			"crashes the target after the call": {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", calls[i].Method, " ", name), func(t *testing.T) {
 				if fault.Do == spdktest.Crash {
@@ -102,10 +102,11 @@ type relay struct {
 	at      int32
 	after   bool
 	do      func()
-	methods []string // of the calls since strike
+	methods []string // methods called since strike
 }
 
-// strike sets what the relay does, and at which of the next calls.
+// strike sets the function that the relay runs, and at which of the next calls it runs the
+// function.
 func (r *relay) strike(at int32, after bool, do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +162,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 		var call json.RawMessage
 		if err := in.Decode(&call); err != nil {
 			if errors.Is(err, io.EOF) {
-				return // calls already sent are still executed
+				return // the target still executes calls that were already sent
 			}
 			return
 		}
@@ -188,7 +189,7 @@ func (r *relay) serve(conn net.Conn, target string) {
 
 const childEnv = "SPDKGATE_QUIESCE_CHILD"
 
-// TestChild runs a proxy to be killed; see TestKilledAtEveryCall.
+// TestChild runs a proxy in a child process that TestKilledAtEveryCall kills.
 func TestChild(t *testing.T) {
 	folder, socket, snapshot := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET"), os.Getenv(childEnv+"_SNAPSHOT")
 	if folder == "" {
@@ -197,13 +198,13 @@ func TestChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // so that the kill comes first
 	_, err = q.Take(context.Background(), wantAll(strings.Fields(os.Getenv(childEnv+"_VOLUMES")), snapshot), Mode{Freeze: true})
 	require.NoError(t, err)
 }
 
-// A proxy killed before or after any of its calls leaves nothing frozen for long: `spdk-proxy thaw`
-// or the next proxy, whichever runs first, thaws the volumes at once.
+// If a proxy is killed before or after any of its calls, no volume stays frozen for long:
+// `spdk-proxy thaw` or a new proxy process, whichever runs first, thaws the volumes at once.
 func TestKilledAtEveryCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -211,8 +212,8 @@ func TestKilledAtEveryCall(t *testing.T) {
 	killAtEveryCall(t, "v0")
 }
 
-// A proxy killed during a group snapshot, from the first call that changes something, leaves
-// nothing frozen either.
+// If a proxy is killed during a group snapshot, at any call from the first one that changes
+// something, no volume stays frozen for long.
 func TestKilledAtEveryCallOfAGroup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -253,7 +254,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	for at := first; at < calls; at++ {
 		for _, after := range []bool{false, true} {
 			if first > 0 && after == (at%2 == 0) {
-				continue // half of the points, because this takes long
+				continue // only half of the points, because each takes long
 			}
 			snapshot := fmt.Sprint("s", at, after)
 			require.True(t, run(snapshot, at, after), "call %d", at)
@@ -266,12 +267,12 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 			}
 		}
 	}
-	assert.GreaterOrEqual(t, left, 8, "it was killed while something was frozen")
+	assert.GreaterOrEqual(t, left, 8, "the proxy was killed at least once while volumes were frozen")
 	assert.Equal(t, left, b.recovered)
 }
 
-// Operations of a running process are recovered neither by other processes nor by a second Quiescer
-// in the same process. A volume is not frozen by two operations at once.
+// While a process is running, neither other processes nor a second Quiescer in the same process
+// recover its operations. Two operations do not freeze a volume at the same time.
 func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -289,13 +290,13 @@ func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	var busy *BusyError
 	require.ErrorAs(t, err, &busy)
 	give, err := b.q.Share(t.Context(), []string{nqn("v0")})
-	require.NoError(t, err, "it waits until the snapshot is taken")
+	require.NoError(t, err, "the second operation waits until the snapshot is taken")
 	assert.Equal(t, asExported, b.states("v0"))
 	give()
 	require.NoError(t, <-done)
 }
 
-// Recovery waits for an unreachable target. On a restarted target, nothing is frozen any longer.
+// Recovery waits for an unreachable target. On a restarted target, it has nothing to thaw.
 func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -304,12 +305,12 @@ func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	_, err := b.take(want("v0", "s0"))
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	assert.Len(t, b.entries(), 1)
-	assert.Zero(t, b.q.Recover(t.Context()), "there is nothing to be done")
+	assert.Zero(t, b.q.Recover(t.Context()), "there is nothing to do")
 	assert.Len(t, b.entries(), 1)
 	require.NoError(t, b.target.Restart())
 	assert.Zero(t, b.q.Recover(t.Context()))
 	assert.Empty(t, b.entries())
-	assert.Zero(t, b.recovered, "nothing was frozen any more")
+	assert.Zero(t, b.recovered, "nothing was still frozen")
 }
 
 func TestDamagedEntryIsSetAside(t *testing.T) {
@@ -322,7 +323,7 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 	assert.Zero(t, b.q.Recover(t.Context()))
 }
 
-// The watchdog thaws what its own process failed to thaw.
+// The watchdog thaws volumes that its own process has failed to thaw.
 func TestWatchdogThaws(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -332,7 +333,7 @@ func TestWatchdogThaws(t *testing.T) {
 	running.Go(func() { b.q.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
-	// Both responses to the thaw are lost with their connection.
+	// The connection is closed before the responses to both thawing calls arrive.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 2, Do: spdktest.Close})
 	_, err := b.take(want("v0", "s0"))
 	require.NoError(t, err, "the snapshot was taken")

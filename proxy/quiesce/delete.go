@@ -9,20 +9,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Call makes a call that changes volumes. If it returns before SPDK has responded, settled is
-// closed when SPDK responds; otherwise it may be nil.
+// A Call is a function that makes a call which changes volumes. If it returns before SPDK has
+// responded, settled is closed when SPDK responds. Otherwise, settled may be nil.
 type Call func() (settled <-chan struct{}, err error)
 
 // Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single clone,
-// the clone takes over its clusters, and SPDK does not wait for I/O to the clone. So Delete freezes
-// a clone in use, or refuses if it cannot; mode is as for Take. If nothing must be frozen, Delete
-// calls plain, which deletes the volume.
+// the clone takes over its clusters, and SPDK does not wait for I/O to the clone. Therefore, Delete
+// freezes a clone in use, or returns an error if it cannot; mode is as for Take. If no volume has
+// to be frozen, Delete calls plain, which deletes the volume.
 //
-// If another operation on the volume, its parent or its clone is running, SPDK refuses the deletion
-// after removing the volume from its lists. The space stays allocated, and the volume reappears
-// after a restart. So Delete keeps such calls from running until SPDK has responded.
+// If another operation on the volume, its parent or its clone is running, SPDK removes the volume
+// from its lists and only then refuses the deletion. The space stays allocated, and the volume
+// reappears after a restart. Therefore, Delete keeps such calls from running until SPDK has
+// responded.
 //
-// It returns the same errors as Take, a *ShrunkError, or plain's error.
+// Delete returns the same errors as Take, a *ShrunkError, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
 	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
@@ -60,24 +61,25 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			return o.t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
-	o.done() // a deletion can take minutes, and plain has its own slot
+	o.done() // a deletion can take minutes, and plain uses its own slot
 	o.settled, err = plain()
 	q.reportConnected(o, found.idle)
 	return false, err
 }
 
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
-// It refuses if the volume is exported or otherwise used. Until SPDK has responded, it keeps other
-// calls from changing that, and from deleting a snapshot below the volume. others lists the other
-// bdevs named in the call. fills means that do inflates the volume, which only one call at a time
-// may do in an lvstore. The error is do's, or one like those of Take.
+// If the volume is exported or in use otherwise, WhileUnused returns an error instead. Until SPDK
+// has responded, it keeps other calls from starting to use the volume and from deleting a snapshot
+// below it. others lists the other bdevs named in the call. fills means that do inflates the
+// volume, which only one call per lvstore may do at a time. The error is do's, or one like those of
+// Take.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
 		return q.countRefusal(notExecuted(err), "SPDK can crash, or lose its data, when it changes what lies below a volume that is being written")
 	}
 	defer o.leave()
-	o.done() // do has its own slot
+	o.done() // do uses its own slot
 	o.settled, err = do()
 	return err
 }
@@ -94,7 +96,7 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 			v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 			if errors.Is(err, spdkrpc.NoSuchDevice) {
 				related.add(exclusive, name)
-				return nil, nil // do gets SPDK's own error
+				return nil, nil // let SPDK report the error to do
 			}
 			if err != nil {
 				return nil, err
@@ -115,8 +117,8 @@ func (q *Quiescer) lockUnused(ctx context.Context, name string, others []string,
 	return o, err
 }
 
-// shareAncestors adds shared locks on the snapshots below a volume, which SPDK reads during the
-// operation.
+// shareAncestors adds shared locks on the snapshots below a volume to l, because SPDK reads these
+// snapshots during the operation.
 func (v *volume) shareAncestors(ctx context.Context, rpc *spdkrpc.Client, l lockSet) error {
 	for parent := v.parent; parent != ""; {
 		l.add(shared, parent)
@@ -139,13 +141,13 @@ type lvol struct {
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
 }
 
-// findWithClones finds a logical volume and its writable clones. A clone without a bdev is left
-// out, because nothing can use it.
+// findWithClones finds a logical volume and its writable clones. It omits a clone without a bdev,
+// because nothing can use such a clone.
 func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
-		// This SPDK call accepts UUIDs in spellings other than the bdevs' own.
+		// SPDK accepts spellings of a UUID other than the bdev's own in this call.
 		related.add(exclusive, id.String())
 		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// plainly returns a call that deletes a volume without freezing, like bdev_lvol_delete.
+// plainly returns a Call that deletes a volume with bdev_lvol_delete, without a freeze.
 func (b *bench) plainly(name string) Call {
 	return func() (<-chan struct{}, error) {
 		return nil, b.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: "lvs0/" + name})
@@ -37,15 +37,15 @@ func (b *bench) snapshot(volume, name string) {
 	require.NoError(b.t, err)
 }
 
-// The clone is frozen while SPDK hands over the snapshot's clusters to it.
-func TestClonesAreFrozen(t *testing.T) {
+// A clone is frozen while SPDK hands over the deleted snapshot's clusters to it.
+func TestCloneIsFrozenDuringDeletion(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		b := newBench(t, release)
 		b.volume("v0")
 		b.export("v0", true)
 		b.snapshot("v0", "s0")
 		b.target.ForgetCalls()
-		frozen, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, errors.New("it is not deleted plainly") })
+		frozen, err := b.q.Delete(t.Context(), "lvs0/s0", Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, errors.New("Delete does not call plain") })
 		require.NoError(t, err)
 		assert.True(t, frozen)
 		assert.False(t, b.exists("s0"))
@@ -65,8 +65,8 @@ func TestClonesAreFrozen(t *testing.T) {
 	}
 }
 
-// If a deletion changes no volume in use, nothing is frozen.
-func TestDeleteWithoutFreezing(t *testing.T) {
+// A deletion that does not change a volume in use freezes nothing.
+func TestDeletionOfUnusedVolumesFreezesNothing(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, v := range []string{"alone", "unused", "v0"} {
 		b.volume(v)
@@ -75,7 +75,7 @@ func TestDeleteWithoutFreezing(t *testing.T) {
 	b.snapshot("unused", "s0")
 	b.snapshot("v0", "low")
 	b.snapshot("v0", "high")
-	for _, name := range []string{"alone", "s0", "low"} { // low has a snapshot above it
+	for _, name := range []string{"alone", "s0", "low"} { // low is below another snapshot
 		frozen, err := b.delete(name, Mode{Freeze: true})
 		require.NoError(t, err, name)
 		assert.False(t, frozen, name)
@@ -84,7 +84,7 @@ func TestDeleteWithoutFreezing(t *testing.T) {
 	_, err := b.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: "lvs0/high", CloneName: "another"})
 	require.NoError(t, err)
 	_, err = b.delete("high", Mode{Freeze: true})
-	require.ErrorIs(t, err, spdkrpc.Failed, "SPDK refuses, as it has two clones")
+	require.ErrorIs(t, err, spdkrpc.Failed, "SPDK refuses the deletion, because the snapshot has two clones")
 	_, err = b.delete("nobody", Mode{Freeze: true})
 	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 	assert.Zero(t, b.froze)
@@ -112,7 +112,7 @@ func TestDeleteRefusesUnfreezableClones(t *testing.T) {
 	require.NoError(t, err, "it is detached")
 }
 
-// During the deletion, calls that change the clone wait.
+// Calls that change a clone wait while the snapshot below it is being deleted.
 func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -121,7 +121,7 @@ func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		_, err := b.q.Share(ctx, []string{"lvs0/v0"})
-		require.ErrorIs(t, err, context.DeadlineExceeded, "nobody exports the clone meanwhile")
+		require.ErrorIs(t, err, context.DeadlineExceeded, "the clone is not exported during the deletion")
 		return b.plainly("s0")()
 	})
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestCallsOnTheCloneWaitForTheDeletion(t *testing.T) {
 
 // When SPDK inflates two volumes in an lvstore concurrently, it skips clusters, whether or not the
 // volumes are related.
-func TestVolumesInAnLvstoreAreInflatedInTurn(t *testing.T) {
+func TestVolumesInAnLvstoreAreInflatedOneByOne(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("base1"), NumBlocks: 262144, BlockSize: 4096})
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestVolumesInAnLvstoreAreInflatedInTurn(t *testing.T) {
 	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing))
 }
 
-// nbdDisks adds an NBD device for a bdev.
+// nbdDisks is a Caller that reports an NBD device attached to a bdev.
 type nbdDisks struct {
 	spdkrpc.Caller
 	bdev *string
@@ -168,7 +168,8 @@ func (n nbdDisks) Call(ctx context.Context, method string, params, result any) e
 	return n.Caller.Call(ctx, method, params, result)
 }
 
-// An NBD device writes on the thread that inflates volumes.
+// No volume is inflated while an NBD device may write to its lvstore, because SPDK does both on the
+// same thread.
 func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -188,7 +189,7 @@ func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	require.ErrorAs(t, inflate(Mode{}), &inUse)
 	assert.Contains(t, inUse.Error(), "/dev/nbd0")
 	disk = "base"
-	require.ErrorAs(t, inflate(Mode{}), &inUse, "what is no volume may lie on one")
+	require.ErrorAs(t, inflate(Mode{}), &inUse, "a bdev that is not a volume may be built on one")
 	require.NoError(t, inflate(Mode{Unchecked: true}))
 }
 
@@ -198,15 +199,15 @@ func TestWhileUnusedRefusesVolumesInUse(t *testing.T) {
 	done := 0
 	do := func() (<-chan struct{}, error) { done++; return nil, nil }
 	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, false, Mode{}, do))
-	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", nil, false, Mode{}, do), "SPDK refuses it itself")
+	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/nobody", nil, false, Mode{}, do), "SPDK itself refuses the call")
 	b.export("v0", true)
 	var inUse *InUseError
 	require.ErrorAs(t, b.q.WhileUnused(t.Context(), "lvs0/v0", nil, false, Mode{}, do), &inUse)
 	assert.Equal(t, 2, done)
 }
 
-// Whichever call of a deletion fails, the paths' states are restored, and the reported outcome is
-// correct.
+// Whichever call of a deletion fails, the paths' states are restored, and the reported outcome of
+// the deletion is correct.
 func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	fresh := func() *bench {
 		b := newBench(t, "v26.05")
@@ -241,16 +242,16 @@ func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 					var busy *BusyError
 					switch gone := errors.As(err, &busy) || errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, ErrAway); {
 					case call.Method == "bdev_lvol_delete":
-						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "it may have been executed")
+						require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "the deletion may have been executed")
 						assert.False(t, gone)
 					case i < deletion:
-						assert.True(t, gone, "it says that nothing was executed: %v", err)
+						assert.True(t, gone, "the error states that nothing was executed: %v", err)
 					default:
-						require.NoError(t, err, "the deletion was answered")
+						require.NoError(t, err, "SPDK responded to the deletion")
 					}
 					before := b.called("nvmf_subsystem_listener_set_ana_state")
 					require.NoError(t, b.target.Restart())
-					b.settled(t) // nothing frozen in the old process is thawed in the new one
+					b.settled(t) // paths frozen in the old process are not thawed in the new one
 					assert.Equal(t, before, b.called("nvmf_subsystem_listener_set_ana_state"))
 					return
 				}
@@ -273,12 +274,12 @@ func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	}
 }
 
-// countedCalls returns the calls that faults count.
+// countedCalls returns the calls that count for a Fault's Skip.
 func countedCalls(target *spdktest.Target) []spdktest.Call {
 	return slices.DeleteFunc(target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 }
 
-// TestDeletingChild runs a proxy to be killed; see TestKilledAtEveryCallOfADeletion.
+// TestDeletingChild runs a proxy in a child process that TestKilledAtEveryCallOfADeletion kills.
 func TestDeletingChild(t *testing.T) {
 	folder, socket := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET")
 	if folder == "" {
@@ -287,12 +288,12 @@ func TestDeletingChild(t *testing.T) {
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
 	q := New(Options{Folder: f, At: Place{Socket: socket}, Connect: connect, Process: process})
-	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // the kill comes first
+	q.lockTimeout, q.freezeTimeout = time.Minute, time.Minute // so that the kill comes first
 	_, err = q.Delete(context.Background(), "lvs0/"+os.Getenv(childEnv+"_SNAPSHOT"), Mode{Freeze: true}, func() (<-chan struct{}, error) { return nil, nil })
 	require.NoError(t, err)
 }
 
-// A proxy killed during a deletion leaves nothing frozen for long.
+// If a proxy is killed during a deletion, no volume stays frozen for long.
 func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -325,12 +326,12 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 		b.settled(t)
 		assert.Equal(t, asExported, b.states("v0"), "killed after call %d", at)
 	}
-	assert.GreaterOrEqual(t, left, 4, "it was killed while something was frozen")
+	assert.GreaterOrEqual(t, left, 4, "the proxy was killed at least once while volumes were frozen")
 }
 
-// Before anything is frozen, the target is prepared for a deletion. Until SPDK has responded, no
-// call may begin that must not run during one. A snapshot that may have to be undone counts as such
-// a deletion.
+// Options.Deleting is called before anything is frozen. Until SPDK has responded, no call may begin
+// that must not run during a deletion. The same applies to group snapshots, because undoing them
+// would delete snapshots.
 func TestDeletionsArePrepared(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")
@@ -351,7 +352,7 @@ func TestDeletionsArePrepared(t *testing.T) {
 		b.q.opts.Deleting = func(ctx context.Context, r rpcschema.Release) (func(), error) {
 			assert.Equal(t, "v24.01", r.String())
 			_, bounded := ctx.Deadline()
-			assert.True(t, bounded, "volumes are kept as they are meanwhile")
+			assert.True(t, bounded, "the wait has a deadline")
 			return nil, refused
 		}
 		b.target.ForgetCalls()
@@ -365,17 +366,17 @@ func TestDeletionsArePrepared(t *testing.T) {
 		entered, left := 0, 0
 		b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
 			entered++
-			assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state"), "nothing is frozen yet: %s", name)
+			assert.Zero(t, b.called("nvmf_subsystem_listener_set_ana_state"), "no path is frozen yet: %s", name)
 			return func() {
 				left++
-				assert.Equal(t, 1, b.called("bdev_lvol_delete"), "it is over: %s", name)
+				assert.Equal(t, 1, b.called("bdev_lvol_delete"), "leave was called: %s", name)
 			}, nil
 		}
 		require.ErrorIs(t, c.do(), c.err, name)
 		assert.Equal(t, []int{1, 1}, []int{entered, left}, name)
 	}
 	b.q.opts.Deleting = func(context.Context, rpcschema.Release) (func(), error) {
-		return nil, errors.New("one snapshot is not undone")
+		return nil, errors.New("a single snapshot never has to be undone")
 	}
 	_, err := b.take(want("v0", "s3"))
 	require.NoError(t, err)

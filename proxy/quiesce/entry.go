@@ -7,19 +7,21 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ANA states that can be set and restored.
+// These are the ANA states that the package can set and restore.
 const (
 	optimized    = "optimized"
 	nonOptimized = "non_optimized"
 	inaccessible = "inaccessible"
 )
 
-// An entry in the journal contains everything needed to thaw the volumes of one operation.
+// An entry is the journal's record of one operation. It contains everything needed to thaw the
+// operation's volumes.
 type entry struct {
-	Made    time.Time `json:"made"`
-	Process string    `json:"process"` // the target's process; in another process, nothing is frozen
-	At      Place     `json:"at"`
-	Paths   []paths   `json:"paths"`
+	Made time.Time `json:"made"`
+	// the target's process; other processes of the target have nothing frozen
+	Process string  `json:"process"`
+	At      Place   `json:"at"`
+	Paths   []paths `json:"paths"`
 	// Making lists the aliases of snapshots that SPDK may still be taking.
 	Making []string `json:"making"`
 	// Deleting lists the aliases of snapshots that SPDK may still be deleting.
@@ -30,9 +32,9 @@ type entry struct {
 type paths struct {
 	NQN        string   `json:"nqn"`
 	Group      uint32   `json:"group"`
-	Namespaces []uint32 `json:"namespaces"` // the frozen ones
+	Namespaces []uint32 `json:"namespaces"` // NSIDs of the namespaces to freeze
 	Listeners  []path   `json:"listeners"`
-	bdevs      []string // of the namespaces
+	bdevs      []string // bdevs of the namespaces
 }
 
 // A path is a listener and its ANA state before the freeze.
@@ -58,7 +60,7 @@ func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	return ""
 }
 
-// sameAddress reports whether two addresses reported by the target are the same.
+// sameAddress reports whether two addresses are equal in the form that the target reports.
 func sameAddress(a, b spdkrpc.NVMfTransportID) bool {
 	return a.Trtype == b.Trtype && a.Adrfam == b.Adrfam && a.Traddr == b.Traddr && a.Trsvcid == b.Trsvcid
 }

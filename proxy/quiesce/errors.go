@@ -9,7 +9,7 @@ import (
 type InUseError struct {
 	Volume string // as the caller named it
 	Why    string // why it cannot be frozen, and what to do
-	Harm   string // what SPDK could do
+	Harm   string // damage that SPDK could do
 }
 
 func (e *InUseError) Error() string {
@@ -29,15 +29,15 @@ func (e *BusyError) Error() string {
 	return e.Why + ": " + e.Err.Error()
 }
 
-// An ExistsError means that the snapshot's name is taken. Nothing was executed.
+// An ExistsError means that the snapshot's name is already in use. Nothing was executed.
 type ExistsError struct{ Name string }
 
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("snapshot %s: the name is taken in this lvstore", e.Name)
 }
 
-// An AnswerError means that the target's response about a volume does not match the schema, so the
-// uses of the volume are unknown. Nothing was executed.
+// An AnswerError means that the target's response to a query does not match the schema, so that it
+// is unknown whether a volume is in use. Nothing was executed.
 type AnswerError struct {
 	Method string // the method that was called
 	Err    error  // the mismatch; for the log
@@ -49,7 +49,7 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// errNotThawed means that a path may still be inaccessible.
+// errNotThawed means that some path may still be inaccessible.
 var errNotThawed = errors.New("the states of the paths are not restored yet")
 
 // errNoVolume means that a name refers to a bdev other than a logical volume.

@@ -11,21 +11,23 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume is a logical volume that an operation affects. The embedded Snapshot is the request.
+// A volume is a logical volume that an operation affects. The embedded Snapshot describes the
+// request.
 type volume struct {
 	Snapshot
-	uuid    string   // name of its bdev
-	names   []string // the UUID and the aliases
-	store   string   // lvstore
+	uuid    string   // name of the volume's bdev
+	names   []string // UUID and aliases of the bdev
+	store   string   // name of the lvstore
 	storeID string   // UUID of the lvstore
-	claimed bool     // some user of the bdev writes, or may write, to it
-	lvol    string   // name within the lvstore
-	parent  string   // alias of the snapshot below; "" if there is none in the lvstore
+	claimed bool     // a user of the bdev writes, or may write, to it
+	lvol    string   // the volume's name within the lvstore
+	parent  string   // alias of the snapshot below; "" if none is in the lvstore
 	clones  []string // names within the lvstore
-	size    uint64   // bytes
+	size    uint64   // in bytes
 
-	external string // bdev outside the lvstore that contains its unallocated clusters; "" for none
-	snapshot bool   // the volume is a snapshot, so nothing writes to it
+	// bdev outside the lvstore that contains the volume's unallocated clusters; "" if there is none
+	external string
+	snapshot bool // the volume is a snapshot, so nothing writes to it
 }
 
 // alias returns the bdev alias of the requested snapshot.
@@ -54,7 +56,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...), size: sizeOf(b)}
-	// A claim that permits only reading, and prevents writes by others, is harmless.
+	// A claim that permits reads and prevents all writes is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
@@ -77,7 +79,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 
 func sizeOf(b spdkrpc.BdevInfo) uint64 { return b.NumBlocks * uint64(b.BlockSize) }
 
-// checkNamesFree returns an ExistsError if the name of a snapshot is taken.
+// checkNamesFree returns an ExistsError if a snapshot's name is already in use.
 func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, v := range volumes {
@@ -95,9 +97,9 @@ func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume)
 	return g.Wait()
 }
 
-// checkOtherUses returns an InUseError for volumes used by iSCSI, NBD, ublk or vhost, which open a
-// bdev without claiming it. If idle is set, iSCSI targets without a connected initiator do not
-// count.
+// checkOtherUses returns an InUseError if iSCSI, NBD, ublk or vhost uses one of the volumes,
+// because these open a bdev without claiming it. If idle is set, iSCSI targets without a connected
+// initiator do not count.
 func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	users := make([]map[string]string, 4)
@@ -129,8 +131,8 @@ func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume,
 	return nil
 }
 
-// The functions iscsi, iscsiConnected, nbd, ublk and vhost map the name of each bdev in use to the
-// reason why it cannot be frozen.
+// The functions iscsi, iscsiConnected, nbd, ublk and vhost return a map from the name of each bdev
+// in use to the reason why the bdev cannot be frozen.
 
 func iscsi(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) {
 	used := map[string]string{}
@@ -152,7 +154,8 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 	}
 	connections, err := rpc.ISCSIGetConnections(ctx)
 	for _, n := range nodes {
-		// SPDK reports the part after the first colon, and no name before the login.
+		// SPDK reports only the part of the name after the first colon, and reports no name before
+		// the initiator logs in.
 		_, name, _ := strings.Cut(n.Name, ":")
 		if !slices.ContainsFunc(connections, func(c spdkrpc.ISCSIConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
 			continue
@@ -199,8 +202,8 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It looks first in
-// the subsystem named by the caller, then in all.
+// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It searches first
+// the subsystems that the caller named, then all subsystems.
 func exportingNQNs(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
 	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
@@ -270,7 +273,8 @@ func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]strin
 	return list, nil
 }
 
-// pathsTo returns the paths to freeze in the subsystems, or an InUseError if they cannot be frozen.
+// pathsTo returns the paths in the subsystems that must be frozen, or an InUseError if they cannot
+// be frozen.
 func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
 	each := make([][]paths, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)
@@ -286,7 +290,7 @@ func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []
 	return slices.Concat(each...), nil
 }
 
-// checkAllCovered returns a BusyError if none of the paths leads to a claimed volume.
+// checkAllCovered returns a BusyError if there is a claimed volume to which no path leads.
 func checkAllCovered(all []paths, volumes []*volume) error {
 	for _, v := range volumes {
 		if v.claimed && !slices.ContainsFunc(all, func(p paths) bool { return slices.Contains(p.bdevs, v.uuid) }) {

@@ -14,15 +14,17 @@ import (
 )
 
 // A Folder is the journal: a directory with a file for each operation that has, or may have, frozen
-// a volume. The process working on the operation locks the file, and the kernel releases the lock
-// when that process dies.
+// a volume. The process that works on the operation locks the file, and the kernel releases the
+// lock when the process ends.
 type Folder struct{ path string }
 
-// Names in the directory.
+// These are parts of the names of files in the directory.
 const (
-	suffix     = ".json"
-	tempTag    = ".new-"    // prefix of a file being written; if one is left by a crash, nothing was frozen yet
-	thawedTag  = "thawed-"  // prefix of an entry thawed by another process; a proxy counts and removes it
+	suffix = ".json"
+	// prefix of a file being written; if a crash left such a file, nothing was frozen yet
+	tempTag = ".new-"
+	// prefix of an entry that another process has thawed; a proxy counts and removes it
+	thawedTag  = "thawed-"
 	damagedTag = "damaged-" // prefix of an unreadable entry
 	nameFormat = "20060102T150405.000000000Z"
 	lockPoll   = 5 * time.Millisecond
@@ -58,11 +60,11 @@ func FindFolder(path string) (*Folder, error) {
 
 func (f *Folder) at(name string) string { return filepath.Join(f.path, name) }
 
-// A record is a journal entry on which this process is working.
+// A record is a journal entry that this process has locked and works on.
 type record struct {
 	folder *Folder
 	name   string
-	file   *os.File // holds the lock
+	file   *os.File // keeps the entry locked while open
 	entry  entry
 }
 
@@ -128,7 +130,7 @@ func (r *record) write(text []byte) (err error) {
 	return r.folder.sync()
 }
 
-// remove deletes an entry whose paths are no longer frozen.
+// remove deletes the entry, because its paths are no longer frozen.
 func (r *record) remove() error {
 	defer r.release()
 	if err := os.Remove(r.folder.at(r.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +139,7 @@ func (r *record) remove() error {
 	return r.folder.sync()
 }
 
-// rename ends an entry, and keeps its file under a name prefixed with tag.
+// rename closes the entry, and keeps its file under a name that begins with tag.
 func (r *record) rename(tag string) error {
 	defer r.release()
 	if err := os.Rename(r.folder.at(r.name), r.folder.at(tag+r.name)); err != nil {
@@ -149,8 +151,8 @@ func (r *record) rename(tag string) error {
 // release unlocks an entry, so that another process can work on it.
 func (r *record) release() { _ = r.file.Close() }
 
-// entries reads all entries, including those of other processes. It fails if an entry cannot be
-// read; recovery renames that entry.
+// entries reads all entries, including those of other processes. It returns an error if an entry
+// cannot be read. Recovery renames such entries.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {
@@ -188,8 +190,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry on which no running process is working. It returns nil if such a
-// process exists, or if the entry is gone. It sets aside a damaged entry.
+// lockOrphan locks an entry if no running process works on it. It returns nil if a process works on
+// the entry, or if the entry no longer exists. It sets aside a damaged entry.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,7 +208,7 @@ func (f *Folder) lockOrphan(name string) (*record, error) {
 		}
 		return nil, fmt.Errorf("lock an entry of the journal: %w", err)
 	}
-	if !f.isFile(name, file) { // removed between opening and locking
+	if !f.isFile(name, file) { // removed after it was opened
 		r.release()
 		return nil, nil
 	}
@@ -222,7 +224,7 @@ func (f *Folder) exists(name string) bool {
 	return err == nil
 }
 
-// isFile reports whether a name in the directory refers to an open file.
+// isFile reports whether name in the directory still refers to the open file.
 func (f *Folder) isFile(name string, file *os.File) bool {
 	opened, err := file.Stat()
 	if err != nil {
@@ -259,8 +261,8 @@ func (f *Folder) cleanUp() (thawed int, err error) {
 	return thawed, nil
 }
 
-// lock keeps other processes from creating entries until unlock is called. It waits up to a second
-// for the lock, which other processes hold only during a write.
+// lock keeps other processes from creating entries until unlock is called. It waits up to a second,
+// because other processes hold the lock only during a write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {

@@ -29,7 +29,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := drain(ctx, t, all); err != nil {
 		return err
 	}
-	// Not earlier: the read-back pauses the subsystem, and then SPDK would not drain it.
+	// Do this last: the read-back pauses the subsystem, and SPDK does not drain a paused subsystem.
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 }
 
@@ -39,17 +39,19 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 	})
 }
 
-// drain waits until no I/O to the namespaces is in flight. SPDK waits for that when it pauses a
-// namespace, and it pauses one when its ANA group is set, even to its current group.
+// drain waits until no I/O to the namespaces is in flight. SPDK waits for this I/O when it pauses a
+// namespace, and it pauses a namespace when a call sets the namespace's ANA group, even to the
+// current group.
 //
-// Releases without that method pause a namespace when another one with the same NSID is added.
-// After the pause, they refuse the call, because the NSID is taken. The bdev named in that call
-// must not exist.
+// Releases without a method to set the group pause a namespace when a call adds another one with
+// the same NSID. After the pause, they refuse the call, because the NSID is in use. The bdev named
+// in this call must not exist.
 //
-// If a subsystem is already paused, SPDK does not wait for I/O. Calls through this proxy that pause
-// it wait for a lock. SPDK itself may pause it, for example when another of its volumes has
-// grown, and so may a call made directly on SPDK's socket. Such a pause ends before SPDK responds
-// to a call that came during it, so the second call drains the namespace.
+// If a subsystem is already paused, SPDK does not wait for I/O. Calls through this proxy that would
+// pause the subsystem wait for a lock. However, SPDK itself may pause the subsystem, for example
+// when another of its volumes has grown, and so may calls made directly on SPDK's socket. SPDK
+// responds to a call that arrives during such a pause only after the pause, so drain makes each
+// call twice: the second call drains the namespace.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range slices.Concat(p.Namespaces, p.Namespaces) {
@@ -74,9 +76,10 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 	})
 }
 
-// Draining returns the key that is locked while a subsystem's namespaces are drained. Calls that
-// change nothing but pause the subsystem share it. Once the namespaces are drained, pauses do no
-// harm, except before v24.09: there, SPDK refuses concurrent pauses, such as the thaw's.
+// Draining returns the key of the lock held while a subsystem's namespaces are drained. Calls that
+// change nothing but pause the subsystem share this lock. After the drain, pauses do no harm,
+// except before v24.09: those releases refuse concurrent pauses, including the one needed for the
+// thaw.
 func Draining(nqn string) string { return "draining " + nqn }
 
 func drainingLocks(all []paths) lockSet {
@@ -87,11 +90,11 @@ func drainingLocks(all []paths) lockSet {
 	return l
 }
 
-// noBdev is a name that does not belong to any bdev.
+// noBdev is a name that no bdev has.
 const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
-// checkFrozen verifies, by reading back, that the target has frozen the paths, and that they lead
-// to the same namespaces.
+// checkFrozen reads back the state of the paths and verifies that the target has frozen them, and
+// that they still lead to the same namespaces.
 func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
@@ -124,14 +127,14 @@ func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem calls do for all paths: concurrently for different subsystems, but one after the
-// other within a subsystem.
+// bySubsystem calls do for all paths. The calls are concurrent for different subsystems, and
+// sequential within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {
 		byNQN[p.NQN] = append(byNQN[p.NQN], p)
 	}
-	var g errgroup.Group // without a context: one failure does not end the others
+	var g errgroup.Group // without a context, so that one failure does not cancel the others
 	for _, list := range byNQN {
 		g.Go(func() error {
 			var err error

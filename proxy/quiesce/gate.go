@@ -10,24 +10,24 @@ import (
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
 // its lock; operations that need it unchanged lock it exclusively. All names of one call or
 // operation are locked at once. Calls that share a lock cannot keep an operation waiting forever:
-// once it waits, no further call may join those that share the lock, and long readings are
+// once an operation waits, no further call may share the lock, and long-running readers are
 // interrupted.
 type gate struct {
 	mu     sync.Mutex
-	locked map[string]int // number of calls that share the lock, or exclusive
+	locked map[string]int // number of calls that share the lock, or the constant exclusive
 	queue  []*waiter      // in the order in which they began to wait
 
 	readers map[*reader]bool
 }
 
-// A reader shares locks, and releases them soon after interrupt was called.
+// A reader is a call that shares locks and releases them soon after interrupt is called.
 type reader struct {
 	locks     lockSet
 	interrupt func()
 }
 
-// interruptAfter is how long an operation waits for readers before it interrupts them. Most
-// readings end sooner.
+// interruptAfter is how long an operation waits for readers before it interrupts them. Most reads
+// take less time.
 const interruptAfter = lockTimeout / 4
 
 // A waiter waits for its locks. granted is closed when the waiter has acquired them.
@@ -44,7 +44,7 @@ const (
 // A lockSet lists object names to lock, with exclusive or shared for each.
 type lockSet map[string]int
 
-// add adds names. A name with an exclusive lock keeps it.
+// add adds names to l. A name that is already exclusive stays exclusive.
 func (l lockSet) add(by int, names ...string) {
 	for _, name := range names {
 		if name != "" && l[name] != exclusive {
@@ -69,8 +69,9 @@ func locksOf(by int, names []string) lockSet {
 	return l
 }
 
-// lock waits for all locks in l, and acquires them at once. If it waits long, it interrupts readers
-// that share the locks in l that are exclusive. The error is ctx's.
+// lock waits until all locks in l are free, and then acquires all of them together. After waiting
+// for interruptAfter, it interrupts readers that share a lock which l needs exclusively. The error
+// is ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	w := g.lockOrWait(l)
 	release = func() { g.release(l) }
@@ -98,11 +99,12 @@ func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) 
 		return release, nil
 	}
 	g.queue = slices.Delete(g.queue, i, i+1)
-	g.grant() // others may have waited only for w
+	g.grant() // others may have waited only because of w
 	return nil, ctx.Err()
 }
 
-// read adds a reader that shares the locks in l. It must be removed before they are released.
+// read adds a reader that shares the locks in l. The caller must remove the reader before it
+// releases these locks.
 func (g *gate) read(l lockSet, interrupt func()) (remove func()) {
 	r := &reader{l, interrupt}
 	g.mu.Lock()
@@ -118,7 +120,7 @@ func (g *gate) read(l lockSet, interrupt func()) (remove func()) {
 	}
 }
 
-// interrupt interrupts the readers that share a lock which is exclusive in l.
+// interrupt interrupts the readers that share a lock which l needs exclusively.
 func (g *gate) interrupt(l lockSet) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,7 +143,7 @@ func (g *gate) lockOrWait(l lockSet) *waiter {
 	return w
 }
 
-// tryLock acquires all locks in l, unless it would have to wait.
+// tryLock acquires all locks in l if it can do so without waiting.
 func (g *gate) tryLock(l lockSet) (ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +165,7 @@ func (g *gate) release(l lockSet) {
 	g.grant()
 }
 
-// grant gives the free locks to the waiters, in their order.
+// grant acquires free locks for waiters, in the order of the queue.
 func (g *gate) grant() {
 	var left []*waiter
 	for _, w := range g.queue {
@@ -177,8 +179,8 @@ func (g *gate) grant() {
 	g.queue = left
 }
 
-// free reports whether all locks in l can be acquired now. A lock that is already shared is not
-// free for further calls if one of the waiters before them needs it exclusively.
+// free reports whether all locks in l can be acquired now. A shared lock is not free if one of the
+// earlier waiters, before, needs it exclusively.
 func (g *gate) free(l lockSet, before []*waiter) bool {
 	for name, by := range l {
 		has := g.locked[name]

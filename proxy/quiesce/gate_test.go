@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readers that share a lock in turn, so that it is never free, do not keep an operation waiting.
+// Even if readers overlap so that a lock is never free, an operation that needs the lock
+// exclusively acquires it.
 func TestReadersDoNotStarveDeletion(t *testing.T) {
 	var g gate
 	share := func() func() {
@@ -38,7 +39,7 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 		}
 	}
 	waits(1)
-	// Each reader begins before the one before it has ended.
+	// Each reader begins before the previous one ends.
 	var readers sync.WaitGroup
 	for range 4 {
 		readers.Go(func() {
@@ -58,7 +59,7 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 	}
 	waits(5)
 	assert.False(t, g.tryLock(locksOf(shared, []string{"s1", "s0"})))
-	assert.True(t, g.tryLock(locksOf(shared, []string{"s1"})), "the deletion does not need it")
+	assert.True(t, g.tryLock(locksOf(shared, []string{"s1"})), "this lock is not needed by the deletion")
 	g.release(locksOf(shared, []string{"s1"}))
 	first()
 	<-deleted
@@ -67,9 +68,9 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 	assert.Empty(t, g.queue)
 }
 
-// An operation that waits for one lock does not block calls that need other, free locks. After it
-// has given up, it blocks no call.
-func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
+// An operation that waits for one lock does not block calls that need only other, free locks. After
+// the operation gives up, it blocks no call at all.
+func TestWaitingOperationHoldsNoFreeLock(t *testing.T) {
 	var g gate
 	inflated, err := g.lock(t.Context(), locksOf(exclusive, []string{"filling"}))
 	require.NoError(t, err)
@@ -85,7 +86,7 @@ func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
 	_, err = g.lock(ctx, locksOf(exclusive, []string{"s"}))
 	require.ErrorIs(t, err, context.Canceled)
 	reader()
-	<-behind.granted // the operation still waits for another lock
+	<-behind.granted // the operation is still waiting for another lock
 	g.release(behind.locks)
 	inflated()
 	<-w.granted
@@ -93,9 +94,9 @@ func TestWaitingOperationKeepsNoFreeLock(t *testing.T) {
 	assert.Empty(t, g.locked)
 }
 
-// Readings that never end by themselves end when an operation waits for their volumes. Readings of
-// other volumes continue.
-func TestReadingsGiveWayToOperations(t *testing.T) {
+// A reader that would never end is interrupted when an operation waits for the reader's volumes.
+// Readers of other volumes continue.
+func TestWaitingOperationsInterruptReaders(t *testing.T) {
 	var q Quiescer
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
@@ -126,8 +127,9 @@ func TestReadingsGiveWayToOperations(t *testing.T) {
 	assert.Empty(t, q.gate.locked)
 }
 
-// Random calls and operations exclude each other, and no call waits forever.
-func TestGateUnderLoad(t *testing.T) {
+// In random sequences of calls and operations, exclusive locks are exclusive, and no call waits
+// forever.
+func TestGateExcludesConcurrentOperations(t *testing.T) {
 	var g gate
 	var mu sync.Mutex
 	held := map[string]int{}

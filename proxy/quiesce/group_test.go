@@ -25,7 +25,7 @@ func newGroupBench(t *testing.T, volumes ...string) *bench {
 	return b
 }
 
-// existing counts which of a call's snapshots exist.
+// existing returns how many of the requested snapshots exist.
 func (b *bench) existing(wanted []Snapshot) (n int) {
 	for _, s := range wanted {
 		if b.exists(s.Name) {
@@ -35,7 +35,7 @@ func (b *bench) existing(wanted []Snapshot) (n int) {
 	return n
 }
 
-// Each stage of a group is complete for all volumes before the next one begins.
+// Each stage of a group snapshot is complete for all volumes before the next stage begins.
 func TestGroupStagesDoNotOverlap(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {
@@ -86,8 +86,9 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whichever call of a group fails after freezing has begun, and in whatever way, the states of all
-// paths are restored. Unless the outcome is unknown, either all snapshots exist or none.
+// Whichever call of a group snapshot fails after the freeze has begun, and however it fails, the
+// states of all paths are restored. Unless the outcome is unknown, either all snapshots exist or
+// none.
 func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
@@ -100,12 +101,12 @@ func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	require.Greater(t, len(calls), first+16)
 	for i := first; i < len(calls); i++ {
 		for name, fault := range map[string]spdktest.Fault{
-			"fails":                         {Do: spdktest.Fail},
-			"fails after":                   {Do: spdktest.Fail, Executed: true},
-			"ends the connection":           {Do: spdktest.Close},
-			"ends the connection after":     {Do: spdktest.Close, Executed: true},
-			"takes the target along":        {Do: spdktest.Crash},
-			"takes the target along, after": {Do: spdktest.Crash, Executed: true},
+			"fails":                             {Do: spdktest.Fail},
+			"fails after":                       {Do: spdktest.Fail, Executed: true},
+			"ends the connection":               {Do: spdktest.Close},
+			"ends the connection after":         {Do: spdktest.Close, Executed: true},
+			"takes the target along":            {Do: spdktest.Crash},
+			"crashes the target after the call": {Do: spdktest.Crash, Executed: true},
 		} {
 			t.Run(fmt.Sprint(i, " ", name), func(t *testing.T) {
 				fault.Skip = i
@@ -130,7 +131,7 @@ func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 					assert.Equal(t, len(volumes), exist)
 				case errors.Is(err, spdkrpc.OutcomeUnknown):
 				case fault.Do == spdktest.Fail && fault.Executed:
-					assert.LessOrEqual(t, exist, 1, "SPDK took the one that it refused: %v", err)
+					assert.LessOrEqual(t, exist, 1, "a snapshot that SPDK refused exists: %v", err)
 				default:
 					assert.Zero(t, exist, "%v", err)
 				}
@@ -139,10 +140,10 @@ func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	}
 }
 
-// A failed group's snapshots are deleted concurrently, before the volumes are thawed, because SPDK
-// does not wait for I/O when it deletes a snapshot below a volume. One that cannot be deleted does
-// not prevent the others from being deleted.
-func TestFailedGroupsAreUndone(t *testing.T) {
+// If a group snapshot fails, its snapshots are deleted concurrently before the volumes are thawed,
+// because SPDK does not wait for I/O when it deletes a snapshot below a volume. If one snapshot
+// cannot be deleted, the others still are.
+func TestFailedGroupSnapshotsAreDeleted(t *testing.T) {
 	volumes := []string{"v0", "v1", "v2"}
 	b := newGroupBench(t, volumes...)
 	for name, undo := range map[string]*spdktest.Fault{"undone": nil, "not undone": {Method: "bdev_lvol_delete", Do: spdktest.Fail}} {
@@ -159,14 +160,14 @@ func TestFailedGroupsAreUndone(t *testing.T) {
 				require.ErrorIs(t, err, spdkrpc.InvalidParams)
 				assert.Zero(t, b.existing(wanted))
 			} else {
-				require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "what is left over must be looked for")
+				require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "the error says to look for leftover snapshots")
 				assert.Equal(t, 1, b.existing(wanted))
 			}
 			assert.Equal(t, 2, b.called("bdev_lvol_delete"))
 			thawed := false
 			for _, c := range b.target.Calls() {
 				thawed = thawed || c.Method == "nvmf_subsystem_listener_set_ana_state" && c.Params["ana_state"] != inaccessible
-				assert.False(t, thawed && c.Method == "bdev_lvol_delete", "deleted after the thaw")
+				assert.False(t, thawed && c.Method == "bdev_lvol_delete", "snapshots were deleted after the thaw")
 			}
 			b.settled(t)
 			for _, v := range volumes {
@@ -176,8 +177,8 @@ func TestFailedGroupsAreUndone(t *testing.T) {
 	}
 }
 
-// A call that freezes a volume may be executed after its connection has ended, even after recovery
-// has thawed the volume.
+// If SPDK executes a freezing call only after recovery has thawed the volume, the volume is thawed
+// again.
 func TestFreezeExecutedAfterTheThawIsUndone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)

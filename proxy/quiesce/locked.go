@@ -6,7 +6,7 @@ import (
 )
 
 // Names lists the names of objects that a call uses: NQNs, names and aliases of bdevs, and any
-// other names that callers agree on.
+// other keys that callers agree on.
 type Names struct {
 	Exclusive []string // other calls must not use them concurrently
 	Shared    []string // other calls may share them
@@ -18,9 +18,9 @@ func (n Names) locks() lockSet {
 	return l
 }
 
-// WhileLocked locks the names that find returns, and calls do. It keeps the locks until SPDK has
-// responded. Once the names are locked, it calls find again, and refuses the call if there are now
-// more names. The error is find's, do's or ctx's, or a *BusyError.
+// WhileLocked locks the names that find returns, calls do, and keeps the locks until SPDK has
+// responded. After locking, it calls find again, and returns a *BusyError if there are now more
+// names. The error is find's, do's or ctx's, or a *BusyError.
 func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (Names, error), do Call) error {
 	names, err := find(ctx)
 	if err != nil {
@@ -43,9 +43,9 @@ func (q *Quiescer) WhileLocked(ctx context.Context, find func(context.Context) (
 	return err
 }
 
-// WhileRead shares the names that find returns, and calls do, which only reads. If an operation
-// waits for one of the names, do's context is canceled: otherwise, clients that read one after the
-// other could delay deletions forever. The errors are as for WhileLocked.
+// WhileRead acquires shared locks on the names that find returns, and calls do, which must only
+// read. If an operation waits for one of the names, do's context is canceled; otherwise, clients
+// with overlapping reads could delay deletions forever. The errors are as for WhileLocked.
 func (q *Quiescer) WhileRead(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 	var locked lockSet
 	return q.WhileLocked(ctx, func(ctx context.Context) (Names, error) {

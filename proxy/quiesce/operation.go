@@ -15,20 +15,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Mode defines how exported volumes are treated.
+// A Mode defines what an operation does with volumes in use.
 type Mode struct {
-	Freeze bool   // freeze volumes in use; otherwise, refuse
+	Freeze bool   // freeze volumes in use instead of refusing
 	Idle   bool   // an export without a connected host does not count as use
-	User   string // who requests it; operations share the target by user
-	// Unchecked means that volumes in use are treated like any others: nothing is frozen or
-	// refused.
+	User   string // the user who requests the operation; users share the target's slots
+	// Unchecked means that volumes in use are neither frozen nor refused.
 	Unchecked bool
 	// Wait is called before the first snapshot, once no host can write to any of the volumes. If it
 	// fails, no snapshot is taken. It may be nil.
 	Wait func(context.Context) error
 }
 
-// wait calls Wait. Its error is a *BusyError.
+// wait calls m.Wait. The error is a *BusyError.
 func (m Mode) wait(ctx context.Context) error {
 	if m.Wait == nil {
 		return nil
@@ -39,25 +38,25 @@ func (m Mode) wait(ctx context.Context) error {
 	return nil
 }
 
-// A finding is the result of prepare.
+// A finding contains the volumes that prepare found, and how to reach them.
 type finding struct {
 	volumes []*volume
-	paths   []paths  // to freeze
+	paths   []paths  // paths to freeze
 	idle    []string // NQNs of subsystems that export the volumes but have no connected host
 }
 
 // A task describes an operation on volumes.
 type task struct {
-	// find returns the volumes that must not be in use or must be frozen. They are locked
-	// exclusively.
+	// find returns the volumes that must be either unused or frozen. They are locked exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
-	related  func() lockSet // further locks for the objects that find returned; nil: none
-	noEffect func() bool    // SPDK leaves the found volumes unchanged; nil: never
-	names    bool           // the volumes have snapshot names, which must be free
-	instead  string         // the call to make instead to have volumes frozen; "": none
+	related  func() lockSet // further locks for the objects that find returned; may be nil
+	noEffect func() bool    // reports whether SPDK will leave the volumes unchanged; may be nil
+	names    bool           // the task takes snapshots, whose names must be free
+	instead  string         // the call that freezes volumes, to suggest instead; "" if none
 }
 
-// countRefusal counts an InUseError, and adds the damage that SPDK could have done.
+// If err is an InUseError, countRefusal counts it and adds harm, the damage that SPDK could have
+// done.
 func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
 	if errors.As(err, &refused) {
@@ -67,8 +66,8 @@ func (q *Quiescer) countRefusal(err error, harm string) error {
 	return err
 }
 
-// prepare finds the volumes and paths to freeze. It locks them, so that no call through this proxy
-// changes them until o leaves.
+// prepare finds and locks the volumes and paths to freeze, so that no call through this proxy
+// changes them before o ends.
 func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mode) (f finding, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -79,7 +78,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 	if err := o.lock(ctx, locked); err != nil {
 		return f, err
 	}
-	// Find them again, now that no call through this proxy can change them.
+	// Search again, now that no call through this proxy can change the volumes.
 	again, err := q.find(ctx, o, job, &f)
 	if err != nil {
 		return f, err
@@ -124,7 +123,8 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 		err = checkAllCovered(f.paths, f.volumes)
 	}
 	if err == nil && job.names && mode.Idle {
-		err = checkNamesFree(ctx, o.t.rpc, f.volumes) // without a freeze, SPDK itself refuses a taken name
+		// without a freeze, SPDK itself refuses a name in use
+		err = checkNamesFree(ctx, o.t.rpc, f.volumes)
 	}
 	return f, err
 }
@@ -147,7 +147,8 @@ func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding)
 	return l, nil
 }
 
-// unfreezable returns why volumes in use must not be frozen, and what to do, or "" if they may be.
+// unfreezable returns why the operation may not freeze volumes in use, and what to do about it, or
+// "" if it may.
 func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	switch {
 	case instead == "":
@@ -193,8 +194,8 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	}
 }
 
-// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws. The paths
-// are always thawed, either here or by recovery.
+// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws the paths. If
+// it cannot thaw them, it leaves them to recovery.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	release, err := q.lock(ctx, drainingLocks(all))
 	if err != nil {
@@ -228,7 +229,7 @@ func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e en
 	return err
 }
 
-// A stage is how far an operation got before it ended.
+// A stage describes how far an operation got before it ended.
 type stage int
 
 const (
@@ -237,8 +238,8 @@ const (
 	made                  // SPDK has responded to all calls
 )
 
-// thaw thaws an operation's paths or leaves them to recovery. It leaves them if SPDK may still
-// execute the snapshot or deletion.
+// thaw thaws an operation's paths, unless SPDK may still execute the snapshot or deletion. In that
+// case, it leaves the paths to recovery.
 func (q *Quiescer) thaw(t *Target, r *record, at stage) error {
 	err := errNotThawed
 	if at != making {
@@ -276,7 +277,7 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// logSlow logs, until done is closed, an operation that takes long while volumes are frozen.
+// logSlow repeatedly logs that an operation on frozen volumes is taking long, until done is closed.
 func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := slowOperation; ; wait = 10 * slowOperation {
@@ -289,8 +290,8 @@ func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	}
 }
 
-// notExecuted converts the error of a query, before anything was changed, to the error of an
-// operation that was not executed.
+// notExecuted converts the error of a query made before any change to an error stating that the
+// operation was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return &BusyError{Why: "the target did not report in time what uses the volume", Err: fmt.Errorf("%w", err)}
@@ -301,7 +302,7 @@ func notExecuted(err error) error {
 	return err
 }
 
-// unreadable returns the error in err that means that SPDK reported success, but with a result that
+// unreadable returns err's *spdkrpc.Error if it means that SPDK reported success with a result that
 // does not match the schema. It returns nil for other errors.
 func unreadable(err error) *spdkrpc.Error {
 	var e *spdkrpc.Error

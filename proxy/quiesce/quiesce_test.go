@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Between freezing and thawing, the target gets the calls that protect the lvstore.
+// Take makes the calls that protect the lvstore in the required order: freeze, snapshot, thaw.
 func TestExportedVolumesAreFrozen(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {
@@ -35,11 +35,12 @@ func TestExportedVolumesAreFrozen(t *testing.T) {
 				switch c.Method {
 				case "nvmf_subsystem_listener_set_ana_state":
 					order = append(order, c.Params["ana_state"].(string))
-					assert.EqualValues(t, "1", c.Params["anagrpid"].(interface{ String() string }).String(), "other namespaces go on")
+					assert.EqualValues(t, "1", c.Params["anagrpid"].(interface{ String() string }).String(), "other namespaces remain accessible")
 				case drain, "bdev_lvol_snapshot":
 					order = append(order, c.Method)
 				case "nvmf_subsystem_get_listeners":
-					if len(order) > 0 { // it pauses the subsystem, and SPDK would not drain it during that time
+					// this call pauses the subsystem, which then could not be drained
+					if len(order) > 0 {
 						order = append(order, c.Method)
 					}
 				}
@@ -60,7 +61,7 @@ func TestUnusedVolumesAreNotFrozen(t *testing.T) {
 	assert.Zero(t, b.froze)
 }
 
-// Several volumes are all frozen before the first snapshot is taken.
+// All volumes of a group are frozen before the first snapshot is taken.
 func TestSeveralVolumesAreFrozenTogether(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, v := range []string{"v0", "v1", "v2", "v3"} {
@@ -99,13 +100,13 @@ func TestSnapshotsAreAllOrNone(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Skip: 1, Do: spdktest.Fail, Error: jsonrpc.Errorf(-32602, "No space left on device")})
 	_, err := b.take(two)
 	require.ErrorIs(t, err, spdkrpc.InvalidParams)
-	assert.False(t, b.exists("s0") || b.exists("s1"), "what was taken is taken back")
+	assert.False(t, b.exists("s0") || b.exists("s1"), "the snapshots that were taken are deleted")
 	assert.Equal(t, asExported, b.states("v0"))
 
 	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Skip: 1, Do: spdktest.Fail})
 	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_delete", Do: spdktest.Fail})
 	_, err = b.take(two)
-	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "what is left over must be looked for")
+	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "the error says to look for leftover snapshots")
 	assert.True(t, b.exists("s0") != b.exists("s1"))
 }
 
@@ -147,8 +148,8 @@ func TestUnfreezableVolumesAreRefused(t *testing.T) {
 	assert.Equal(t, asExported, b.states("fine"))
 }
 
-// Some clients do not use freezing.
-func TestSnapshotsWithoutFreezing(t *testing.T) {
+// Clients that do not use freezing can snapshot only volumes that are not in use.
+func TestSnapshotsWithoutFreezingRefuseVolumesInUse(t *testing.T) {
 	for _, ana := range []bool{true, false} {
 		b := newBench(t, "v26.05")
 		b.volume("v0")
@@ -189,11 +190,11 @@ func TestInvalidVolumeListsAreRefused(t *testing.T) {
 	_, err = b.take(want("v0", "s0"))
 	var exists *ExistsError
 	require.ErrorAs(t, err, &exists)
-	assert.Equal(t, 1, b.froze, "only once was there something to do")
+	assert.Equal(t, 1, b.froze, "freezing was necessary only once")
 }
 
-// Changes made by other clients to the subsystem meanwhile are kept.
-func TestChangesByOthersAreKept(t *testing.T) {
+// If other clients change the subsystem while it is frozen, the thaw keeps their changes.
+func TestThawKeepsChangesByOtherClients(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -203,7 +204,7 @@ func TestChangesByOthersAreKept(t *testing.T) {
 		b.target.Inject(spdktest.Fault{Method: "bdev_lvol_snapshot", Delay: 200 * time.Millisecond})
 		done := make(chan error)
 		go func() { _, err := b.take(want("v0", "s"+time.Now().Format("150405.000000"))); done <- err }()
-		require.Eventually(t, func() bool { // it is frozen, and its state has been read back
+		require.Eventually(t, func() bool { // the path is frozen, and its state has been read back
 			return b.called("nvmf_subsystem_set_ns_ana_group") == 2 && b.called("nvmf_get_subsystems") == 3 && b.called("nvmf_subsystem_get_listeners") == 2
 		}, 5*time.Second, time.Millisecond)
 		change()
@@ -235,7 +236,7 @@ func TestInaccessiblePathsStayInaccessible(t *testing.T) {
 }
 
 // If an operation takes too long, its volumes are thawed, and no snapshot is taken.
-func TestFreezingHasADeadline(t *testing.T) {
+func TestFreezeHasADeadline(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -248,13 +249,13 @@ func TestFreezingHasADeadline(t *testing.T) {
 	assert.Empty(t, b.entries())
 }
 
-// A call that makes a path inaccessible may be executed after its deadline.
+// If SPDK executes a freezing call after its deadline, the path is thawed anyway.
 func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	// The second path's call is executed late. Thawing sets the path again, whichever state the
-	// target reports.
+	// The call for the second path is executed late. The thaw sets this path's state regardless of
+	// the state that the target reports.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError
@@ -262,7 +263,7 @@ func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	assert.Equal(t, asExported, b.states("v0"))
 }
 
-// An operation that has begun is completed even if the client disconnects.
+// An operation that has frozen volumes is completed even if its client disconnects.
 func TestOperationContinuesWithoutItsClient(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -308,14 +309,14 @@ func TestOperationWaitsForTheLockedJournal(t *testing.T) {
 	defer again()
 	_, err = f.lock()
 	var busy *BusyError
-	require.ErrorAs(t, err, &busy, "but not for ever")
+	require.ErrorAs(t, err, &busy, "the operation does not wait indefinitely")
 	assert.ErrorContains(t, err, "another process has locked")
 }
 
-// Without a journal, nothing is frozen, because nothing would thaw it after a crash.
+// Without a journal, no volume is frozen, because nothing would thaw the volume after a crash.
 func TestNothingIsFrozenWithoutAJournal(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, f *Folder, entry string){
-		"the folder is away": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },
+		"the directory is missing": func(t *testing.T, f *Folder, _ string) { require.NoError(t, os.RemoveAll(f.path)) },
 		"an entry is damaged": func(t *testing.T, f *Folder, entry string) {
 			require.NoError(t, os.WriteFile(f.at(entry), []byte("{"), 0o600))
 		},
@@ -329,7 +330,7 @@ func TestNothingIsFrozenWithoutAJournal(t *testing.T) {
 			spoil(t, f, r.name)
 			_, err = f.create(entry{Made: time.Now()})
 			require.Error(t, err)
-			if name == "the folder is away" {
+			if name == "the directory is missing" {
 				_, err = f.cleanUp()
 				require.Error(t, err)
 				require.Error(t, f.sync())

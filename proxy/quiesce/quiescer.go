@@ -11,32 +11,35 @@ import (
 
 // Options configures a Quiescer.
 type Options struct {
-	Folder  *Folder // the journal; if nil, volumes in use are refused instead of frozen
+	Folder  *Folder // the journal; if it is nil, volumes in use are refused instead of frozen
 	At      Place
 	Connect Connect
-	// Process returns the name of the process behind a socket without calling it. Different
-	// processes have different names.
+	// Process returns the name of the process behind a socket without calling that process.
+	// Different processes have different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until volumes may be deleted on a target with the given release. Until leave
-	// is called, calls that must not run concurrently wait. If nil, there are no such calls.
+	// Deleting waits until volumes may be deleted on a target of the given release. Until leave is
+	// called, calls that must not run during a deletion wait. If Deleting is nil, there are no such
+	// calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
-	// frozen, so it takes longer. If Enter is nil, all operations may run at once.
+	// frozen, and therefore takes longer. If Enter is nil, all operations may run at once.
 	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	Log      *slog.Logger
 	Observer Observer
-	// Leave keeps the files of thawed entries, so that a running Quiescer counts them.
+	// Leave means that the files of thawed entries are kept, so that a running Quiescer can count
+	// them.
 	Leave bool
 }
 
-// An Observer is called for the metrics. Nil functions are not called.
+// An Observer contains functions that count events for the metrics. Each may be nil.
 type Observer struct {
 	// Froze is called after each freeze with its duration, from the call for the first path until
 	// all states are restored or left to recovery.
-	Froze     func(took time.Duration, overdue bool)
-	Refused   func()               // an operation on a volume in use was refused
-	Recovered func(operations int) // operations thawed by another process or after a failure
+	Froze   func(took time.Duration, overdue bool)
+	Refused func() // called when an operation on a volume in use is refused
+	// called when operations were thawed by another process or after a failure
+	Recovered func(operations int)
 }
 
 // A Quiescer changes volumes that may be in use, and thaws volumes left frozen. It is safe for
@@ -49,14 +52,15 @@ type Quiescer struct {
 	// See target.go; tests on a busy machine wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
-	settled    sync.Map          // names of entries whose snapshot or deletion SPDK has answered
+	// names of entries for whose snapshot or deletion SPDK has responded
+	settled    sync.Map
 	lastLogged map[string]string // for each entry, the last error logged by Recover
 }
 
 // overdue is the duration beyond which a freeze is logged as a warning.
 const overdue = 2 * time.Second
 
-// New returns a Quiescer. It recovers nothing until Run or Recover is called.
+// New returns a Quiescer. The Quiescer recovers nothing until Run or Recover is called.
 func New(o Options) *Quiescer {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -79,9 +83,9 @@ func New(o Options) *Quiescer {
 	return &Quiescer{opts: o, wake: make(chan struct{}, 1), lastLogged: map[string]string{}, grace: makingGrace, lockTimeout: lockTimeout, freezeTimeout: freezeTimeout}
 }
 
-// Share waits until no operation is running on the named objects, and prevents new operations on
-// them until release is called. Names are NQNs, and names and aliases of bdevs. The error is a
-// *BusyError or ctx's error.
+// Share waits until no operation on the named objects is running, and prevents new ones until
+// release is called. names contains NQNs, and names and aliases of bdevs. The error is a *BusyError
+// or ctx's error.
 func (q *Quiescer) Share(ctx context.Context, names []string) (release func(), err error) {
 	if len(names) == 0 {
 		return func() {}, nil

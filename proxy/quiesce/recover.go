@@ -15,18 +15,19 @@ const (
 	recoverInterval = time.Second
 	minRetry        = 50 * time.Millisecond
 	maxRetry        = time.Second
-	// makingGrace bounds how long recovery waits for a snapshot that SPDK may still be taking.
-	// SPDK's response is lost, but the snapshot is complete once its bdev exists. If the call was
-	// never sent or has failed, recovery waits this long.
+	// makingGrace limits how long recovery waits for a snapshot that SPDK may still be taking.
+	// SPDK's response is lost, but once the snapshot's bdev exists, the snapshot is complete. If
+	// the call was never sent or has failed, no bdev appears, and recovery waits for the whole
+	// period.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
-	// recheckDelay is how long after the thaw recovery checks again. The calls that freeze several
-	// volumes are made together, and those without a response may be executed late.
+	// recheckDelay is how long after the thaw recovery checks again. Calls that freeze several
+	// volumes are sent together, and SPDK may execute those without a response late.
 	recheckDelay = 50 * time.Millisecond
 )
 
 // Run thaws volumes left frozen by any process, until ctx ends. It skips operations on which a
-// running process is working.
+// running process works.
 func (q *Quiescer) Run(ctx context.Context) {
 	if q.opts.Folder == nil {
 		return
@@ -56,10 +57,9 @@ func (q *Quiescer) recoverSoon() {
 	}
 }
 
-// Recover makes one attempt to thaw the operations on which no running process is working. It
-// returns how many are left: those that could not be thawed, or whose entries are unreadable.
-// Operations of a target that is not running are kept but not counted. Recover must not be called
-// concurrently.
+// Recover makes one attempt to thaw the operations on which no running process works. It returns
+// the number of operations that it could not thaw or whose entries are unreadable. If a target is
+// not running, its operations are kept but not counted. Recover must not be called concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()
@@ -175,8 +175,8 @@ func awaitSnapshots(ctx context.Context, t *Target, aliases []string, grace time
 }
 
 // awaitDeletions waits for the grace period if there are deletions that SPDK may still be
-// executing. It cannot detect their end, because the snapshot's bdev disappears before the clone
-// has taken over the clusters.
+// executing. It cannot detect when such a deletion ends, because the snapshot's bdev disappears
+// before the clone has taken over the clusters.
 func awaitDeletions(ctx context.Context, aliases []string, grace time.Duration) {
 	if len(aliases) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 // A ShrunkError means that a snapshot cannot be deleted, because its clone would then show data of
 // the snapshot's parent. Nothing was executed.
 type ShrunkError struct {
-	Snapshot string // as the caller named it
+	Snapshot string // name used by the caller
 	Clone    string
 }
 
@@ -21,9 +21,9 @@ func (e *ShrunkError) Error() string {
 }
 
 // checkNotShrunk returns a *ShrunkError if a snapshot is smaller than both its parent and its only
-// clone. Between the snapshot's end and the parent's end, the clone contains no data. When SPDK
-// deletes the snapshot, the clone becomes the parent's clone, and would show the parent's data
-// there. If clone is nil, its size is unknown.
+// clone. Between the snapshot's end and the parent's end, the clone contains no data. If SPDK
+// deleted the snapshot, the clone would become the parent's clone, and would show the parent's data
+// in that range. clone is nil if the clone's size is unknown.
 func checkNotShrunk(ctx context.Context, rpc *spdkrpc.Client, v, clone *volume, cloneName string) error {
 	parent := v.parent
 	if parent == "" {
@@ -39,5 +39,6 @@ func checkNotShrunk(ctx context.Context, rpc *spdkrpc.Client, v, clone *volume, 
 	if err == nil && len(list) == 1 && sizeOf(list[0]) <= v.size {
 		return nil
 	}
-	return &ShrunkError{Snapshot: v.Volume, Clone: cloneName} // a parent without a bdev may be larger
+	// a parent without a bdev may be larger than the snapshot
+	return &ShrunkError{Snapshot: v.Volume, Clone: cloneName}
 }

@@ -14,11 +14,11 @@ func (b *bench) resize(size uint64) {
 	require.NoError(b.t, b.rpc.BdevLvolResize(b.t.Context(), spdkrpc.BdevLvolResizeParams{Name: "lvs0/v0", SizeInMiB: size}))
 }
 
-// When SPDK deletes a snapshot that is smaller than its parent and its clone, the clone gets the
-// parent's data.
+// A snapshot that is smaller than both its parent and its clone is not deleted, because the clone
+// would then show the parent's data.
 func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
-		parent, snapshot, clone uint64 // sizes in MiB; parent 0: none
+		parent, snapshot, clone uint64 // sizes in MiB; parent 0 means no parent
 		refused                 bool
 	}{
 		"equal":              {8, 8, 8, false},
@@ -50,7 +50,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 				assert.Equal(t, ShrunkError{"lvs0/s0", "lvs0/v0"}, *shrunk)
 				assert.True(t, b.exists("s0"))
 
-				// The clone is a snapshot.
+				// In this case, the clone is itself a snapshot.
 				b.snapshot("v0", "t0")
 				_, err = b.delete("s0", mode)
 				require.ErrorAs(t, err, &shrunk)
@@ -64,8 +64,8 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 	}
 }
 
-// The parent may be a bdev outside the lvstore.
-func TestShrunkSnapshotsOfExternalParents(t *testing.T) {
+// The check also applies if the parent is a bdev outside the lvstore.
+func TestShrunkSnapshotsOfExternalParentsAreNotDeleted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("image"), NumBlocks: 2048, BlockSize: 4096})
 	require.NoError(t, err)

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Consider a snapshot with two clones, one of them exported. It must not be deleted while the other
-// clone is being deleted: SPDK could then see a single clone, and hand the snapshot's clusters to a
-// volume that is not frozen.
+// If a snapshot has two clones, one of them exported, the snapshot must not be deleted while the
+// other clone is being deleted. Otherwise, SPDK could see a single clone, and hand over the
+// snapshot's clusters to this exported volume, which is not frozen.
 func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -22,7 +22,7 @@ func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 	b.snapshot("v0", "s0")
 	_, err := b.rpc.BdevLvolClone(t.Context(), spdkrpc.BdevLvolCloneParams{SnapshotName: "lvs0/s0", CloneName: "c"})
 	require.NoError(t, err)
-	notPlainly := func() (<-chan struct{}, error) { return nil, errors.New("it is not deleted plainly") }
+	notPlainly := func() (<-chan struct{}, error) { return nil, errors.New("Delete does not call plain") }
 	_, err = b.q.Delete(t.Context(), "lvs0/c", Mode{}, func() (<-chan struct{}, error) {
 		settled, err := b.plainly("c")()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

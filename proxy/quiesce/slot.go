@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// An operation runs on behalf of a user. It has a slot and a connection to the target, except while
-// it waits for locks.
+// An operation is one request of a user. It occupies a slot and a connection to the target, except
+// while it waits for locks.
 type operation struct {
 	q      *Quiescer
 	user   string
-	awaits bool // waits for the client while volumes are frozen; see Mode.Wait
+	awaits bool // waits for its client while volumes are frozen; see Mode.Wait
 	t      *Target
 	free   func()   // returns the slot and closes the connection; no effect after free or done
 	done   func()   // like free, for an operation whose calls all succeeded
-	held   []func() // release its locks
+	held   []func() // functions that release the operation's locks
 	// settled is closed when SPDK has responded to a call that outlasted its caller. It is nil if
 	// there is no such call.
 	settled <-chan struct{}
@@ -82,8 +82,8 @@ func (o *operation) unlock() {
 	o.held = nil
 }
 
-// lock acquires locks, which are held until the operation leaves. If it must wait, it gives up the
-// operation's slot for that time, so that other operations can run.
+// lock acquires locks, which leave releases. If it must wait, it gives up the operation's slot in
+// the meantime, so that other operations can run.
 func (o *operation) lock(ctx context.Context, l lockSet) error {
 	if o.q.gate.tryLock(l) {
 		o.held = append(o.held, func() { o.q.gate.release(l) })

@@ -31,7 +31,7 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 }
 
 // An operation that waits for a lock does not hold a slot.
-func TestNoSlotWhileWaitingForLocks(t *testing.T) {
+func TestWaitingForLocksOccupiesNoSlot(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")
 		b.volume("v0")
@@ -61,9 +61,9 @@ func TestNoSlotWhileWaitingForLocks(t *testing.T) {
 	}
 }
 
-// After waiting for a lock, the operation has a new connection. If that leads to another process,
-// all data read before is invalid.
-func TestRestartWhileWaitingForLocks(t *testing.T) {
+// After waiting for a lock, an operation uses a new connection. If this connection leads to another
+// target process, the operation fails, because all data read before is invalid.
+func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
@@ -85,8 +85,9 @@ func TestRestartWhileWaitingForLocks(t *testing.T) {
 	assert.Equal(t, "the target was restarted", busy.Why)
 }
 
-// An operation with a barrier waits for its client before deletions keep others from listing
-// volumes. An operation without a barrier freezes nothing before it may delete.
+// While an operation waits at a barrier for its client, others can list volumes: it calls
+// Options.Deleting only afterwards. An operation without a barrier calls Options.Deleting before it
+// freezes anything.
 func TestListingIsPossibleDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")

@@ -17,23 +17,24 @@ const (
 
 // A Snapshot describes a snapshot to take.
 type Snapshot struct {
-	Volume string // the logical volume: name, alias or UUID of its bdev
+	Volume string // name, alias or UUID of the logical volume's bdev
 	Name   string // the snapshot's name in the volume's lvstore
-	NQN    string // of the subsystem that exports the volume; if it is "" or wrong, all subsystems are searched
+	// subsystem that exports the volume; if it is "" or wrong, all subsystems are searched
+	NQN string
 }
 
 // A Taken describes a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // the volume was frozen; if false, nothing used the volume
+	Frozen bool // whether the volume was frozen; if not, nothing used the volume
 }
 
-// Take takes snapshots of volumes, either all at the same moment or none. It freezes volumes in use
-// by hosts, or refuses if it cannot.
+// Take takes snapshots of volumes, either all at the same moment or none. It freezes volumes that
+// hosts use, or returns an error if it cannot.
 //
-// With mode.Freeze, volumes in use are frozen; otherwise, they are refused. With mode.Idle, an
-// export without a connected host does not count as use, although a host could connect at any
-// moment. This is for clients unaware of freezing.
+// Without mode.Freeze, Take returns an error for volumes in use. With mode.Idle, an export without
+// a connected host does not count as use, although a host could connect at any moment. mode.Idle is
+// meant for clients that do not know about freezing.
 //
 // Once the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
 // *BusyError, *AnswerError and those of kind spdkrpc.Unreachable mean that no snapshot was taken.
@@ -57,7 +58,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 			volumes, err = findVolumes(ctx, rpc, wanted)
 			return volumes, err
 		},
-		related: func() lockSet { // nothing uses a snapshot before all are taken
+		related: func() lockSet { // nothing uses a new snapshot before all of them are taken
 			l := lockSet{}
 			for _, v := range volumes {
 				l.add(exclusive, v.alias())
@@ -81,7 +82,8 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		if err := mode.wait(ctx); err != nil {
 			return err
 		}
-		if several && mode.Wait != nil { // not earlier, because nobody could list volumes while the operation waits for the client
+		// not earlier, because no client could list volumes while the operation waits
+		if several && mode.Wait != nil {
 			leave, err := q.deleting(context.WithoutCancel(ctx), o.t)
 			if err != nil {
 				return err
@@ -108,8 +110,8 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 	return taken, err
 }
 
-// takeAll takes the snapshots. If one fails, it deletes those already taken. It waits as long as
-// the connection lasts, because a volume must not be thawed while SPDK is taking or deleting its
+// takeAll takes the snapshots. If one fails, it deletes those already taken. takeAll waits as long
+// as the connection lasts, because a volume must not be thawed while SPDK is taking or deleting its
 // snapshot.
 func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	taken, errs := make([]Taken, len(volumes)), make([]error, len(volumes))
@@ -120,7 +122,7 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	for i, v := range volumes {
 		g.Go(func() error {
 			taken[i].UUID, errs[i] = t.rpc.BdevLvolSnapshot(context.Background(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.uuid, SnapshotName: v.Name})
-			if e := unreadable(errs[i]); e != nil { // SPDK may have taken it
+			if e := unreadable(errs[i]); e != nil { // SPDK may have taken the snapshot
 				errs[i] = &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.OutcomeUnknown, Err: e}
 			}
 			return errs[i]
@@ -141,8 +143,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 	return nil, err
 }
 
-// undo deletes the snapshots that were taken. It deletes them concurrently, because hosts are
-// waiting. It must end before the thaw, because SPDK does not wait for I/O when it deletes a
+// undo deletes the snapshots that were taken. The deletions run concurrently, because hosts are
+// waiting. They must end before the thaw, because SPDK does not wait for I/O when it deletes a
 // snapshot below a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
@@ -159,6 +161,6 @@ func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []erro
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return no error
+	_ = g.Wait() // the group's functions return no errors
 	return errors.Join(failed...)
 }

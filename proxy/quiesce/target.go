@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Target is one process of the target, reached over a connection that ends with the process.
+// A Target is one process of the target. Its connection ends when the process does.
 type Target struct {
 	Caller  spdkrpc.Caller
 	Process string // see Options.Process
@@ -23,15 +23,16 @@ type Target struct {
 	rpc *spdkrpc.Client
 }
 
-// A retryingCaller is a Caller that knows the target's release.
+// A retryingCaller is a Caller that caches the target's release and retries failed calls.
 type retryingCaller struct {
 	spdkrpc.Caller
 	release rpcschema.Release
 }
 
-// Call answers spdk_get_version itself: spdkrpc.Client asks for the release before its first call
-// and after each failed one, and hosts would have to wait for these calls. It retries failed calls
-// for a subsystem, because older releases refuse a call while they are completing another one.
+// Call responds to spdk_get_version without calling the target, because spdkrpc.Client asks for the
+// release before its first call and after each failed one, and frozen hosts would have to wait for
+// these calls. Call retries failed calls for a subsystem, because older releases refuse a call
+// while they are completing another one.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error
@@ -71,18 +72,19 @@ func (c Connect) to(ctx context.Context, at Place) (*Target, error) {
 	return t, nil
 }
 
-// Limits on retrying a call.
+// These constants limit how a call is retried.
 const (
 	maxTries   = 4
 	retryDelay = 5 * time.Millisecond
 )
 
-// Timeouts.
+// These are the timeouts of an operation's steps.
 const (
 	connectTimeout = 5 * time.Second
-	readTimeout    = 5 * time.Second // before anything is frozen
-	lockTimeout    = time.Second     // until calls that change the same objects have ended
-	freezeTimeout  = time.Second     // from the first call until no I/O is in flight
-	thawTimeout    = 5 * time.Second // one attempt
-	slowOperation  = time.Second     // a snapshot or deletion without a response is logged after this time
+	readTimeout    = 5 * time.Second // for reads before anything is frozen
+	// for waiting until calls that change the same objects have ended
+	lockTimeout   = time.Second
+	freezeTimeout = time.Second     // from the first call until no I/O is in flight
+	thawTimeout   = 5 * time.Second // for one attempt to thaw
+	slowOperation = time.Second     // a snapshot or deletion without a response is logged after this time
 )

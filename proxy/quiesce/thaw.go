@@ -12,10 +12,11 @@ import (
 // thaw restores the paths' previous states, and reads them back. It ignores paths removed by
 // another client.
 //
-// If certain is true, SPDK has responded to each call that froze a path. Then thaw leaves alone
-// paths whose state another client has changed since. Otherwise, SPDK may still execute such a
-// call, so the state it reports may change. So thaw sets every path. SPDK executes this after the
-// earlier calls, or refuses it while they are running.
+// certain means that SPDK has responded to each call that froze a path. In that case, thaw does not
+// touch paths whose state another client has changed in the meantime. If certain is false, SPDK may
+// still execute a freezing call, so the state that SPDK reports may still change. Therefore, thaw
+// sets every path. SPDK executes thaw's calls after the earlier calls, or refuses them while those
+// are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)
@@ -40,7 +41,7 @@ func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 		case len(left) > 0, !certain && slices.ContainsFunc(refused, func(l path) bool { return slices.Contains(existing, l) }):
 			return errors.Join(errNotThawed, err)
 		}
-		return nil // even if a call failed, because the states are correct
+		return nil // even if a call failed, because the states are now correct
 	})
 }
 
@@ -54,7 +55,7 @@ func (p paths) changed() (list []path) {
 	return list
 }
 
-// stillFrozen lists the paths that are inaccessible but were not before the freeze.
+// stillFrozen lists the paths that are inaccessible now but were not before the freeze.
 func stillFrozen(ctx context.Context, t *Target, p paths) (left []path, err error) {
 	_, left, err = readStates(ctx, t, p)
 	return left, err
@@ -74,7 +75,7 @@ func readStates(ctx context.Context, t *Target, p paths) (existing, left []path,
 	for _, was := range p.changed() {
 		i := slices.IndexFunc(listeners, func(l spdkrpc.NVMfListener) bool { return sameAddress(was.Address, l.Address) })
 		if i < 0 || len(listeners[i].ANAStates) == 0 {
-			continue // another subsystem with the same name but without ANA has nothing to thaw
+			continue // a new subsystem with the same name, without ANA, has nothing to thaw
 		}
 		existing = append(existing, was)
 		if stateOf(listeners[i], p.Group) == inaccessible {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// cannedResults replaces the results of some methods.
+// cannedResults is a Caller that replaces the results of some methods.
 type cannedResults struct {
 	spdkrpc.Caller
 	results map[string]string
@@ -24,14 +24,13 @@ func (c cannedResults) Call(ctx context.Context, method string, params, result a
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// SPDK opens a bdev for iSCSI, NBD, ublk and vhost without a claim, so the proxy queries each of
-// them.
-func TestVolumesInUseWithoutClaimAreNotFrozen(t *testing.T) {
+// SPDK does not claim a bdev for iSCSI, NBD, ublk or vhost, so the proxy queries each of these.
+func TestVolumesInUseWithoutAClaimAreRefused(t *testing.T) {
 	const target = `[{"name": "iqn.2016-06.io.spdk:disk", "luns": [{"lun_id": 0, "bdev_name": "lvs0/v0"}]}]`
 	for name, c := range map[string]struct {
 		results map[string]string
 		mode    Mode
-		says    string // empty if the snapshot is taken
+		says    string // part of the error; empty if the snapshot is taken
 	}{
 		"NBD":        {map[string]string{"nbd_get_disks": `[{"nbd_device": "/dev/nbd0", "bdev_name": "lvs0/v0"}]`}, Mode{Idle: true}, "nbd_stop_disk"},
 		"ublk":       {map[string]string{"ublk_get_disks": `[{"ublk_device": "/dev/ublkb0", "id": 0, "bdev_name": "lvs0/v0"}]`}, Mode{Idle: true}, "ublk_stop_disk"},
@@ -71,8 +70,8 @@ func TestVolumesInUseWithoutClaimAreNotFrozen(t *testing.T) {
 	}
 }
 
-// Linux sends no I/O on an inaccessible path. How hosts behave with other transports or states is
-// unknown.
+// The proxy does not freeze listeners with other transports or states, because only for the known
+// ones is it certain that Linux sends no I/O on an inaccessible path.
 func TestUnfreezableListenersAreRefused(t *testing.T) {
 	for _, c := range []string{
 		`[{"address": {"trtype": "VFIOUSER", "traddr": "/run/vfio"}, "ana_states": [{"ana_group": 1, "ana_state": "optimized"}]}]`,
@@ -95,8 +94,8 @@ func TestUnfreezableListenersAreRefused(t *testing.T) {
 	}
 }
 
-// If the caller names the subsystem of each volume, the proxy need not list all subsystems.
-func TestNamedSubsystemsAvoidAList(t *testing.T) {
+// If the caller names the subsystem of each volume, the proxy does not list all subsystems.
+func TestNamedSubsystemsAreNotSearchedInAList(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("unused")
 	list := []Snapshot{{Volume: "lvs0/unused", Name: "s-unused"}}

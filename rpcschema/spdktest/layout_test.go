@@ -39,7 +39,7 @@ func (b *bench) exports(name string, hosts []string, volumes map[string]string) 
 	assert.Equal(b, volumes, gotVolumes)
 }
 
-func TestExportNVMe(t *testing.T) {
+func TestNVMeExportsAppearInTheLayout(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v, w := b.lvol("v", 8), b.lvol("w", 8)
@@ -94,7 +94,7 @@ func TestExportNVMe(t *testing.T) {
 	b.exports(nqn, nil, nil)
 }
 
-func TestExportISCSI(t *testing.T) {
+func TestISCSIExportsAppearInTheLayout(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
 	v, w := b.lvol("v", 8), b.lvol("w", 8)
