@@ -10,23 +10,24 @@ import (
 	"time"
 )
 
-// Evidence is everything in a request that identifies its sender.
+// Evidence contains everything in a request that can identify the sender.
 type Evidence struct {
 	// Authorization holds the values of all Authorization headers.
 	Authorization []string
 	// Certificates is the chain that the client sent when it connected, its own certificate first.
-	// The client has proved that it has the key for that certificate. The chain may be unverified:
-	// Authenticate verifies it on each request.
+	// The client has proved that it has that certificate's private key. The chain itself need not
+	// be verified, because Authenticate verifies it on each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
-	// Peer is the sender if the request came over a UNIX socket; then nothing else counts.
+	// Peer is the sender of a request that arrived over a UNIX socket. If it is not nil,
+	// Authenticate considers nothing else.
 	Peer *Peer
 }
 
-// A Method is a way of authenticating.
+// A Method is a method of authentication.
 type Method string
 
-// The methods, as they appear in the audit log.
+// The audit log contains these names of methods.
 const (
 	ByPassword    Method = "basic"
 	ByToken       Method = "token"
@@ -49,11 +50,13 @@ type Identity struct {
 
 // A User is a user of the proxy, with at least one kind of credential.
 type User struct {
-	Name        string
-	Hashes      []Hash           // of at most MaxPasswords passwords: the current one, and the next or previous one
-	Tokens      []TokenHash      // several, so that a new token can be issued before the old one is removed
-	Certificate *CertificateName // nil: none
-	JWT         *JWTRule         // nil: none
+	Name string
+	// of at most MaxPasswords passwords: the current one, and the next or the previous one
+	Hashes []Hash
+	// there can be several, so that a new token can be issued before the old one is removed
+	Tokens      []TokenHash
+	Certificate *CertificateName // nil if the user has none
+	JWT         *JWTRule         // nil if the user has none
 	UIDs, GIDs  []uint32         // users and groups on this host
 }
 
@@ -62,20 +65,23 @@ type Options struct {
 	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0 means 20
 	Now               func() time.Time // the clock; nil means time.Now
 
-	ClientCAs          *x509.CertPool         // authorities for client certificates; nil: none are accepted
-	Revoked            []*x509.RevocationList // the authorities' lists of revoked certificates; nil: revocation is not checked
-	RequireCertificate bool                   // every request needs a valid certificate in addition to any other credential
+	// authorities for client certificates; if nil, none are accepted
+	ClientCAs *x509.CertPool
+	// the authorities' lists of revoked certificates; if nil, revocation is not checked
+	Revoked            []*x509.RevocationList
+	RequireCertificate bool // every request needs a valid certificate in addition to any other credential
 
 	Issuers []Issuer
-	// Former is the Authenticator that the new one replaces, or nil. The new one keeps the keys of
-	// issuers whose configuration has not changed, so that a reload needs no network. It also keeps
-	// the counted failures, and the logins with unchanged passwords.
+	// Former is the Authenticator that the new one replaces, or nil. The new Authenticator takes
+	// over the keys of issuers whose configuration has not changed, so that a reload needs no
+	// network. It also takes over the failure counts, and the remembered logins with unchanged
+	// passwords.
 	Former *Authenticator
 }
 
-// Errors of Authenticate. ErrNoCredentials and ErrWrongCredentials mean that the request is not
-// authenticated. ErrBusy and ErrCannotTell mean that the credentials could not be checked, and that
-// a retry may help.
+// Authenticate returns these errors. ErrNoCredentials and ErrWrongCredentials mean that the request
+// is not authenticated. ErrBusy and ErrCannotTell mean that the credentials could not be checked,
+// and that a retry may help.
 var (
 	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
@@ -95,8 +101,8 @@ func rejected(format string, args ...any) error {
 	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// A TooManyFailuresError is returned instead of the reason after too many failures. Passwords are
-// then not even checked.
+// A TooManyFailuresError means that there were too many failures. It replaces the error with the
+// actual reason. While it is returned, passwords are not even checked.
 type TooManyFailuresError struct{ RetryAfter time.Duration }
 
 func (e *TooManyFailuresError) Error() string {
@@ -104,15 +110,15 @@ func (e *TooManyFailuresError) Error() string {
 }
 
 // An Authenticator authenticates the users of one configuration. It is safe for concurrent use. See
-// Options.Former for the state that its successor keeps.
+// Options.Former for the state that a new Authenticator takes over.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens
 	certificates *certificates
 	issuers      *issuers
 	locals       *locals
-	// Limits failures with credentials that are quick to check. Passwords have their own limiter,
-	// so that a client with an old token does not lock out others.
+	// limiter limits failures with credentials other than passwords. Passwords have their own
+	// limiter, so that a client with an old token does not lock out users with passwords.
 	limiter *limiter
 }
 
@@ -141,7 +147,7 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	}
 	sums := newMacer()
 	if opts.Former != nil {
-		sums = opts.Former.passwords.sums // remembered logins are MACs made with its key
+		sums = opts.Former.passwords.sums // remembered logins are MACs computed with this key
 	}
 	a := &Authenticator{limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
@@ -171,11 +177,12 @@ func (a *Authenticator) TakesBearer() bool {
 	return len(a.tokens.bySum) > 0 || len(a.issuers.byURL) > 0
 }
 
-// Authenticate returns the sender of a request. If there is an Authorization header, only that
-// counts: a client certificate does not compensate for a wrong or malformed header. So a user
-// behind an HTTP proxy with a certificate is not mistaken for that proxy's user.
+// Authenticate returns the sender of a request. If there is an Authorization header, only the
+// header counts: a client certificate does not compensate for a wrong or malformed header.
+// Therefore, if an HTTP proxy presents its own certificate, its clients are not mistaken for that
+// certificate's user.
 //
-// The kernel identifies a process on this host, whatever it sends.
+// A process on this host is identified by the kernel, regardless of what it sends.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
 	if e.Peer != nil {
 		return a.locals.identify(*e.Peer)

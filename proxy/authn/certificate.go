@@ -14,7 +14,7 @@ import (
 // A NameKind is a kind of name in a certificate.
 type NameKind string
 
-// The kinds of names.
+// These are the supported kinds of names.
 const (
 	SANDNS   NameKind = "san_dns"
 	SANURI   NameKind = "san_uri"
@@ -46,15 +46,16 @@ func (n CertificateName) check() error {
 
 // certificates authenticates users by a name in the client certificate.
 //
-// The TLS handshake has proved that the client has the key. Each request verifies the certificate
-// against the current authorities, because a connection may last for days. The result is cached.
+// The TLS handshake has proved that the client has the private key. The certificate is verified
+// against the current authorities on each request, because a connection may last for days. The
+// results are cached.
 type certificates struct {
 	authorities *x509.CertPool
 	revoked     revocations
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
-	memory      *memory // verified certificates, including those without a user
+	memory      *memory // cache of verified certificates, including those that no user has
 	now         func() time.Time
 }
 
@@ -80,7 +81,7 @@ func newCertificates(users []User, sums *macer, opts Options) (*certificates, er
 	return c, errors.Join(wrong...)
 }
 
-// identify returns the user whom a certificate identifies.
+// identify returns the user identified by a certificate.
 func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	who, err := c.check(chain)
 	if err == nil && who.User == "" {
@@ -89,8 +90,8 @@ func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	return who, err
 }
 
-// check verifies a certificate, and returns its user, or an Identity without a user if no user has
-// one of its names.
+// check verifies a certificate and returns its user. If no user has one of the certificate's names,
+// the Identity contains no user.
 func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	who := Identity{Method: ByCertificate}
 	if len(chain) == 0 {
@@ -128,8 +129,9 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 // maxChain bounds the length of a chain, and thus the cost of verifying it.
 const maxChain = 8
 
-// verify returns the time until which a certificate is valid. The standard library checks dates,
-// constraints and the extended key usage; forClients is stricter on the latter.
+// verify verifies a certificate, and returns the time until which it is valid. The standard library
+// checks dates, constraints and the extended key usage; forClients checks the extended key usage
+// more strictly.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, rejected("the client certificate is sent with %d others: send only those between it and an authority that this proxy trusts", len(chain)-1)
@@ -167,15 +169,15 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 	return until, err
 }
 
-// forClients reports whether a certificate lists client authentication as a usage. The standard
-// library accepts a certificate without any usage. With that, any certificate from the authority,
-// such as an old server certificate, could log in.
+// forClients reports whether a certificate lists client authentication as an extended key usage.
+// The standard library also accepts certificates that list none, so any certificate from the
+// authority, such as that of an old server, could log in.
 func forClients(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
-// namesOf lists the names in a certificate. If there are several common names, it ignores them,
-// because it is unclear which one counts.
+// namesOf lists the names in a certificate. If the certificate contains several common names,
+// namesOf ignores them, because it is unclear which one counts.
 func namesOf(cert *x509.Certificate) (names []CertificateName) {
 	add := func(kind NameKind, value string) { names = append(names, CertificateName{kind, value}) }
 	for _, n := range cert.DNSNames {

@@ -40,8 +40,8 @@ func certificateUsers() []User {
 }
 
 // Without configured authorities, no client certificate is valid. The standard library would fall
-// back to the system's authorities, which must not count. This can happen when a reload removes the
-// authorities after a connection has presented its certificate.
+// back to the system's authorities, which the proxy must not trust. This can happen if a reload
+// removes the authorities after a client has presented its certificate.
 func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -63,31 +63,31 @@ func TestClientCertificates(t *testing.T) {
 		above  []*authntest.Authority
 		change func(*x509.Certificate)
 		user   string
-		says   string // part of the reason if there is no user
+		says   string // part of the reason for refusing the certificate
 	}{
-		"DNS name":            {change: dns, user: "dns"},
-		"URI":                 {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
-		"mail address":        {change: func(c *x509.Certificate) { c.EmailAddresses = []string{"ann@example"} }, user: "email"},
-		"common name":         {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
-		"two names of one":    {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
-		"by one between":      {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
-		"many between":        {above: slices.Repeat([]*authntest.Authority{between}, maxChain), change: dns, says: "with 8 others"},
-		"one between missing": {signer: between, change: dns, says: "unknown authority"},
-		"other kind of name":  {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
-		"other case":          {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},
-		"wildcard":            {change: func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }, says: `san_dns "*.example"`},
-		"of two users":        {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "ann" }, says: "several users"},
+		"DNS name":              {change: dns, user: "dns"},
+		"URI":                   {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
+		"mail address":          {change: func(c *x509.Certificate) { c.EmailAddresses = []string{"ann@example"} }, user: "email"},
+		"common name":           {change: func(c *x509.Certificate) { c.Subject.CommonName = "ann" }, user: "cn"},
+		"two names of one user": {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "dashboard.example" }, user: "dns"},
+		"by one between":        {signer: between, above: []*authntest.Authority{between}, change: dns, user: "dns"},
+		"many between":          {above: slices.Repeat([]*authntest.Authority{between}, maxChain), change: dns, says: "with 8 others"},
+		"one between missing":   {signer: between, change: dns, says: "unknown authority"},
+		"other kind of name":    {change: func(c *x509.Certificate) { c.Subject.CommonName = "dashboard.example" }, says: `cn "dashboard.example"`},
+		"other case":            {change: func(c *x509.Certificate) { c.DNSNames = []string{"Dashboard.example"} }, says: `san_dns "Dashboard.example"`},
+		"wildcard":              {change: func(c *x509.Certificate) { c.DNSNames = []string{"*.example"} }, says: `san_dns "*.example"`},
+		"of two users":          {change: func(c *x509.Certificate) { dns(c); c.Subject.CommonName = "ann" }, says: "several users"},
 		"two common names": {change: func(c *x509.Certificate) {
 			c.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: commonName, Value: "eve"}, {Type: commonName, Value: "ann"}}
 		}, says: "(it has none)"},
-		"of nobody":                      {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask the administrator of this proxy to add a user with one of san_dns "other.example"`},
-		"without names":                  {change: func(*x509.Certificate) {}, says: "(it has none)"},
-		"same name of another authority": {signer: stranger, change: dns, says: "does not trust, or no longer trusts"},
-		"expired":                        {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
-		"not yet good":                   {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
-		"for servers":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
-		"for no use that it names":       {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "lacks the extended key usage clientAuth"},
-		"for any use":                    {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
+		"of nobody":                        {change: func(c *x509.Certificate) { c.DNSNames = []string{"other.example"} }, says: `ask the administrator of this proxy to add a user with one of san_dns "other.example"`},
+		"without names":                    {change: func(*x509.Certificate) {}, says: "(it has none)"},
+		"same name from another authority": {signer: stranger, change: dns, says: "does not trust, or no longer trusts"},
+		"expired":                          {change: func(c *x509.Certificate) { dns(c); c.NotAfter = time.Now().Add(-time.Minute) }, says: "expired"},
+		"not yet good":                     {change: func(c *x509.Certificate) { dns(c); c.NotBefore = time.Now().Add(time.Minute) }, says: "not yet valid"},
+		"for servers":                      {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }, says: "incompatible key usage"},
+		"without any extended key usage":   {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = nil }, says: "lacks the extended key usage clientAuth"},
+		"for any use":                      {change: func(c *x509.Certificate) { dns(c); c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageAny} }, user: "dns"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer := authority
@@ -95,7 +95,7 @@ func TestClientCertificates(t *testing.T) {
 				signer = c.signer
 			}
 			e := certified(signer.Client(c.change, c.above...))
-			for range 2 { // the second time from the cache, if it may be cached
+			for range 2 { // the second time from the cache, if the result is cacheable
 				who, err := a.Authenticate(t.Context(), e)
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByCertificate, who.Method)
@@ -111,7 +111,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// If a request has a header and a certificate, the header alone decides, even if it is wrong.
+// If a request has an Authorization header and a certificate, only the header counts, even if it is
+// wrong.
 func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()
@@ -163,8 +164,8 @@ func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	}
 }
 
-// A verified certificate is cached only until it or its signer's certificate expires, or until a
-// reload.
+// A verified certificate stays in the cache only until it expires, its signer's certificate
+// expires, or the configuration is reloaded.
 func TestVerifiedCertificatesExpire(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	e := certified(authority.Client(func(c *x509.Certificate) {
@@ -221,8 +222,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// Credentials that expired make room first. Otherwise a quarter of the others is verified again, so
-// that this happens rarely.
+// If the cache is full, expired credentials are removed first. Other entries are removed only until
+// a quarter of the space is free.
 func TestExpiredCredentialsAreEvictedFirst(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	m := newMemory(func() time.Time { return now })

@@ -21,15 +21,15 @@ import (
 )
 
 // A CodeFlow lets people sign in to the console at an issuer's page, by OpenID Connect's
-// authorization code flow with PKCE. It contains the proxy's registration with the issuer.
+// authorization code flow with PKCE. A CodeFlow contains the proxy's registration with the issuer.
 type CodeFlow struct {
 	ClientID     string
-	ClientSecret string // "": a public client
-	RedirectURL  string // this proxy's URL, as browsers reach it
+	ClientSecret string // empty for a public client
+	RedirectURL  string // this proxy's callback URL, as browsers reach it
 	Scopes       []string
 }
 
-// CallbackPath is the path of a CodeFlow's RedirectURL.
+// CallbackPath is the path in every CodeFlow's RedirectURL.
 const CallbackPath = "/console/oidc/callback"
 
 func (c *CodeFlow) check(issuer string) error {
@@ -50,7 +50,7 @@ func (c *CodeFlow) check(issuer string) error {
 
 func isLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
-// A codeFlow is the CodeFlow of an issuer, with the addresses of the issuer's pages.
+// A codeFlow is an issuer's CodeFlow together with the addresses of the issuer's pages.
 type codeFlow struct {
 	CodeFlow
 	issuer *issuer
@@ -58,8 +58,8 @@ type codeFlow struct {
 	flights singleflight.Group
 	mu      sync.Mutex
 	known   *oauth2.Endpoint
-	tried   time.Time // when known was last requested
-	failure error     // of the last attempt
+	tried   time.Time // when the addresses were last requested
+	failure error     // error of the last attempt
 }
 
 // endpointsAge is how long the addresses of the issuer's pages are used before they are requested
@@ -131,8 +131,8 @@ func (f *codeFlow) client(at oauth2.Endpoint) *oauth2.Config {
 // TakesCodes reports whether people can sign in at an issuer's page.
 func (a *Authenticator) TakesCodes() bool { return a.issuers.flow != nil }
 
-// IssuerPage returns the address of the issuer's page where a browser signs in. state comes back in
-// the browser's next request, and nonce in the token. verifier is for SignIn.
+// IssuerPage returns the address of the issuer's page where a browser signs in. The browser's next
+// request will contain state, and the token will contain nonce. verifier is for SignIn.
 func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier string) (string, error) {
 	f := a.issuers.flow
 	at, err := f.endpoint(ctx)
@@ -147,8 +147,8 @@ func (a *Authenticator) IsIssuer(issuerURL string) bool {
 	return a.issuers.flow.issuer.url == issuerURL
 }
 
-// signInByCode exchanges the code that a browser brought from the issuer's page for a token. Each
-// attempt counts as a failure from the start, because it costs a request to the issuer.
+// signInByCode exchanges a code, which the browser received at the issuer's page, for a token. Each
+// attempt counts as a failure until it succeeds, because it causes a request to the issuer.
 func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence) (Binding, error) {
 	b := Binding{who: Identity{Method: ByCode}}
 	f := a.issuers.flow
@@ -170,7 +170,7 @@ func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence)
 	return a.issuers.bindingOf(b.who, f.issuer), nil
 }
 
-// exchange returns the claims in the token that the issuer issues for a code.
+// exchange exchanges a code for a token at the issuer, and returns the token's claims.
 func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, error) {
 	at, err := f.endpoint(ctx)
 	if err != nil {
@@ -207,8 +207,8 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// exchangeError returns the reason why the issuer issued no token. The issuer's response could
-// repeat secrets, so only its status and error code are kept.
+// exchangeError returns the reason why the issuer did not issue a token. The error contains only
+// the status and error code of the issuer's response, because the response could repeat secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {
@@ -220,7 +220,8 @@ func exchangeError(err error) error {
 	return IssuerRefused(answer.ErrorCode)
 }
 
-// withoutBody removes from an oauth2 error everything but network errors.
+// withoutBody replaces an oauth2 error that may quote the issuer's response. It returns network
+// errors unchanged.
 func withoutBody(err error) error {
 	var network *url.Error
 	if errors.As(err, &network) {

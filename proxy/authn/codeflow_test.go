@@ -22,7 +22,7 @@ import (
 
 const redirectURL = "https://proxy.example" + CallbackPath
 
-// A browser signs in at an issuer for the user csi.
+// A browser signs in at an issuer as the user csi.
 type browser struct {
 	t      *testing.T
 	issuer *authntest.Issuer
@@ -90,7 +90,7 @@ func TestSignInByCode(t *testing.T) {
 	}
 }
 
-// A code is useful only to the browser that requested it.
+// Only the browser that began a sign-in can use its code.
 func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	for name, c := range map[string]struct {
@@ -127,7 +127,8 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }
 
-// The browser can influence what the issuer's response contains, so the proxy repeats none of it.
+// The browser can influence the content of the issuer's response, so the proxy repeats no part of
+// the response.
 func TestFailedExchangesDoNotRepeatTheResponse(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
@@ -163,8 +164,8 @@ func TestIssuerRefusals(t *testing.T) {
 	assert.ErrorIs(t, exchangeError(canary), ErrCannotTell)
 }
 
-// Anyone can make the proxy query the issuer, so after a failure it waits before it queries that
-// issuer again.
+// Anyone can make the proxy query the issuer, so after a failure, the proxy waits before it queries
+// that issuer again.
 func TestIssuersPagesAreCached(t *testing.T) {
 	asked, answer := 0, map[string]any{}
 	status := http.StatusOK
@@ -198,11 +199,11 @@ func TestIssuersPagesAreCached(t *testing.T) {
 	require.ErrorIs(t, ask(1), ErrCannotTell)
 	status = http.StatusOK
 	now = now.Add(time.Nanosecond)
-	require.NoError(t, ask(2), "the pause is over")
+	require.NoError(t, ask(2), "the pause after a failure has ended")
 	now = now.Add(endpointsAge - time.Nanosecond)
 	require.NoError(t, ask(2))
 	now = now.Add(time.Nanosecond)
-	require.NoError(t, ask(3), "the addresses are old")
+	require.NoError(t, ask(3), "the cached addresses have expired")
 
 	now = now.Add(endpointsAge)
 	answer["token_endpoint"] = "http://" + server.Listener.Addr().String()

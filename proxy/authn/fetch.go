@@ -20,15 +20,15 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxIssuerAnswer bounds the length of an issuer's response.
+// maxIssuerAnswer is the maximum length of an issuer's response in bytes.
 const maxIssuerAnswer = 1 << 20
 
 // A keySource defines where an issuer's keys come from. It is comparable, so that a reload can
-// detect whether it has changed.
+// detect changes.
 type keySource struct {
 	issuer     string // URL where discovery begins
 	jwksURL    string // used instead of discovery
-	authority  string // certificates in PEM; "": the system's
+	authority  string // PEM-encoded certificates; "" means the system's
 	bearerFile string // file with a token to send to jwksURL
 }
 
@@ -92,7 +92,8 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return document.JWKSURI, nil
 }
 
-// client returns the HTTP client for one fetch. Fetches are rare, so no connection is kept open.
+// client returns the HTTP client for one fetch. Fetches are rare, so the client keeps no connection
+// open.
 func (s keySource) client() (*http.Client, error) {
 	var pool *x509.CertPool
 	if s.authority != "" {
@@ -106,14 +107,15 @@ func (s keySource) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// A redirect could send the bearer token elsewhere, or return keys from elsewhere.
+		// Do not follow redirects, which could send the bearer token to another server or fetch
+		// keys from one.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
 
 var errNoAuthority = errors.New("ca_file contains no PEM-encoded certificate")
 
-// A boundedTransport bounds the length of responses.
+// A boundedTransport limits the length of responses.
 type boundedTransport struct{ http.RoundTripper }
 
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -133,8 +135,8 @@ func checkURL(text string) error {
 	return nil
 }
 
-// parseKeys reads a JSON Web Key Set. It ignores keys that cannot verify a token, as RFC 7517
-// requires.
+// parseKeys reads a JSON Web Key Set. As RFC 7517 requires, it ignores keys that cannot verify a
+// token.
 func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -154,7 +156,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 			}
 		case *ecdsa.PublicKey, ed25519.PublicKey:
 		default:
-			continue // for example symmetric keys, which prove nothing about the signer
+			continue // such as symmetric keys, which prove nothing about the signer
 		}
 		keys = append(keys, key)
 	}

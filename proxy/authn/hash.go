@@ -16,23 +16,23 @@ import (
 
 // A Hash is a password hash.
 type Hash interface {
-	// ID identifies a password in logs. It is the beginning of the hash's salt, which does not help
-	// in guessing the password.
+	// ID returns a text that identifies the password in logs. It is the beginning of the hash's
+	// salt, which does not help anyone guess the password.
 	ID() string
 	// matches reports whether this is the hash of password.
 	matches(password string) bool
-	// kind returns the algorithm and its parameters, which determine the cost of matches.
+	// kind returns the algorithm and its parameters, which determine how long matches takes.
 	kind() string
 	// decoy returns a hash of the same kind that no password matches.
 	decoy() Hash
 }
 
-// idLength is the length of an ID in characters: 48 bits of a salt that has at least 64. Two
-// passwords of a user hardly ever share one.
+// idLength is the length of an ID in characters. An ID contains 48 bits of a salt that has at least
+// 64, so two passwords of a user almost never have the same ID.
 const idLength = 8
 
 // ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC form
-// ($argon2id$v=19$m=…,t=…,p=…$salt$hash). Its errors never contain the text.
+// ($argon2id$v=19$m=…,t=…,p=…$salt$hash). The error never contains the text.
 func ParseHash(text string) (Hash, error) {
 	if m := bcryptText.FindStringSubmatch(text); m != nil {
 		cost, _ := strconv.Atoi(m[1])
@@ -68,10 +68,11 @@ func ParseHashes(text string) (hashes []Hash, err error) {
 }
 
 const (
-	// maxBcryptCost already takes seconds; with a higher cost, clients would give up before the
-	// response.
+	// maxBcryptCost is the highest accepted cost. It already takes seconds; with a higher cost,
+	// clients would give up before the response.
 	maxBcryptCost = 16
-	// maxBcryptPassword is the number of bytes of a password that bcrypt uses.
+	// maxBcryptPassword is the maximum length in bytes of a password, because bcrypt ignores the
+	// rest.
 	maxBcryptPassword = 72
 	bcryptCost        = 11
 )
@@ -103,15 +104,16 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// The argon2id parameters that HashPassword uses, and the largest accepted ones. The former are
-// OWASP's second recommendation: more memory would increase the resident size of an idle proxy.
+// These are the argon2id parameters that HashPassword uses, and the largest accepted ones.
+// HashPassword uses OWASP's second recommendation, because more memory would increase the resident
+// size of an idle proxy.
 const (
 	argon2MemoryKiB  = 19 << 10
 	argon2Passes     = 2
 	argon2Threads    = 1
 	argon2Salt       = 16
 	argon2Sum        = 32
-	maxArgon2Memory  = 256 << 10 // KiB
+	maxArgon2Memory  = 256 << 10 // in KiB
 	maxArgon2Passes  = 32
 	maxArgon2Threads = 64
 )

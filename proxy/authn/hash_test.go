@@ -47,7 +47,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// This is a test vector from the reference implementation.
+// The hash is a test vector from the reference implementation.
 func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)

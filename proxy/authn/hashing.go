@@ -8,22 +8,22 @@ import (
 	"sync"
 )
 
-// maxUnknownWaiting bounds how many logins from unknown sources wait. A hash takes about 25 ms, so
-// the last one waits for about 2 s.
+// maxUnknownWaiting is the maximum number of waiting logins from unknown sources. A hash takes
+// about 25 ms, so the last login in the queue waits for about 2 s.
 const maxUnknownWaiting = 64
 
-// hashing bounds how many passwords are hashed concurrently. Logins from known sources, that is,
-// addresses from which a user has logged in before, come first, so that they wait for at most one
-// hash. The others wait in a bounded queue.
+// hashing limits how many passwords are hashed concurrently. A source is known if a user has logged
+// in from its address before. Logins from known sources take precedence, so they wait for at most
+// one hash of another login. Other logins wait in a queue of limited length.
 type hashing struct {
 	mu      sync.Mutex
 	free    int
-	known   list.List // of chan struct{}, closed when the login may hash
+	known   list.List // elements are of type chan struct{}, closed when the login may hash
 	unknown list.List
-	sources map[netip.Prefix]struct{} // the known ones
+	sources map[netip.Prefix]struct{} // the known sources
 }
 
-// maxKnownSources bounds how many known sources are remembered.
+// maxKnownSources is the maximum number of known sources that are remembered.
 const maxKnownSources = 4096
 
 func newHashing() *hashing {
@@ -59,7 +59,7 @@ func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
-	case <-granted: // granted at the same moment
+	case <-granted: // the login's turn came at the same moment
 		return nil
 	default:
 		lane.Remove(place)
@@ -79,7 +79,7 @@ func (h *hashing) release() {
 	h.free++
 }
 
-// addSource makes a source known.
+// addSource adds a source to the known ones.
 func (h *hashing) addSource(source netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

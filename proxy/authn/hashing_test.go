@@ -17,8 +17,8 @@ func stranger(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
 }
 
-// However many sources wait for a password hash, a login from a known source is next. When too many
-// unknown sources are waiting, further ones are refused at once.
+// A login from a known source is next, no matter how many unknown sources wait for a password hash.
+// If too many unknown sources are waiting, further logins are refused at once.
 func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})
@@ -57,7 +57,7 @@ func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	require.Eventually(t, waiting(maxUnknownWaiting, 1), time.Minute, time.Millisecond)
 	before := ann.hashed.Load()
 	ann.block <- struct{}{} // completes the current hash
-	assert.LessOrEqual(t, <-known, before+1, "no hash of an unknown source came first, but one may have begun")
+	assert.LessOrEqual(t, <-known, before+1, "at most one hash for an unknown source was computed earlier")
 	close(ann.block)
 	strangers.Wait()
 	assert.Equal(t, 1, a.passwords.hashing.free, "every slot is released")
@@ -72,7 +72,7 @@ func TestKnownSourcesAreBounded(t *testing.T) {
 	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest source is known")
 }
 
-// A login that stops waiting leaves the queue and holds no slot.
+// A login whose client gives up leaves the queue and does not occupy a slot.
 func TestCanceledLoginLeavesTheQueue(t *testing.T) {
 	h := newHashing()
 	h.free = 0

@@ -17,12 +17,12 @@ const (
 // An authorization is the decoded value of an Authorization header.
 type authorization struct {
 	scheme         scheme
-	name, password string // of Basic
-	token          string // of Bearer
+	name, password string // of a Basic header
+	token          string // of a Bearer header
 }
 
-// parseAuthorization reads the Authorization header of a request. Two headers are refused, because
-// a gateway in front of the proxy may have checked the other one.
+// parseAuthorization reads the Authorization header of a request. It refuses several headers,
+// because a gateway in front of the proxy may have checked a different one.
 func parseAuthorization(values []string) (authorization, error) {
 	if len(values) != 1 {
 		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))

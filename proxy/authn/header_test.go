@@ -23,14 +23,15 @@ func TestParseAuthorization(t *testing.T) {
 		assert.Equal(t, want, got, header)
 	}
 	for name, headers := range map[string][]string{
-		"two":                  {basic("ann", "a"), "Bearer abc"},
-		"the same twice":       {basic("ann", "a"), basic("ann", "a")},
-		"none":                 {},
-		"empty":                {""},
-		"two in one":           {basic("ann", "a") + ", Bearer abc"},
-		"a tab":                {"Basic\t" + basic("ann", "a")[len("Basic "):]},
-		"no space":             {strings.ReplaceAll(basic("ann", "a"), " ", "")},
-		"stray bits":           {"Basic YW5uOmF="}, // decodes as "ann:a", but other decoders may differ
+		"two":            {basic("ann", "a"), "Bearer abc"},
+		"the same twice": {basic("ann", "a"), basic("ann", "a")},
+		"none":           {},
+		"empty":          {""},
+		"two in one":     {basic("ann", "a") + ", Bearer abc"},
+		"a tab":          {"Basic\t" + basic("ann", "a")[len("Basic "):]},
+		"no space":       {strings.ReplaceAll(basic("ann", "a"), " ", "")},
+		// decodes as "ann:a", but other decoders may disagree
+		"stray bits":           {"Basic YW5uOmF="},
 		"no colon":             {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
 		"URL alphabet":         {"Basic -_-_"},
 		"a line within":        {"Basic YW5u\nOmE="},
@@ -47,7 +48,8 @@ func TestParseAuthorization(t *testing.T) {
 	}
 }
 
-// An accepted header has only one meaning: formatted again, it is parsed the same.
+// An accepted header is unambiguous: if its parsed form is formatted and parsed again, the result
+// is the same.
 func FuzzParseAuthorization(f *testing.F) {
 	for _, seed := range []string{basic("ann", "a:b"), "Bearer abc", "basic  YTpi", "Bearer a.b.c=", "Basic", "", "Bearer " + NewToken(), "Digest x"} {
 		f.Add(seed)
@@ -65,7 +67,7 @@ func FuzzParseAuthorization(f *testing.F) {
 			again = basic(got.name, got.password)
 		}
 		require.True(t, strings.HasPrefix(strings.ToLower(header), string(got.scheme)+" "))
-		// Only spaces and the case of the scheme may differ.
+		// The two headers may differ only in spaces and in the case of the scheme.
 		require.Equal(t, strings.ReplaceAll(again, " ", "")[len(got.scheme):], strings.ReplaceAll(header, " ", "")[len(got.scheme):])
 		_, err = parseAuthorization([]string{header, header})
 		require.Error(t, err)

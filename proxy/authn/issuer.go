@@ -10,25 +10,27 @@ import (
 	"time"
 )
 
-// An Issuer signs JWTs: an OpenID provider, or the API server of a Kubernetes cluster. Its keys are
-// given in JWKS, fetched from JWKSURL, or fetched from the address that discovery at URL returns.
+// An Issuer signs JWTs. It can be an OpenID provider or the API server of a Kubernetes cluster. Its
+// keys are in JWKS, or are fetched from JWKSURL or from the address that discovery at URL returns.
 type Issuer struct {
-	Name     string // that rules refer to; "": the URL
-	URL      string // the claim iss of its tokens
-	Audience string // the audience that its tokens must have
+	Name     string // the name by which rules refer to it; if it is "", they use the URL
+	URL      string // the claim iss in the issuer's tokens
+	Audience string // the audience that the issuer's tokens must have
 
-	JWKS       []byte // a JSON Web Key Set
-	JWKSURL    string
-	Authority  string // PEM of the authorities that sign the TLS certificate of JWKSURL or URL; "": the system's
+	JWKS    []byte // a JSON Web Key Set
+	JWKSURL string
+	// PEM-encoded authorities that sign the TLS certificate of JWKSURL or URL; "" means the
+	// system's
+	Authority  string
 	BearerFile string // file with a token to send to JWKSURL
 
-	CodeFlow *CodeFlow // nil if the console offers no sign-in at its page
+	CodeFlow *CodeFlow // nil if the console does not offer sign-in at the issuer's page
 }
 
 // A JWTRule defines which tokens authenticate a user: those from one issuer with this subject,
 // these claims, or both.
 type JWTRule struct {
-	Issuer  string // its name
+	Issuer  string // the issuer's name
 	Subject string
 	// Claims maps the name of a claim, or a JSON pointer to it (/kubernetes.io/namespace), to the
 	// value that it must have. A boolean claim is "true" or "false".
@@ -47,19 +49,19 @@ func (r *JWTRule) requiredClaims() map[string]string {
 	return all
 }
 
-// An issuer is an Issuer with its keys and the users' rules that refer to it.
+// An issuer is an Issuer together with its keys and the users' rules that refer to it.
 type issuer struct {
 	name, url, audience string
 	source              keySource
 	keys                *keyring
-	jwks                []byte // of the configuration
+	jwks                []byte // as in the configuration
 	rules               []userRule
 	now                 func() time.Time
 }
 
 type userRule struct {
 	user   string
-	claims map[string]string // required
+	claims map[string]string // claims that a token must contain
 }
 
 func newIssuers(users []User, sums *macer, opts Options) (*issuers, error) {
@@ -147,9 +149,9 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	return i, errors.Join(wrong...)
 }
 
-// bind adds a user's rule. It is an error if one token could match the rules of two users, because
-// the result would depend on their order. The exception is a claim that is a list, as for a person
-// in two groups: then the order of the users decides.
+// bind adds a user's rule. It returns an error if one token could match the rules of two users,
+// because the result would depend on the users' order. The exception is a claim that is a list,
+// such as the groups of a person in two groups. In that case, the first matching user counts.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
@@ -176,8 +178,8 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	return nil
 }
 
-// disjoint reports whether a and b require different values of one claim, so that no token can
-// match both (except with a list).
+// disjoint reports whether a and b require different values of the same claim, so that no token can
+// match both (unless the claim is a list).
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {
@@ -187,7 +189,7 @@ func disjoint(a, b map[string]string) bool {
 	return false
 }
 
-// userOf returns the first user whose rule a token's claims match.
+// userOf returns the first user whose rule matches the claims.
 func (i *issuer) userOf(claims map[string]any) (string, error) {
 	for _, r := range i.rules {
 		matches := true
@@ -202,7 +204,7 @@ func (i *issuer) userOf(claims map[string]any) (string, error) {
 	return "", rejected("the token is valid, but no user has its subject and claims: ask the administrator of this proxy to add a user with the subject %q of the issuer %s", subject, i.name)
 }
 
-// claimAt returns the value of a claim, given by name or JSON pointer, or nil if there is none.
+// claimAt returns the claim with the given name or JSON pointer, or nil if there is none.
 func claimAt(claims map[string]any, path string) any {
 	steps := []string{path}
 	if strings.HasPrefix(path, "/") {

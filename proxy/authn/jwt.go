@@ -13,8 +13,8 @@ import (
 	strict "github.com/go-json-experiment/json"
 )
 
-// algorithms lists the accepted signature algorithms: only those with a public key, not "none" or
-// HMACs.
+// algorithms lists the accepted signature algorithms. All of them use a public key; "none" and
+// HMACs are not accepted.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -22,23 +22,23 @@ var algorithms = []jose.SignatureAlgorithm{
 const (
 	// clockSkew is the tolerated difference between the issuer's and the proxy's clocks.
 	clockSkew = time.Minute
-	// jwtRemembered bounds how long a verified token is remembered, so that a key withdrawn by the
-	// issuer stops working.
+	// jwtRemembered is how long a verified token is remembered at most, so that a key withdrawn by
+	// the issuer stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
 // issuers authenticates users by JWTs.
 type issuers struct {
-	byURL  map[string][]*issuer // two clusters may have the same URL
+	byURL  map[string][]*issuer // a list, because two clusters may have the same URL
 	byName map[string]*issuer
-	flow   *codeFlow // nil: none
+	flow   *codeFlow // nil if no issuer has one
 	sums   *macer
 	memory *memory
 	now    func() time.Time
 }
 
-// identify returns the user whom a token identifies. The error is ErrCannotTell if an issuer may
-// have signed the token but its keys are unavailable.
+// identify returns the user identified by a token. The error is ErrCannotTell if an issuer may have
+// signed the token but its keys are unavailable.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
 	if len(s.byURL) == 0 {
 		return Identity{Method: ByToken}, ErrWrongCredentials
@@ -59,17 +59,18 @@ type verifiedToken struct {
 	who    Identity
 	issuer *issuer
 	claims map[string]any
-	until  time.Time // it may be remembered until then
+	until  time.Time // the token may be remembered until this time
 }
 
-// verify verifies a token. Together with an error, it returns the token's unverified content.
+// verify verifies a token. If it returns an error, the result contains the token's unverified
+// content.
 func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, error) {
 	v := verifiedToken{who: Identity{Method: ByJWT}}
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return v, ErrWrongCredentials
 	}
-	// Unverified claims are used only to choose the issuer and in the log.
+	// Use the unverified claims only to choose the issuer, and in the log.
 	var unverified struct {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
@@ -91,8 +92,8 @@ func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, erro
 	return v, err
 }
 
-// moreConclusive returns the error to report if two issuers with the same URL reject a token. It
-// prefers ErrCannotTell, then an error with a reason.
+// moreConclusive selects the error to report if two issuers with the same URL reject a token. It
+// prefers ErrCannotTell to an error with a reason, and that to any other error.
 func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {
@@ -101,8 +102,8 @@ func moreConclusive(a, b error) error {
 	return a
 }
 
-// verify verifies a token for an audience with the keys of one issuer. It returns the claims, and
-// the time until which they may be remembered.
+// verify verifies a token for the given audience with the keys of one issuer. It returns the
+// claims, and the time until which they may be remembered.
 func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature, audience string) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
@@ -111,7 +112,8 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	signature := &signature{jws: jws, keys: keys}
 	verifier := oidc.NewVerifier(i.url, signature, &oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: algorithmNames(),
-		Now: func() time.Time { return i.now().Add(-clockSkew) }, // the tolerance for exp
+		// clocks may differ, so accept tokens that have just expired
+		Now: func() time.Time { return i.now().Add(-clockSkew) },
 	})
 	verified, err := verifier.Verify(ctx, token)
 	var expired *oidc.TokenExpiredError
@@ -131,10 +133,10 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	return claims, earlier(verified.Expiry.Add(clockSkew), now.Add(jwtRemembered)), nil
 }
 
-// claims reads the claims of a verified token. Libraries differ in how they read a claim that
-// occurs twice or in a different letter case, so the issuer may have meant another value. Here,
-// names must match exactly and occur once. What the library checked is checked again by this rule,
-// except iss, by which the issuer was chosen.
+// claims reads the claims of a verified token. If a claim occurs twice or in a different letter
+// case, libraries disagree about its value, and the issuer may have meant another one. Therefore,
+// claims requires that names match exactly and occur once, and checks again what the library has
+// checked. It does not check iss, by which the issuer was chosen.
 func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -168,8 +170,8 @@ type signature struct {
 	good bool
 }
 
-// VerifySignature returns the payload of jws; the verifier passes the text that jws was parsed
-// from.
+// VerifySignature verifies the signature of jws and returns the payload. It ignores its second
+// parameter, which is the text of jws.
 func (s *signature) VerifySignature(context.Context, string) ([]byte, error) {
 	algorithm := s.jws.Signatures[0].Header.Algorithm
 	for _, key := range s.keys {

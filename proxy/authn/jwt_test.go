@@ -28,7 +28,7 @@ const (
 	driver   = "system:serviceaccount:spdkcsi:controller"
 )
 
-// fresh returns the evidence for a token sent from a new address.
+// fresh returns Evidence with a token sent from a new address.
 func fresh(token string) Evidence {
 	addresses.Lock()
 	defer addresses.Unlock()
@@ -41,7 +41,7 @@ var addresses = struct {
 	last netip.Addr
 }{last: netip.MustParseAddr("198.51.100.0")}
 
-// jwtUsers returns users authenticated by the issuer "cluster".
+// jwtUsers returns users that authenticate with tokens from the issuer "cluster".
 func jwtUsers() []User {
 	return []User{
 		{Name: "csi", JWT: &JWTRule{Issuer: "cluster", Subject: driver, Claims: map[string]string{"/kubernetes.io/namespace": "spdkcsi"}}},
@@ -94,55 +94,55 @@ func TestJWTs(t *testing.T) {
 	ours := func() map[string]any { return inNamespace("spdkcsi") }
 
 	for name, c := range map[string]struct {
-		token, user, says string // says is part of the reason sent to the client
+		token, user, says string // says is part of the error sent to the client
 	}{
 		"a service account's":     {token: good, user: "csi"},
 		"audience by itself":      {token: signed(with(ours(), "aud", audience)), user: "csi"},
 		"several audiences":       {token: signed(with(ours(), "aud", []string{"x", audience})), user: "csi"},
 		"expired within the skew": {token: signed(with(ours(), "exp", time.Now().Add(-30*time.Second).Unix())), user: "csi"},
-		"good in half a minute":   {token: signed(with(ours(), "nbf", time.Now().Add(30*time.Second).Unix())), user: "csi"},
+		"valid in half a minute":  {token: signed(with(ours(), "nbf", time.Now().Add(30*time.Second).Unix())), user: "csi"},
 		"without nbf and iat":     {token: signed(with(with(ours(), "nbf", nil), "iat", nil)), user: "csi"},
 		"by claims, true":         {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", true)), user: "storage-team"},
 		"by claims, text":         {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", "true")), user: "storage-team"},
 		"without a key id":        {token: authntest.SignAs(t, claims(ours()), jose.RS256, privateOf(i), ""), user: "csi"},
 
-		"one claim missing":              {token: i.Token(audience, "anybody", inNamespace("storage")), says: `the subject "anybody" of the issuer cluster`},
-		"one claim false":                {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", false)), says: "no user has its subject"},
-		"a list where text is asked":     {token: i.Token(audience, "anybody", with(map[string]any{"kubernetes.io": []string{"storage"}}, "mfa", true)), says: "no user has its subject"},
-		"another subject":                {token: i.Token(audience, driver+"x", ours()), says: "no user has its subject"},
-		"another case of subject":        {token: signed(with(with(ours(), "sub", nil), "SUB", driver)), says: "no user has its subject"},
-		"another namespace":              {token: signed(inNamespace("other")), says: "no user has its subject"},
-		"another audience":               {token: i.Token("vault", driver, ours()), says: `with the audience "spdk-proxy"`},
-		"no audience":                    {token: signed(with(ours(), "aud", nil)), says: "with the audience"},
-		"an audience's beginning":        {token: i.Token(audience+"-2", driver, ours()), says: "with the audience"},
-		"another case of audience":       {token: signed(with(with(ours(), "aud", nil), "AUD", audience))},
-		"another case of issuer":         {token: signed(with(with(ours(), "iss", nil), "ISS", i.URL))},
-		"expired":                        {token: signed(with(ours(), "exp", ago)), says: "the token expired on "},
-		"never expires":                  {token: signed(with(ours(), "exp", nil)), says: "expired"},
-		"good later":                     {token: signed(with(ours(), "nbf", soon)), says: "not valid yet (nbf)"},
-		"made later":                     {token: signed(with(ours(), "iat", soon)), says: "not valid yet (iat)"},
-		"nbf is no number":               {token: signed(with(ours(), "nbf", "x")), says: "with the audience"},
-		"another issuer":                 {token: signed(with(ours(), "iss", "https://elsewhere.example"))},
-		"issuer with a slash":            {token: signed(with(ours(), "iss", i.URL+"/"))},
-		"alg none":                       {token: authntest.Unsigned(t, i.Claims(audience, driver, ours()))},
-		"alg none with signature":        {token: authntest.Unsigned(t, i.Claims(audience, driver, ours())) + part[2]},
-		"HS256 with the public key, PEM": {token: authntest.SignAs(t, claims(ours()), jose.HS256, asPEM, id)},
-		"HS256 with the public key, DER": {token: authntest.SignAs(t, claims(ours()), jose.HS256, der, id)},
-		"HS256 with its modulus":         {token: authntest.SignAs(t, claims(ours()), jose.HS256, public.(*rsa.PublicKey).N.Bytes(), id)},
-		"RS512 with a key for RS256":     {token: authntest.SignAs(t, claims(ours()), jose.RS512, privateOf(i), id)},
-		"another key, the same id":       {token: authntest.SignAs(t, claims(ours()), jose.RS256, other, id)},
-		"another key, no id":             {token: authntest.SignAs(t, claims(ours()), jose.RS256, other, "")},
-		"changed claims":                 {token: part[0] + "." + base64.RawURLEncoding.EncodeToString(claims(nil)) + "." + part[2]},
-		"cut":                            {token: good[:len(good)-4]},
-		"no signature":                   {token: part[0] + "." + part[1] + "."},
-		"a claim twice":                  {token: i.SignText([]byte(strings.Replace(string(claims(ours())), "{", `{"sub":"eve",`, 1)))},
-		"no object":                      {token: i.SignText([]byte(`"` + driver + `"`))},
-		"not base64":                     {token: "a.b.c"},
-		"no JWT":                         {token: "abc"},
-		"five parts":                     {token: good + ".a.b"},
+		"one claim missing":                      {token: i.Token(audience, "anybody", inNamespace("storage")), says: `the subject "anybody" of the issuer cluster`},
+		"one claim false":                        {token: i.Token(audience, "anybody", with(inNamespace("storage"), "mfa", false)), says: "no user has its subject"},
+		"a list instead of a string":             {token: i.Token(audience, "anybody", with(map[string]any{"kubernetes.io": []string{"storage"}}, "mfa", true)), says: "no user has its subject"},
+		"another subject":                        {token: i.Token(audience, driver+"x", ours()), says: "no user has its subject"},
+		"the subject in a different letter case": {token: signed(with(with(ours(), "sub", nil), "SUB", driver)), says: "no user has its subject"},
+		"another namespace":                      {token: signed(inNamespace("other")), says: "no user has its subject"},
+		"another audience":                       {token: i.Token("vault", driver, ours()), says: `with the audience "spdk-proxy"`},
+		"no audience":                            {token: signed(with(ours(), "aud", nil)), says: "with the audience"},
+		"an audience's beginning":                {token: i.Token(audience+"-2", driver, ours()), says: "with the audience"},
+		"another case of audience":               {token: signed(with(with(ours(), "aud", nil), "AUD", audience))},
+		"another case of issuer":                 {token: signed(with(with(ours(), "iss", nil), "ISS", i.URL))},
+		"expired":                                {token: signed(with(ours(), "exp", ago)), says: "the token expired on "},
+		"never expires":                          {token: signed(with(ours(), "exp", nil)), says: "expired"},
+		"good later":                             {token: signed(with(ours(), "nbf", soon)), says: "not valid yet (nbf)"},
+		"made later":                             {token: signed(with(ours(), "iat", soon)), says: "not valid yet (iat)"},
+		"nbf is not a number":                    {token: signed(with(ours(), "nbf", "x")), says: "with the audience"},
+		"another issuer":                         {token: signed(with(ours(), "iss", "https://elsewhere.example"))},
+		"issuer with a slash":                    {token: signed(with(ours(), "iss", i.URL+"/"))},
+		"alg none":                               {token: authntest.Unsigned(t, i.Claims(audience, driver, ours()))},
+		"alg none with signature":                {token: authntest.Unsigned(t, i.Claims(audience, driver, ours())) + part[2]},
+		"HS256 with the public key, PEM":         {token: authntest.SignAs(t, claims(ours()), jose.HS256, asPEM, id)},
+		"HS256 with the public key, DER":         {token: authntest.SignAs(t, claims(ours()), jose.HS256, der, id)},
+		"HS256 with its modulus":                 {token: authntest.SignAs(t, claims(ours()), jose.HS256, public.(*rsa.PublicKey).N.Bytes(), id)},
+		"RS512 with a key for RS256":             {token: authntest.SignAs(t, claims(ours()), jose.RS512, privateOf(i), id)},
+		"another key, the same id":               {token: authntest.SignAs(t, claims(ours()), jose.RS256, other, id)},
+		"another key, no id":                     {token: authntest.SignAs(t, claims(ours()), jose.RS256, other, "")},
+		"changed claims":                         {token: part[0] + "." + base64.RawURLEncoding.EncodeToString(claims(nil)) + "." + part[2]},
+		"cut":                                    {token: good[:len(good)-4]},
+		"no signature":                           {token: part[0] + "." + part[1] + "."},
+		"a claim twice":                          {token: i.SignText([]byte(strings.Replace(string(claims(ours())), "{", `{"sub":"eve",`, 1)))},
+		"no object":                              {token: i.SignText([]byte(`"` + driver + `"`))},
+		"not base64":                             {token: "a.b.c"},
+		"no JWT":                                 {token: "abc"},
+		"five parts":                             {token: good + ".a.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from the cache, if it may be cached
+			for range 2 { // the second time from the cache, if the result is cacheable
 				who, err := a.Authenticate(t.Context(), fresh(c.token))
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByJWT, who.Method)
@@ -183,15 +183,15 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	_, err = newJWTAuthenticator(t, i, nil).Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
 	require.NoError(t, err)
 
-	// A symmetric or weak key among the issuer's keys does not verify a token.
-	i.Show(jose.JSONWebKey{Key: []byte("shown to everybody, for whatever reason"), KeyID: "secret", Algorithm: "HS256"})
+	// The proxy does not use symmetric or weak keys among the issuer's keys.
+	i.Show(jose.JSONWebKey{Key: []byte("a secret published by mistake"), KeyID: "secret", Algorithm: "HS256"})
 	weak := weakKey(t)
 	i.Show(jose.JSONWebKey{Key: weak.Public(), KeyID: "weak", Algorithm: "RS256"})
 	claims, err := json.Marshal(i.Claims(audience, driver, inNamespace("spdkcsi")))
 	require.NoError(t, err)
 	a := newJWTAuthenticator(t, i, nil)
 	for _, token := range []string{
-		authntest.SignAs(t, claims, jose.HS256, []byte("shown to everybody, for whatever reason"), "secret"),
+		authntest.SignAs(t, claims, jose.HS256, []byte("a secret published by mistake"), "secret"),
 		authntest.SignAs(t, claims, jose.RS256, weak, "weak"),
 	} {
 		_, err = a.Authenticate(t.Context(), fresh(token))
@@ -221,14 +221,14 @@ func TestJWTCacheExpires(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.NoError(t, err)
 
-	// A key removed by the issuer soon becomes invalid.
+	// A key that the issuer removes soon stops working.
 	i.Rotate()
 	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-// Two users' rules that could match the same token are refused, and so are malformed rules.
+// The proxy refuses malformed rules, and rules of two users that could match the same token.
 func TestJWTRules(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}
@@ -263,8 +263,8 @@ func TestJWTRules(t *testing.T) {
 	}
 }
 
-// All members of a group are one user. For a member of two groups, the group whose user is listed
-// first counts.
+// All members of a group are one user of the proxy. A person in two groups is the user that is
+// listed first.
 func TestGroupMembersAreOneUser(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	group := func(name string) User {

@@ -10,13 +10,15 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Ages of an issuer's keys, and limits on fetching them.
+// These constants define how long an issuer's keys are used, and when they are fetched.
 const (
-	fetchInterval = 10 * time.Second // at least, between two fetches, whichever key is requested
+	fetchInterval = 10 * time.Second // minimum time between two fetches, whichever key is requested
 	fetchTimeout  = 5 * time.Second
-	refreshAge    = 5 * time.Minute  // from then on the keys are fetched again, while the old ones are used
-	overdueAge    = 15 * time.Minute // from then on a token waits for a running fetch
-	maxKeyAge     = 24 * time.Hour   // from then on the keys are not used, even if the issuer does not respond
+	// age at which the keys are fetched again, while the old ones are still used
+	refreshAge = 5 * time.Minute
+	overdueAge = 15 * time.Minute // age at which a token waits for a running fetch
+	// age at which the keys are no longer used, even if the issuer does not respond
+	maxKeyAge = 24 * time.Hour
 )
 
 // A keyring holds the keys of one issuer. It fetches them when the issuer's first token arrives.
@@ -27,14 +29,14 @@ type keyring struct {
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
 	fetched time.Time     // when keys were fetched
-	tried   time.Time     // when the last fetch ended, or began if it is running
-	failure error         // of the last fetch
+	tried   time.Time     // when the last fetch ended, or when the running one began
+	failure error         // error of the last fetch
 	flight  chan struct{} // closed when the running fetch ends; nil if none is running
 }
 
-// find returns the keys with the given id, or all keys if id is "". It returns none if the issuer
-// has no such key, and ErrCannotTell if that is unknown. Keys younger than overdueAge are returned
-// at once; only a caller that needs a new key waits for the issuer.
+// find returns the keys with the given id, or all keys if id is "". It returns no keys if the
+// issuer has no such key, and ErrCannotTell if that is unknown. If the cached keys are younger than
+// overdueAge, only a caller that needs a new key waits for the issuer.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -53,7 +55,7 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 		case len(found) > 0 && (age < overdueAge || flight == nil):
 			return found, nil
 		case len(found) == 0 && age < fetchInterval:
-			return nil, nil // the keys are current: the issuer has no such key
+			return nil, nil // the keys are current, so the issuer has no such key
 		case flight == nil:
 			return nil, fmt.Errorf("%w: %w", ErrCannotTell, failure)
 		}
@@ -65,8 +67,8 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 	}
 }
 
-// start begins a fetch, unless one is running or ended less than fetchInterval ago. The caller
-// holds k.mu.
+// start begins a fetch, unless one is running or ended less than fetchInterval ago. The caller must
+// hold k.mu.
 func (k *keyring) start(now time.Time) {
 	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchInterval {
 		return
@@ -89,7 +91,8 @@ func (k *keyring) start(now time.Time) {
 	}()
 }
 
-// withID returns the keys with the given id. A token without an id may be signed by any key.
+// withID returns the keys with the given id, or all keys if id is "", because any key may have
+// signed a token without a key id.
 func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	for _, key := range keys {
 		if id == "" || key.KeyID == id {
@@ -99,7 +102,7 @@ func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	return found
 }
 
-// fixedKeys returns a keyring with keys that are never fetched.
+// fixedKeys returns a keyring with the given keys, which never fetches others.
 func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	return &keyring{
 		fetch: func(context.Context) ([]jose.JSONWebKey, error) { return keys, nil },

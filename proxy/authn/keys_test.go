@@ -35,7 +35,7 @@ func weakKey(t *testing.T) *rsa.PrivateKey {
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
 
 // While an issuer is unavailable, its users get ErrCannotTell, other users are not affected, and
-// the proxy rarely retries.
+// the proxy seldom retries.
 func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
@@ -48,18 +48,18 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 		require.NotErrorIs(t, err, ErrWrongCredentials)
 		assert.Empty(t, who.User)
 	}
-	assert.Zero(t, i.Fetches(), "discovery failed before the keys")
+	assert.Zero(t, i.Fetches(), "discovery failed, so no keys were requested")
 	_, err := a.Authenticate(t.Context(), Evidence{Authorization: []string{basic("ann", "right")}, Source: here})
 	require.NoError(t, err)
 
 	i.SetAway(false)
 	_, err = a.Authenticate(t.Context(), fresh(token))
-	require.ErrorIs(t, err, ErrCannotTell, "the last attempt was a moment ago")
+	require.ErrorIs(t, err, ErrCannotTell, "the proxy waits before the next attempt")
 	now = now.Add(fetchInterval)
 	_, err = a.Authenticate(t.Context(), fresh(token))
 	require.NoError(t, err)
 
-	// Once its keys are known, the issuer may be unavailable for a day.
+	// Once the keys are known, tokens are accepted even if the issuer is unavailable for a day.
 	i.SetAway(true)
 	for range 3 {
 		now = now.Add(7 * time.Hour)
@@ -75,16 +75,17 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The error of a failed fetch contains the reason, for the log.
+// The error of a failed fetch contains the reason, which the log needs.
 func TestFetchErrorsNameTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
-	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context()) // without its authority
+	// without the authority's certificate
+	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context())
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, err, &unknown)
 }
 
-// A login that waits for its issuer does not delay other logins, and ends with its caller's
-// context.
+// A login that waits for its issuer does not delay other logins, and ends when its caller's context
+// does.
 func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow, quick := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	held := make(chan struct{})
@@ -121,8 +122,8 @@ func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	assert.Equal(t, 1, slow.Fetches())
 }
 
-// Clients can make up key ids. That must not cause many requests to the issuer, nor keep a new key
-// from being found.
+// Clients can invent key ids. Invented ids must not cause many requests to the issuer, or prevent
+// the proxy from finding a new key.
 func TestUnknownKeysAreFetchedRarely(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
@@ -151,7 +152,7 @@ func TestUnknownKeysAreFetchedRarely(t *testing.T) {
 		floods.Wait()
 	}
 	flood()
-	assert.Equal(t, 1, i.Fetches(), "the keys were fetched a moment ago")
+	assert.Equal(t, 1, i.Fetches(), "the keys were fetched recently")
 	pass(fetchInterval)
 	flood()
 	assert.Equal(t, 2, i.Fetches())
@@ -202,7 +203,7 @@ func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 
 	moved := newJWTAuthenticator(t, i, func(c *Issuer, _ *Options) { c.JWKSURL = i.URL + "/moved" })
 	_, err = moved.Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
-	require.ErrorIs(t, err, ErrCannotTell, "keys are only read from the configured address")
+	require.ErrorIs(t, err, ErrCannotTell, "keys are read only from the configured address")
 	require.ErrorContains(t, err, "302 Found")
 
 	i.PointTo("http://" + strings.TrimPrefix(i.URL, "https://") + "/keys")
@@ -212,8 +213,8 @@ func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 	require.ErrorContains(t, err, "jwks_uri must be https://")
 }
 
-// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network. It
-// drops the keys of a changed issuer.
+// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network.
+// The reload drops the keys of an issuer whose configuration has changed.
 func TestReloadKeepsIssuerKeys(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
@@ -230,8 +231,8 @@ func TestReloadKeepsIssuerKeys(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-// Two clusters may have the same issuer name. Each one's tokens are valid only for its users. If
-// one is unavailable, the other does not decide for it.
+// Two clusters may have the same issuer URL. The tokens of each cluster are valid only for that
+// cluster's users. If one cluster is unavailable, the other's verdict is not final.
 func TestTwoIssuersWithOneName(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	const url = "https://kubernetes.default.svc"

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A limiter bounds the rate of failed logins. It has a token bucket for each pair of source and
-// user name, and a larger one for each source, which bounds attempts with many names. It treats
-// existing and unknown user names alike.
+// A limiter limits the rate of failed logins. It has a token bucket for each pair of source and
+// user name, and a larger bucket for each source, which limits attempts with many names. It treats
+// existing and unknown user names in the same way.
 type limiter struct {
 	perSecond float64
 	burst     float64
@@ -23,7 +23,7 @@ type limiter struct {
 
 type bucketKey struct {
 	source netip.Prefix
-	name   uint64 // hashed, so that long names take no extra memory; 0 means all names
+	name   uint64 // a hash, so that long names take no extra memory; 0 means all names
 }
 
 type bucket struct {
@@ -69,7 +69,7 @@ func (l *limiter) forget(name string) {
 	maps.DeleteFunc(l.buckets, func(key bucketKey, _ bucket) bool { return key.name == user.name })
 }
 
-// refund returns an attempt that did not fail.
+// refund gives back an attempt that did not fail.
 func (l *limiter) refund(source netip.Addr, name string) {
 	user, all := l.keys(source, name)
 	l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
 	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
 }
 
-// size returns how many tokens a full bucket holds.
+// size returns how many tokens a full bucket contains.
 func (l *limiter) size(key bucketKey) float64 {
 	if key.name == 0 {
 		return sourceFactor * l.burst
@@ -103,8 +103,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom removes full buckets, and then arbitrary ones until a quarter is free. This bounds the
-// memory and time that an attack can take.
+// makeRoom removes full buckets, and then arbitrary ones until a quarter of the space is free. This
+// limits the memory and time that an attack can use.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return

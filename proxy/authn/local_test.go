@@ -19,15 +19,15 @@ func TestPeersAreIdentified(t *testing.T) {
 		user       string
 		credential string
 	}{
-		"uid":                         {Peer{UID: 1000, GID: 1000}, "operator", "uid 1000"},
-		"a uid comes before a group":  {Peer{UID: 1001, GID: 50, Groups: []uint32{50}}, "reader", "uid 1001"},
-		"root has no right by itself": {Peer{UID: 0}, "reader", "uid 0"},
-		"primary group":               {Peer{UID: 7, GID: 61}, "reader", "uid 7, gid 61"},
-		"supplementary group":         {Peer{UID: 7, GID: 7, Groups: []uint32{1, 60}}, "reader", "uid 7, gid 60"},
-		"the first user of several":   {Peer{UID: 7, GID: 60, Groups: []uint32{61, 50}}, "operator", "uid 7, gid 50"},
-		"nobody":                      {Peer{UID: 7, GID: 7, Groups: []uint32{1, 2}}, "", "uid 7"},
-		"a hidden user":               {Peer{UID: 65534, GID: 50}, "", "uid 65534"},
-		"a gid is not a uid":          {Peer{UID: 50, GID: 1000}, "", "uid 50"},
+		"uid":                                 {Peer{UID: 1000, GID: 1000}, "operator", "uid 1000"},
+		"a uid takes precedence over a group": {Peer{UID: 1001, GID: 50, Groups: []uint32{50}}, "reader", "uid 1001"},
+		"root has no special rights":          {Peer{UID: 0}, "reader", "uid 0"},
+		"primary group":                       {Peer{UID: 7, GID: 61}, "reader", "uid 7, gid 61"},
+		"supplementary group":                 {Peer{UID: 7, GID: 7, Groups: []uint32{1, 60}}, "reader", "uid 7, gid 60"},
+		"the first of several matching users": {Peer{UID: 7, GID: 60, Groups: []uint32{61, 50}}, "operator", "uid 7, gid 50"},
+		"nobody":                              {Peer{UID: 7, GID: 7, Groups: []uint32{1, 2}}, "", "uid 7"},
+		"a hidden user":                       {Peer{UID: 65534, GID: 50}, "", "uid 65534"},
+		"a gid is not a uid":                  {Peer{UID: 50, GID: 1000}, "", "uid 50"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			who, err := a.Authenticate(t.Context(), Evidence{Peer: &c.peer, Authorization: []string{"Bearer x"}})

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials with this process's random key, so that a copy of the cache is
+// A mac is an HMAC of credentials with a random key of this process, so that a copy of the cache is
 // useless elsewhere.
 type mac [sha256.Size]byte
 
 // A macer computes macs.
-type macer struct{ pool sync.Pool } // of *macState, keyed
+type macer struct{ pool sync.Pool } // pool contains *macState, initialized with the key
 
 func newMacer() *macer {
 	key := random(sha256.Size)
 	return &macer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
 }
 
-// sumOf returns the mac of several texts. It covers their lengths, so that "ab", "c" and "a", "bc"
-// differ.
+// sumOf returns the mac of several texts. It includes their lengths, so that the macs of "ab", "c"
+// and "a", "bc" differ.
 func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	m := s.pool.Get().(*macState)
 	defer s.pool.Put(m)
@@ -33,7 +33,7 @@ func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 		m.text = append(m.text, t...)
 	}
 	m.hash.Write(m.text)
-	clear(m.text) // a password stays in memory no longer than needed
+	clear(m.text) // do not keep a password in memory longer than needed
 	m.sum = m.hash.Sum(m.sum[:0])
 	return mac(m.sum)
 }
@@ -44,7 +44,7 @@ type macState struct {
 	text, sum []byte
 }
 
-// maxRemembered bounds the number of entries in a memory.
+// maxRemembered is the maximum number of entries in a memory.
 const maxRemembered = 4096
 
 // A memory caches verified credentials and their users for a limited time. Failures are never
@@ -79,8 +79,8 @@ func (m *memory) keep(sum mac, who Identity, until time.Time) {
 	m.known[sum] = remembered{who, until}
 }
 
-// makeRoom removes expired entries, and then arbitrary ones, which are verified again when next
-// used.
+// makeRoom removes expired entries, and then arbitrary ones until a quarter of the space is free.
+// Removed credentials are verified again when they are next used.
 func (m *memory) makeRoom() {
 	now := m.now()
 	for sum, r := range m.known {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys that cannot verify a token are skipped, wherever they are in the list.
+// Keys that cannot verify a token are skipped, regardless of their position in the list.
 func TestParseKeys(t *testing.T) {
 	weak := weakKey(t)
 	strong, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -50,7 +50,8 @@ func TestParseKeys(t *testing.T) {
 	require.ErrorContains(t, err, "not a JSON Web Key Set")
 }
 
-// A fragment, credentials or a missing host are mistakes, and http:// is unsafe.
+// An issuer's URL must be https:// and have a host. A fragment or credentials in the URL are
+// mistakes.
 func TestURLsOfIssuersMustBeHTTPS(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"https://i.example": true, "https://i.example:8443/realms/a?x=y": true, "https://[fd00::1]/": true,
@@ -68,7 +69,7 @@ func TestURLsOfIssuersMustBeHTTPS(t *testing.T) {
 	}
 }
 
-// By default, 20 failures a minute are allowed.
+// By default, 20 failures per minute are allowed.
 func TestDefaultFailuresPerMinute(t *testing.T) {
 	retryAfter := func(o Options) time.Duration {
 		now := time.Unix(0, 0)

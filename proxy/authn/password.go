@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// MaxPasswords is the maximum number of passwords of one user: two, so that clients can move from
-// one to the next. Every wrong password costs a hash for each of them.
+// MaxPasswords is the maximum number of passwords of one user. Two passwords let clients switch
+// from one to the next. Every wrong password costs one hash computation for each of them.
 const MaxPasswords = 2
 
 // passwords authenticates users by name and password.
 //
-// Hashing is slow on purpose, so the last success with each hash is remembered. Failures are never
-// remembered.
+// Hashing is deliberately slow, so the last successful login with each hash is remembered. Failures
+// are never remembered.
 type passwords struct {
-	names   map[string]bool // of all users
+	names   map[string]bool // of all users with passwords
 	hashes  map[string][]Hash
-	decoys  map[string][]Hash // by kind, as many as the user with the most hashes of that kind has
+	decoys  map[string][]Hash // by kind; as many as the user with the most hashes of that kind has
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
 	flights singleflight.Group
 
 	mu    sync.RWMutex
-	known map[string][]login // by user
+	known map[string][]login // by user name
 }
 
 // A login is a successful login.
@@ -80,7 +80,7 @@ func checkHashes(u User) error {
 	return nil
 }
 
-// countOf counts the hashes of a kind.
+// countOf returns how many of the hashes are of the given kind.
 func countOf(hashes []Hash, kind string) (n int) {
 	for _, h := range hashes {
 		if h.kind() == kind {
@@ -165,7 +165,7 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 		if wait := p.limiter.take(source, name); wait > 0 {
 			return nil, &TooManyFailuresError{RetryAfter: wait}
 		}
-		// Do not use a request's context: several requests wait for this.
+		// Do not use a request's context, because several requests wait for this hash.
 		ctx, cancel := context.WithTimeout(context.Background(), hashWait)
 		defer cancel()
 		if err := p.hashing.acquire(ctx, source); err != nil {
@@ -191,9 +191,9 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 	}
 }
 
-// match returns the user's hash that matches a password, or nil. On failure, the cost is the same
-// for every name: as many hashes of each kind as any user has. So the time taken does not reveal
-// whether a user exists, even if algorithms are mixed.
+// match returns the user's hash that matches a password, or nil. A failure costs the same for every
+// name: as many hashes of each kind as the user with the most of that kind has. Thus, the duration
+// does not reveal whether a user exists, even if users have hashes of different algorithms.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]
 	for _, h := range hashes {

@@ -19,8 +19,8 @@ var here = netip.MustParseAddr("192.0.2.1")
 // A countingHash is a Hash that counts how often it is computed.
 type countingHash struct {
 	password string
-	price    uint64        // its kind
-	hashed   *atomic.Int32 // decoys are also counted here
+	price    uint64        // the kind of the hash
+	hashed   *atomic.Int32 // counts real hashes and decoys
 	decoyed  *atomic.Int32
 	block    chan struct{} // if not nil, matches waits for it
 }
@@ -46,7 +46,7 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-// by authenticates with an Authenticator by password.
+// by is an Authenticator with a helper that authenticates by password.
 type by struct{ *Authenticator }
 
 func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (string, error) {
@@ -58,7 +58,7 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 	return who.User, err
 }
 
-// A concurrent login from another source does not share the result.
+// Concurrent logins with the same credentials from different sources do not share an attempt.
 func TestSourcesDoNotShareAttempts(t *testing.T) {
 	h := newCountingHash("right", 1)
 	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hashes: []Hash{h}}), netip.MustParseAddr("198.51.100.1")
@@ -73,7 +73,8 @@ func TestSourcesDoNotShareAttempts(t *testing.T) {
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return h.hashed.Load() > before }, time.Minute, time.Millisecond)
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second) // a working login completes at once
+	// a login with the correct password completes at once
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	_, err := a.Authenticate(ctx, basic("admin", "right"), elsewhere)
 	var slow *TooManyFailuresError
@@ -110,7 +111,7 @@ func TestAuthenticateByPassword(t *testing.T) {
 		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from the cache, if it may be cached
+			for range 2 { // the second time from the cache, if the result is cacheable
 				user, err := b.Authenticate(t.Context(), c.header, here)
 				assert.Equal(t, c.user, user)
 				if c.err == nil {
@@ -186,8 +187,8 @@ func TestReloadKeepsCachedLogins(t *testing.T) {
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
-// A wrong password takes the same number of hashes of each kind for every name: as many as the user
-// with the most of that kind has. Otherwise, the time would reveal whether a user exists.
+// A wrong password costs the same number of hashes of each kind for every name: as many as the user
+// with the most of that kind has. Otherwise, the duration would reveal whether a user exists.
 func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
 	var users []User
@@ -234,7 +235,7 @@ func TestConcurrentFirstCallsHashOnce(t *testing.T) {
 	callers.Wait()
 	assert.Less(t, h.hashed.Load(), int32(100))
 	_, err := b.Authenticate(t.Context(), basic("ann", "right"), here)
-	require.NoError(t, err, "success costs no attempts")
+	require.NoError(t, err, "successful logins do not use up attempts")
 }
 
 func TestGuessingIsRateLimited(t *testing.T) {
@@ -287,7 +288,7 @@ func TestGuessingUserNamesIsRateLimited(t *testing.T) {
 		if _, err := b.Authenticate(t.Context(), basic(fmt.Sprint("n", n), "x"), from.Next()); fmt.Sprintf("%T", err) == fmt.Sprintf("%T", slow) {
 			break
 		}
-		from = from.Next() // all in one /64
+		from = from.Next() // all addresses are in one /64
 	}
 	assert.Equal(t, sourceFactor*failuresBurst, n)
 }
@@ -303,8 +304,8 @@ func TestLimiterIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
 }
 
-// When there are too many buckets, full ones are removed. A source that has used half of its larger
-// bucket is kept.
+// If there are too many buckets, full ones are removed. The bucket of a source that has used half
+// of it is kept.
 func TestEvictionKeepsUsedBuckets(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// revocations holds the lists of revoked certificates. If it is nil, revocation is not checked.
-// Otherwise, each authority in a certificate's path must have a valid list, because a missing list
-// could not be distinguished from an empty one.
+// revocations holds the lists of revoked certificates. If there are no lists, revocation is not
+// checked. Otherwise, there must be a valid list from each authority in a certificate's path,
+// because a missing list could contain the certificate.
 type revocations []*x509.RevocationList
 
-// check fails if a certificate in path was revoked, or if this cannot be determined. It returns the
-// time until which its result is valid. path is a verified certificate's path, which ends with the
-// authority.
+// check returns an error if a certificate in path was revoked, or if this cannot be determined.
+// Otherwise, it returns the time until which the result is valid. path is the path from a verified
+// certificate to its authority.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter
 	if r == nil {

@@ -14,7 +14,7 @@ import (
 func TestRevokedCertificatesAreRefused(t *testing.T) {
 	root := authntest.NewAuthority(t, "root")
 	between := root.Intermediate("between")
-	other := authntest.NewAuthority(t, "root") // of the same name
+	other := authntest.NewAuthority(t, "root") // has the same name
 	named := func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }
 	client, sibling := between.Client(named, between), between.Client(named, between)
 	now := time.Now()
@@ -22,17 +22,17 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 		lists [][]byte
 		says  string
 	}{
-		"no lists":                         {nil, ""},
-		"nothing revoked":                  {[][]byte{root.Revoke(now), between.Revoke(now)}, ""},
-		"another one revoked":              {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf)}, ""},
-		"revoked":                          {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf, client.Leaf)}, "was revoked"},
-		"revoked by the authority above":   {[][]byte{root.Revoke(now, client.Leaf), between.Revoke(now)}, ""},
-		"its authority revoked":            {[][]byte{root.Revoke(now, between.Certificate()), between.Revoke(now)}, "was revoked"},
-		"an older list revokes":            {[][]byte{root.Revoke(now), between.Revoke(now.Add(-time.Minute), client.Leaf), between.Revoke(now)}, ""},
-		"a newer list revokes":             {[][]byte{root.Revoke(now), between.Revoke(now, client.Leaf), between.Revoke(now.Add(-time.Minute))}, "was revoked"},
-		"no list of its authority":         {[][]byte{root.Revoke(now)}, `has no list of the certificates that "CN=between" has revoked`},
-		"no list of the authority above":   {[][]byte{between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
-		"a list of another of that name":   {[][]byte{other.Revoke(now), between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
+		"no lists":                       {nil, ""},
+		"nothing revoked":                {[][]byte{root.Revoke(now), between.Revoke(now)}, ""},
+		"another one revoked":            {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf)}, ""},
+		"revoked":                        {[][]byte{root.Revoke(now), between.Revoke(now, sibling.Leaf, client.Leaf)}, "was revoked"},
+		"revoked by the authority above": {[][]byte{root.Revoke(now, client.Leaf), between.Revoke(now)}, ""},
+		"its authority revoked":          {[][]byte{root.Revoke(now, between.Certificate()), between.Revoke(now)}, "was revoked"},
+		"an older list revokes":          {[][]byte{root.Revoke(now), between.Revoke(now.Add(-time.Minute), client.Leaf), between.Revoke(now)}, ""},
+		"a newer list revokes":           {[][]byte{root.Revoke(now), between.Revoke(now, client.Leaf), between.Revoke(now.Add(-time.Minute))}, "was revoked"},
+		"no list of its authority":       {[][]byte{root.Revoke(now)}, `has no list of the certificates that "CN=between" has revoked`},
+		"no list of the authority above": {[][]byte{between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
+		"a list from another authority with the same name": {[][]byte{other.Revoke(now), between.Revoke(now)}, `has no list of the certificates that "CN=root" has revoked`},
 		"an expired list":                  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2 * time.Hour))}, `that "CN=between" has revoked expired on `},
 		"an expired list that revokes it":  {[][]byte{root.Revoke(now), between.Revoke(now.Add(-2*time.Hour), client.Leaf)}, `that "CN=between" has revoked expired on `},
 		"the list of the root has expired": {[][]byte{root.Revoke(now.Add(-time.Hour)), between.Revoke(now)}, `that "CN=root" has revoked expired on `},
@@ -58,7 +58,7 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-// A verified certificate is remembered until a list expires.
+// A verified certificate is remembered only until the first of the revocation lists expires.
 func TestRevocationListsExpire(t *testing.T) {
 	authority, now := authntest.NewAuthority(t, "ours"), time.Now()
 	client := authority.Client(func(c *x509.Certificate) {
@@ -71,7 +71,7 @@ func TestRevocationListsExpire(t *testing.T) {
 	require.NoError(t, err)
 	_, err = a.Authenticate(t.Context(), certified(client))
 	require.NoError(t, err)
-	now = now.Add(59 * time.Minute) // the authority's certificate is also valid for an hour
+	now = now.Add(59 * time.Minute) // the authority's certificate is also valid for only an hour
 	_, err = a.Authenticate(t.Context(), certified(client))
 	require.NoError(t, err)
 	now = list.NextUpdate

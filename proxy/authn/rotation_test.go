@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// While clients move from one password to the next, both are valid, each is hashed once, and the
-// identity reports which one was used.
+// While clients switch from one password to the next, both are valid, each is hashed once, and the
+// Identity shows which one was used.
 func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{before, after}})
@@ -20,7 +20,7 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 			assert.Equal(t, Identity{User: "ann", Method: ByPassword, Credential: h.ID()}, who)
 		}
 	}
-	assert.EqualValues(t, 2, before.hashed.Load(), "once for each password: clients that use both do not push each other out")
+	assert.EqualValues(t, 2, before.hashed.Load(), "each password is hashed once, even if clients alternate between the two")
 	assert.EqualValues(t, 1, after.hashed.Load())
 	who, err := a.Authenticator.Authenticate(t.Context(), Evidence{Authorization: []string{basic("ann", "wrong")}, Source: here})
 	require.ErrorIs(t, err, ErrWrongCredentials)
@@ -32,7 +32,7 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }
 
-// Whatever the user name, a wrong password costs as many hashes as for the user with the most
+// For every user name, a wrong password costs as many hashes as for the user with the most
 // passwords.
 func TestWrongPasswordsCostTheSame(t *testing.T) {
 	two := []Hash{newCountingHash("a1", 1), newCountingHash("a2", 1)}
@@ -52,7 +52,7 @@ func TestWrongPasswordsCostTheSame(t *testing.T) {
 	}
 }
 
-// A second password does not allow more attempts.
+// A second password does not allow more guesses.
 func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 	now := func() time.Time { return time.Unix(0, 0) }
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
@@ -66,10 +66,11 @@ func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 
 	b := newBasic(t, Options{Now: now, Former: a.Authenticator}, User{Name: "ann", Hashes: []Hash{after}})
 	_, err = b.Authenticate(t.Context(), basic("ann", "new"), here)
-	require.ErrorAs(t, err, new(*TooManyFailuresError), "the removal of a password resets no limit")
+	require.ErrorAs(t, err, new(*TooManyFailuresError), "removing a password does not reset the limit")
 }
 
-// A reload that adds or removes a password keeps the logins with the other one.
+// A reload that adds or removes one of a user's passwords keeps the remembered logins with the
+// other one.
 func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	login := func(a by, password string) error {
@@ -88,7 +89,7 @@ func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	require.ErrorIs(t, login(third, "old"), ErrWrongCredentials)
 }
 
-// A password's id is a part of the salt, which does not help in guessing the password.
+// A password's ID is a part of the salt, which does not help anyone guess the password.
 func TestPasswordID(t *testing.T) {
 	for text, id := range map[string]string{
 		"$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz": "c29tZXNh",

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A SignIn holds what a person provides to begin a session. Method determines which of the other
-// fields count. ByCertificate needs none, because the certificate comes with the connection.
+// A SignIn contains what a person provides to begin a session. Method determines which of the other
+// fields are used. ByCertificate uses none, because the certificate belongs to the connection.
 type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
@@ -22,22 +22,23 @@ type SignIn struct {
 	Code, Nonce, Verifier string
 }
 
-// A Binding ties a session to the credential it began with. It contains nothing that reveals the
+// A Binding ties a session to the credential with which the session began. It does not reveal the
 // credential.
 type Binding struct {
 	// Until is when the credential expires; zero if it does not.
 	Until time.Time
 
-	who         Identity
-	token       [sha256.Size]byte // the hash of a token
-	issuer      string            // of a JWT
-	fingerprint mac               // mac of the credential in the configuration or the certificate
+	who    Identity
+	token  [sha256.Size]byte // the hash of the token
+	issuer string            // the issuer of the JWT
+	// mac of the credential in the configuration, or of the certificate
+	fingerprint mac
 }
 
 // Identity returns the user who signed in, and how.
 func (b Binding) Identity() Identity { return b.who }
 
-// Errors returned by Holds.
+// Holds returns these errors.
 var (
 	ErrCredentialChanged = errors.New("the credential with which the session began was changed or removed, or has expired")
 	ErrOtherConnection   = errors.New("the session belongs to a client certificate that this connection does not have")
@@ -60,7 +61,7 @@ func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Iden
 		}
 	}
 	b, err := a.signIn(ctx, in, e)
-	if in.Method != ByPassword && in.Method != ByCode { // these count failures themselves
+	if in.Method != ByPassword && in.Method != ByCode { // these methods count failures themselves
 		err = a.failed(e, b.who, err)
 	}
 	if err != nil {
@@ -108,7 +109,7 @@ func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding,
 	return b, nil
 }
 
-// Holds returns nil if a session's credential still authenticates its user. So a reload ends the
+// Holds returns nil if a session's credential still authenticates its user. Thus, a reload ends the
 // sessions of users whose credential was changed or removed. The error is ErrCredentialChanged,
 // ErrOtherConnection, or the error for a client certificate that every request needs.
 func (a *Authenticator) Holds(b Binding, e Evidence) error {
@@ -148,15 +149,16 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	return nil
 }
 
-// Purposes of session macs, so that none of these equals the mac of a remembered credential.
+// These texts are part of each session's mac, so that it cannot equal the mac of a remembered
+// credential.
 const (
 	sessionPassword    Method = "session:basic"
 	sessionCertificate Method = "session:certificate"
 	sessionJWT         Method = "session:jwt"
 )
 
-// passwordFingerprint returns the mac of the hash of the password that a user signed in with, or
-// false if the user no longer has it.
+// passwordFingerprint returns the mac of the hash of the password with which a user signed in, or
+// false if the user no longer has that password.
 func (a *Authenticator) passwordFingerprint(who Identity) (mac, bool) {
 	for _, h := range a.passwords.hashes[who.User] {
 		if h.ID() == who.Credential {
@@ -186,9 +188,9 @@ func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
 func (s *issuers) fingerprint(i *issuer, user string) (mac, bool) {
 	for _, r := range i.rules {
 		if r.user == user {
-			claims, err := json.Marshal(r.claims) // ordered by name
+			claims, err := json.Marshal(r.claims) // Marshal sorts the claims by name
 			if err != nil {
-				panic(err) // strings
+				panic(err) // cannot happen: the claims are strings
 			}
 			return sumOf(s.sums, sessionJWT, i.url, i.audience, i.source.jwksURL, i.source.authority, string(i.jwks), user, string(claims)), true
 		}

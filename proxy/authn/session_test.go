@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A session's credential holds until it is changed or removed. Changes to other users' credentials
-// make no difference.
+// A session ends when its credential is changed or removed, but not when another user's credential
+// is.
 func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)
@@ -58,7 +58,7 @@ func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	assert.Zero(t, began["ann"].Until)
 
 	for what, c := range map[string]struct {
-		ends    []string // whose sessions
+		ends    []string // users whose sessions end
 		users   func(u map[string]*User)
 		options func(o *Options)
 	}{
@@ -116,7 +116,7 @@ func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	strict, err := New(users(func(map[string]*User) {}), options)
 	require.NoError(t, err)
 	require.NoError(t, strict.Holds(began["ann"], certificate))
-	require.ErrorIs(t, strict.Holds(began["ann"], Evidence{Source: here}), ErrWrongCredentials, "every request needs a certificate, also those of sessions")
+	require.ErrorIs(t, strict.Holds(began["ann"], Evidence{Source: here}), ErrWrongCredentials, "every request needs a certificate, including those of sessions")
 	_, _, err = strict.SignIn(t.Context(), SignIn{Method: ByPassword, User: "ann", Password: "right"}, Evidence{Source: here})
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }

@@ -15,18 +15,20 @@ import (
 const TokenPrefix = "spdkgate_"
 
 const (
-	tokenRandom   = 40 // characters, of 5.95 bits each: too many to guess, so a fast hash suffices
+	// number of characters of 5.95 bits each; too many to guess, so a fast hash suffices
+	tokenRandom   = 40
 	tokenChecksum = 6
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewToken creates a bearer token. Its last characters are a checksum, which detects truncated and
-// mistyped tokens and lets scanners avoid false alarms.
+// NewToken creates a bearer token. The token's last characters are a checksum, which detects
+// truncated and mistyped tokens, and lets scanners avoid false alarms.
 func NewToken() string {
 	text := []byte(TokenPrefix)
 	for len(text) < len(TokenPrefix)+tokenRandom {
 		for _, b := range random(tokenRandom) {
-			if b < 4*62 && len(text) < len(TokenPrefix)+tokenRandom { // all characters are equally likely
+			// skip some values, so that all characters are equally likely
+			if b < 4*62 && len(text) < len(TokenPrefix)+tokenRandom {
 				text = append(text, base62[b%62])
 			}
 		}
@@ -53,10 +55,10 @@ func isComplete(token string) bool {
 	return checksum(body) == token[len(body):]
 }
 
-// A TokenHash is the stored form of a token: its SHA-256 and its expiry. It is not secret.
+// A TokenHash is the stored form of a token: its SHA-256 and its expiry. A TokenHash is not secret.
 type TokenHash struct {
 	sum      [sha256.Size]byte
-	NotAfter time.Time // zero: it does not expire
+	NotAfter time.Time // zero if the token does not expire
 }
 
 // HashToken returns the hash of a token.
@@ -82,7 +84,7 @@ func (h TokenHash) String() string {
 }
 
 // ParseTokenHash reads "sha256:HEX", followed by "not_after=2027-01-31T00:00:00Z" if the token
-// expires, and an optional comment after a #. Its errors never contain the text.
+// expires, and an optional comment after a #. The error never contains the text.
 func ParseTokenHash(line string) (h TokenHash, err error) {
 	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(line)
@@ -110,7 +112,7 @@ func ParseTokenHash(line string) (h TokenHash, err error) {
 
 var errTokenHash = errors.New("not the hash of a token: it must have the form `sha256:` and 64 hexadecimal digits, followed by `not_after=2027-01-31T00:00:00Z` if the token expires. Create one with `spdk-proxy new-token`")
 
-// ParseTokenHashes reads a file of such lines. Empty lines and comments are allowed.
+// ParseTokenHashes reads a file with one token hash per line. Empty lines and comments are allowed.
 func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -130,8 +132,8 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 
 // tokens authenticates users by the hashes of their tokens.
 //
-// The map lookup need not take constant time. Its duration could reveal only parts of a token's
-// SHA-256, and even the whole hash would not reveal the token.
+// Looking up a hash in the map does not take constant time, but this is harmless: the duration
+// could reveal only parts of a token's SHA-256, and even the whole hash would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time

@@ -38,7 +38,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// swapped exchanges the first two adjacent letters that differ.
+// swapped returns s with its first two differing adjacent letters exchanged.
 func swapped(s string) string {
 	b := []byte(s)
 	for i := range len(b) - 1 {
@@ -130,7 +130,7 @@ func TestTokensIdentifyUsers(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), bearer(next))
 	require.NoError(t, err)
 
-	// A token is not valid as a password, and a password is not valid as a token.
+	// A token must not be accepted as a password, or a password as a token.
 	for _, password := range []string{"", next, old} {
 		who, err = a.Authenticate(t.Context(), Evidence{Authorization: []string{basic("backup", password)}, Source: here})
 		require.ErrorIs(t, err, ErrWrongCredentials)

@@ -11,7 +11,7 @@ import (
 )
 
 // audit counts a call that has ended, and writes its entry to the audit log. The entry contains no
-// password, hash or Authorization header, because calls do not contain them.
+// password, hash or Authorization header, because a Call contains none.
 func (g *Gate) audit(c *Call) {
 	took := time.Since(c.started)
 	g.observe(c, took)

@@ -16,11 +16,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Call is one JSON-RPC request, with the proxy's decision and the outcome. Each stage has a
-// method that records its result for the response and the log.
+// A Call is one JSON-RPC request, with the proxy's decision and the outcome. Each stage records its
+// result in the Call, for the response and the log.
 type Call struct {
 	In       *Exchange
-	Observer target.Observer // observes the call to SPDK
+	Observer target.Observer // observes the call's progress at SPDK
 
 	started  time.Time
 	asked    asked
@@ -28,17 +28,17 @@ type Call struct {
 	answered answered
 }
 
-// asked holds the client's request.
+// asked contains the client's request.
 type asked struct {
-	request      *jsonrpc.Request // nil if it could not be decoded
+	request      *jsonrpc.Request // nil if the request could not be decoded
 	malformed    error            // why the request could not be decoded
 	id           json.RawMessage  // as the client wrote it
 	notification bool
-	method       string         // until the method is found, as the client wrote it
-	redacted     map[string]any // the parameters without secrets, once the method is found
+	method       string         // as the client wrote it, until the method is found
+	redacted     map[string]any // the parameters without secrets; set when the method is found
 }
 
-// decided holds the proxy's decision on the call, for the log.
+// decided contains the proxy's decision on the call, for the log.
 type decided struct {
 	decision     auditlog.Decision
 	rule         string
@@ -48,10 +48,10 @@ type decided struct {
 	raised       []string // parameters set to a safer value than the client's
 }
 
-// answered holds how the call ended.
+// answered contains the outcome of the call.
 type answered struct {
 	result json.RawMessage
-	value  any // of a page
+	value  any // result of a page
 	err    error
 	answer Answer
 }
@@ -87,7 +87,7 @@ func (c *Call) Result() json.RawMessage { return c.answered.result }
 // Value returns the value of a page whose call succeeded.
 func (c *Call) Value() any { return c.answered.value }
 
-// NoteParams records what the log shows as the parameters of a page's call.
+// NoteParams records the parameters of a page's call for the log.
 func (c *Call) NoteParams(redacted map[string]any) { c.asked.redacted = redacted }
 
 // unlogged reports whether a call that has ended is left out of both the log and the metrics.
@@ -107,7 +107,7 @@ func (c *Call) noteDecision(d policy.Decision) {
 		c.decided.decision = auditlog.Learned
 	case d.Allowed:
 		c.decided.decision = auditlog.Allowed
-	case d.Rule != policy.Open: // Open: not decided yet
+	case d.Rule != policy.Open: // a call whose Rule is Open was not decided yet
 		c.decided.decision = auditlog.Denied
 	}
 }
@@ -131,12 +131,13 @@ func (c *Call) noteAdmission(scope *tenancy.Scope, grant *tenancy.Grant, err err
 
 func (c *Call) noteAnswer(value any, err error) {
 	if errors.Is(err, decide.ErrDenied) {
-		c.decided.decision = auditlog.Denied // even if the method itself refuses the call
+		c.decided.decision = auditlog.Denied // even if the proxy's own method has refused the call
 	}
 	result, _ := value.(json.RawMessage)
 	c.answered = answered{result, value, err, AnswerTo(err)}
 	c.In.resultBytes += len(result)
 	if c.asked.notification && c.answered.answer.Status == http.StatusOK {
-		c.answered.answer.Status = http.StatusNoContent // a notification gets neither SPDK's result nor its error
+		// the response to a notification contains neither SPDK's result nor its error
+		c.answered.answer.Status = http.StatusNoContent
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// documents caches OpenRPC documents. Making one takes milliseconds, and it stays valid until the
-// configuration or the target's release changes.
+// documents caches OpenRPC documents. It takes milliseconds to create a document, and the document
+// stays valid until the configuration or the target's release changes.
 type documents struct {
 	mu   sync.Mutex
 	text map[documentKey]json.RawMessage
 }
 
-// maxDocuments bounds the cache. A document takes about 1 MiB.
+// maxDocuments is the maximum number of cached documents. Each takes about 1 MiB.
 const maxDocuments = 16
 
 func (d *documents) get(key documentKey) (json.RawMessage, bool) {

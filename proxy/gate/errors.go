@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Errors that arise in the gate and at its endpoints.
+// These errors arise in the gate and at its endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")
@@ -35,7 +35,7 @@ var (
 	ErrStreams      = errors.New("too many streams are open")
 )
 
-// StatusClientGone is the status in the log if the client has disconnected.
+// StatusClientGone is the status that the log shows if the client has disconnected.
 const StatusClientGone = 499
 
 // statusBusy is the status of errors caused by too many concurrent calls or too much memory.
@@ -44,21 +44,21 @@ const statusBusy = http.StatusTooManyRequests
 // A row of the table defines what one kind of error means to the client, in the log and in the
 // metrics.
 type row struct {
-	name    string // for the manual
+	name    string // name of the row in the manual
 	kind    kind
 	status  int
-	code    int // JSON-RPC code; 0 means the error's own
+	code    int // JSON-RPC code; 0 means the error's own code
 	outcome metrics.Outcome
-	// login and denial are the reasons in the metrics: for unauthenticated senders and for refused
+	// login and denial are the reasons in the metrics for failed authentication and for refused
 	// calls.
 	login  metrics.LoginFailure
 	denial metrics.Denial
-	retry  time.Duration // Retry-After; 0: none
-	text   string        // for the client; %s is the error's text
+	retry  time.Duration // value of Retry-After; 0 means no such header
+	text   string        // text for the client, in which %s is the error's text
 	fill   func(found error, a *Answer)
 }
 
-// A kind returns the error in a chain that is of this kind, or nil if there is none.
+// A kind returns the error in err's chain that is of this kind, or nil if there is none.
 type kind func(err error) error
 
 func is(kinds ...error) kind {
@@ -79,7 +79,7 @@ func as[T error](err error) error {
 	return nil
 }
 
-// when returns the kind that matches errors of type T for which holds returns true.
+// when returns a kind that matches errors of type T for which holds returns true.
 func when[T error](holds func(T) bool) kind {
 	return func(err error) error {
 		if found, ok := errors.AsType[T](err); ok && holds(found) {
@@ -89,10 +89,11 @@ func when[T error](holds func(T) bool) kind {
 	}
 }
 
-// rows is the table of errors. The first row whose kind matches an error decides. SPDK's own errors
-// have status 200 and are passed on unchanged. All other errors name a remedy.
+// rows is the table of errors. The first row whose kind matches an error defines the response.
+// SPDK's own errors have status 200 and are passed on unchanged. All other errors state what to do.
 var rows = []row{
-	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError], // whatever the cause was
+	// regardless of the cause
+	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError],
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
 		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
 
@@ -250,10 +251,10 @@ func either(kinds ...kind) kind {
 	}
 }
 
-// An Answer holds the outcome of a call for the client, the log and the metrics.
+// An Answer describes the outcome of a call for the client, the log and the metrics.
 type Answer struct {
 	Status     int
-	Err        *jsonrpc.Error // nil: the result
+	Err        *jsonrpc.Error // nil if the call returned a result
 	RetryAfter time.Duration
 	Outcome    metrics.Outcome
 
@@ -264,8 +265,8 @@ type Answer struct {
 // spdk reports whether the error is SPDK's own, or formatted like one.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts any stage's error to a response, using the table of errors. No other code does
-// so.
+// AnswerTo converts an error of any stage to a response, using the table of errors. No other code
+// converts errors.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}
@@ -284,5 +285,5 @@ func AnswerTo(err error) Answer {
 		}
 		return a
 	}
-	panic(err) // the last row matches every error
+	panic(err) // cannot happen: the last row matches every error
 }

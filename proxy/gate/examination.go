@@ -9,10 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// checkExamination refuses calls by tenants' users while the target loads what hosts write into
-// volumes, or does not report whether it does. An lvstore or RAID written by a host could contain
-// other tenants' objects. Users without a tenant may still make calls, because they must be able to
-// change this setting.
+// checkExamination refuses calls by tenants' users while the target loads data structures that
+// hosts write into volumes, or has not reported whether it does. An lvstore or RAID written by a
+// host could claim the names of other tenants' objects. Users without a tenant may still make
+// calls, because they must be able to change this setting.
 func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
 	if current.AcceptLoading {
 		return nil
@@ -31,7 +31,7 @@ func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Sco
 
 const (
 	loadsWhatHostsWrite = "the target loads what hosts write into volumes (bdev_auto_examine), so tenants are not safe from each other. Nothing was executed. " + switchExaminationOff
-	// The proxy asks again with the next call.
+	// The proxy queries the target again on the next call.
 	mayLoadWhatHostsWrite = "the target has not answered whether it loads what hosts write into volumes (framework_get_config of bdev). Nothing was executed; retry when the target serves. " + switchExaminationOff
 	switchExaminationOff  = "The administrator of this proxy must start the target with bdev_auto_examine set to false (docs/target.md), or accept the risk with target.accept_loading_what_hosts_write"
 )

@@ -13,7 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A tenant's call continues only if the target has reported that it does not load what hosts write.
+// A tenant's call is executed only if the target has reported that it does not load data structures
+// that hosts write into volumes.
 func TestTenantCallsRequireExaminationOff(t *testing.T) {
 	const safe, loads, gone, left = "safe", "loads", "the target is gone", "the caller is gone"
 	for name, listed := range map[string]bool{safe: true, loads: false, gone: true, left: true} {

@@ -28,7 +28,7 @@ type Gate struct {
 	oldClients oldClients
 }
 
-// Options holds the parts of the proxy that a Gate uses.
+// Options contains the parts of the proxy that a Gate uses.
 type Options struct {
 	Schema  *rpcschema.Document
 	Log     *slog.Logger
@@ -50,7 +50,8 @@ func (g *Gate) Complete(o Options, own []Own) {
 	}
 }
 
-// Settings returns the settings in force. A request uses one value from its beginning to its end.
+// Settings returns the current settings. A request must use the same Settings from beginning to
+// end.
 func (g *Gate) Settings() *Settings { return g.settings.Load() }
 
 // Apply replaces the settings and their limits.
@@ -74,9 +75,9 @@ func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain begins to stop the gate. After a short time, it refuses further requests. drained is closed
-// when the last request has ended, and left is closed when clients have closed all connections. The
-// listeners must already be closed.
+// Drain begins to stop the gate. After a short time, the gate refuses further requests. drained is
+// closed when the last request has ended, and left is closed when clients have closed all
+// connections. The listeners must already be closed.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }
 
 // Draining reports whether Drain was called.

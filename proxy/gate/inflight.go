@@ -9,20 +9,20 @@ import (
 
 // inFlight counts the requests being served, so that a stopping server can wait for them.
 //
-// When the server begins to stop, it still accepts requests on open connections for arrivalWait.
-// Their clients do not yet know that it is stopping; the response tells them. It also waits for the
-// first request on each accepted connection. So a restart behind systemd's socket loses no calls,
-// except from clients that never pause.
+// When the server begins to stop, it still accepts requests on open connections for arrivalWait,
+// because clients learn only from a response that the server is stopping. It also waits for the
+// first request on each accepted connection. Thus, a restart behind a socket of systemd loses no
+// calls, except those of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
-	open     int                   // connections
-	running  int                   // requests
+	open     int                   // number of open connections
+	running  int                   // number of running requests
 	arriving map[net.Conn]struct{} // accepted connections whose first request has not arrived
 	draining bool
-	until    time.Time     // while draining: requests that arrive later are refused
-	drained  chan struct{} // closed when draining, and no request is running or arriving
+	until    time.Time     // while draining, requests that arrive after this time are refused
+	drained  chan struct{} // closed when draining and no request is running or arriving
 	ended    bool          // drained is closed
-	left     chan struct{} // closed when draining, and no connection is open
+	left     chan struct{} // closed when draining and no connection is open
 	nobody   bool          // left is closed
 }
 
@@ -30,8 +30,8 @@ type inFlight struct {
 // the first request of each.
 const arrivalWait = 2 * time.Second
 
-// enter counts a request until leave. It returns ErrDraining if the server began to stop more than
-// arrivalWait ago.
+// enter counts a request until leave is called. It returns ErrDraining if the server began to stop
+// more than arrivalWait ago.
 func (c *inFlight) enter(conn net.Conn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,9 +78,9 @@ func (c *inFlight) counts() (open, running int) {
 	return c.open, c.running
 }
 
-// drain begins to stop: enter refuses requests after arrivalWait. drained is closed when the last
-// request has ended, and left is closed when no connection is open. The caller must have closed the
-// listener.
+// drain begins to stop the server: after arrivalWait, enter refuses requests. drained is closed
+// when the last request has ended, and left is closed when no connection is open. The caller must
+// have closed the listener.
 func (c *inFlight) drain() (drained, left <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

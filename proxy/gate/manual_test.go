@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The manual's table of status codes contains exactly the statuses in the table of errors.
+// The manual's table of status codes lists exactly the statuses in the table of errors.
 func TestManualListsEachStatus(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func TestManualListsEachStatus(t *testing.T) {
 	}
 	returned := []int{200}
 	for _, r := range rows {
-		if r.status != StatusClientGone { // for the log only
+		if r.status != StatusClientGone { // this status appears only in the log
 			returned = append(returned, r.status)
 		}
 	}

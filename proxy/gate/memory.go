@@ -6,11 +6,11 @@ import (
 )
 
 // A memoryBudget limits the memory for requests that the proxy has read and responses that clients
-// have not read yet. No user may hold more than MemoryPerUser, or more than is free. So a user who
-// sends much and reads slowly does not use up the memory of others.
+// have not read yet. A user's memory may exceed neither MemoryPerUser nor the memory that is still
+// free. Thus, a user who sends much and reads slowly does not use up the memory of others.
 type memoryBudget struct {
 	mu     sync.Mutex
-	ofUser map[string]int // bytes
+	ofUser map[string]int // bytes by user
 	total  int
 }
 
@@ -26,7 +26,7 @@ const (
 var ErrMemory = errors.New("memory limit for this user reached")
 
 // Reserve counts n bytes for a user before they are allocated. If the user would exceed the limit,
-// the error is ErrMemory and nothing is counted. A user who holds no memory is never refused.
+// the error is ErrMemory and nothing is counted. A user without reserved memory is never refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,9 +58,9 @@ func (b *memoryBudget) Release(user string, n int) {
 	b.add(user, -n)
 }
 
-// Exhausted reports whether this user, or all users together, hold so much memory that no further
-// call should be started for the user. It allows memoryMargin more than Reserve, so that a user
-// with a single batch reaches the limit on batches first.
+// Exhausted reports whether this user, or all users together, use so much memory that no further
+// call of the user should be started. Its limit is memoryMargin higher than Reserve's, so that a
+// user with a single batch reaches the limit on batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (g *Gate) AddFor(user string, n int) { g.memory.Add(user, n) }
 // ReleaseFor undoes ReserveFor and AddFor.
 func (g *Gate) ReleaseFor(user string, n int) { g.memory.Release(user, n) }
 
-// MemoryInUse returns how many bytes a user holds, and how many all users hold together.
+// MemoryInUse returns how many bytes are reserved for a user, and for all users together.
 func (g *Gate) MemoryInUse(user string) (own, total int) {
 	g.memory.mu.Lock()
 	defer g.memory.mu.Unlock()

@@ -22,11 +22,11 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// maxOldClients is how many translations are recorded. At the limit, all records are dropped, so
-// each translation is logged once more.
+// maxOldClients is the maximum number of recorded translations. When it is reached, all records are
+// dropped, so each translation will be logged once more.
 const maxOldClients = 4096
 
-// note logs the translations that were not logged before.
+// note logs the translations that have not been logged for this user and method before.
 func (o *oldClients) note(user, method string, done []rpcschema.Translation) {
 	for _, t := range done {
 		if o.isNew(oldClient{user, method, t.From, t.To}) {
@@ -48,8 +48,8 @@ func (o *oldClients) isNew(c oldClient) bool {
 	return true
 }
 
-// discovery describes the discovery subsystem, without anything that other tenants could have
-// changed in it.
+// discovery describes the discovery subsystem without members that other tenants could have
+// changed.
 const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
 
 // withDiscovery puts the discovery subsystem before a tenant's own subsystems in the list of all

@@ -7,33 +7,36 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/execute"
 )
 
-// An Own describes a method or page that the proxy serves itself. It tells the stages of a call how
-// the method differs from SPDK's methods. The zero value describes SPDK's.
+// An Own describes a method or page that the proxy itself serves. Each field states how the stages
+// of a call must treat the method differently from SPDK's methods. The zero value describes SPDK's
+// methods.
 type Own struct {
 	Name string
 	// Endpoint is the only endpoint through which the method can be called, such as "GET /events";
-	// "" means every endpoint that takes calls.
+	// "" means every endpoint that accepts calls.
 	Endpoint string
 
 	Users   Users
 	Tenants Tenants
-	// Unexamined means that tenants may call the method even while the target loads what hosts
-	// write.
+	// Unexamined means that tenants may call the method even while the target loads data structures
+	// that hosts write into volumes.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call takes one of the user's slots at the target while it is served. If a
-	// method makes calls itself, those calls take the slots instead.
+	// Slot means that a call occupies one of the user's slots while it is served. Methods that make
+	// calls to the target leave Slot false, because those calls occupy the slots.
 	Slot bool
 
-	// Unlogged keeps some calls to a page out of the log and the metrics: successful ones, and
-	// those from unauthenticated senders. The console requests such a page whenever it is opened.
+	// Unlogged excludes some calls to a page from the log and the metrics: successful calls, and
+	// those from unauthenticated senders. It is for pages that the console requests whenever
+	// someone opens it.
 	Unlogged bool
 
-	Key     string      // of the configuration, which enables the method; "": it is always enabled
-	Enabled func() bool // nil: always
+	// configuration key that enables the method; "" if the method is always enabled
+	Key     string
+	Enabled func() bool // reports whether the method is enabled; nil means always
 
-	// Serve returns a json.RawMessage or, for a page, another value, which is converted to JSON for
-	// other endpoints.
+	// Serve returns a json.RawMessage or, for a page, any value, which other endpoints convert to
+	// JSON.
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 
@@ -47,9 +50,9 @@ type Request struct {
 // A Users value defines who may call a method.
 type Users int
 
-// The values of Users.
+// These are the values of Users.
 const (
-	ByRole         Users = iota // those whose roles allow it
+	ByRole         Users = iota // users whose roles allow the call
 	Everybody                   // every authenticated user
 	Administrators              // see Settings.Administrator
 )
@@ -57,20 +60,21 @@ const (
 // A Tenants value defines what applies to a tenant's users.
 type Tenants int
 
-// The values of Tenants.
+// These are the values of Tenants.
 const (
-	Scoped   Tenants = iota // the objects named in the call must be their own
+	Scoped   Tenants = iota // the objects named in the call must belong to the tenant
 	Filtered                // the method itself omits other tenants' objects
-	Unscoped                // nothing: the result contains no objects, and the target may load what hosts write
+	// no restriction: the result contains no objects, and the target may load data that hosts write
+	Unscoped
 )
 
 // A Need defines when a method needs the target.
 type Need int
 
-// The values of Need.
+// These are the values of Need.
 const (
 	Always     Need = iota
-	ForTenants      // to decide on tenants' calls
+	ForTenants      // to decide whether tenants may make a call
 	// Never means that the method is served while the target is down. It cannot name objects of the
 	// target.
 	Never

@@ -7,10 +7,11 @@ import (
 )
 
 // A panic is a bug in the proxy. It is counted, logged as an error with its stack, and ends only
-// its own call or request. net/http also recovers from panics, but here its messages are logged at
-// level debug.
+// its own call or request. net/http also recovers from panics, but in this program its messages are
+// logged only at level debug.
 
-// Panicked logs and counts a panic. id identifies the request, or the code that ran without one.
+// Panicked logs and counts a panic. id identifies the request or, if there is none, the code that
+// panicked.
 func (g *Gate) Panicked(id string, value any) {
 	g.Metrics.Panicked()
 	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))

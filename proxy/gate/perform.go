@@ -17,20 +17,20 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An Arrival holds the parts of a request that depend on the endpoint.
+// An Arrival contains the parts of a request that depend on the endpoint.
 type Arrival struct {
-	Conn net.Conn // nil: none
+	Conn net.Conn // may be nil
 	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page on another site made a browser send. If nil, no
-	// browser can send the request.
+	// CheckOrigin refuses a request that a web page on another site made a browser send. It is nil
+	// if no browser can send the request.
 	CheckOrigin func(*Exchange) error
 }
 
-// Enter takes a request through the stages that its calls share. They check, in this order, where
-// the request comes from, who sent it, whether a page on another site caused it, and whether the
-// proxy is stopping. An unauthenticated sender learns nothing. Leave must be called, whatever the
-// result.
+// Enter takes a request through the stages that its calls share. The stages check, in this order,
+// where the request comes from, who sent it, whether a page on another site caused it, and whether
+// the proxy is stopping. An unauthenticated sender learns nothing. The caller must call Leave even
+// if Enter returns an error.
 func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	defer g.recoverFrom(x, &err)
 	if x.NoSource != nil {
@@ -55,8 +55,9 @@ func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	return nil
 }
 
-// Perform takes the calls of a request through the other stages, one after the other, whether Enter
-// accepted or refused the request. Each call is logged before the client gets a response.
+// Perform takes the calls of a request through the remaining stages, one after the other. It must
+// also be called if Enter has refused the request. Each call is logged before the client gets a
+// response.
 func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	for i, c := range x.Calls {
 		if i > 0 {
@@ -150,7 +151,7 @@ func (g *Gate) ownOf(c *Call) *Own {
 	return own
 }
 
-// authorize finds the method, and decides whether the user may call it.
+// authorize finds the method and decides whether the user may call it.
 func (g *Gate) authorize(current *Settings, c *Call, own *Own) (*decide.Call, error) {
 	user, request := c.In.Sender.User, c.asked.request
 	if own.Users != ByRole {
@@ -188,7 +189,7 @@ func releaseOf(conn *target.Conn) rpcschema.Release {
 // accept validates the parameters, and decides whether the user may call the method with them.
 func (g *Gate) accept(current *Settings, c *Call, own *Own, decided *decide.Call, release rpcschema.Release) error {
 	if own.Users != ByRole {
-		return nil // only the endpoint itself writes its parameters
+		return nil // only the endpoint itself produces these parameters
 	}
 	err := decided.Accept(c.asked.request.Params, release)
 	c.decided.translations = decided.Translations
@@ -223,7 +224,7 @@ func (g *Gate) admit(ctx context.Context, current *Settings, own *Own, command *
 	return grant, nil
 }
 
-// serve has a call carried out, by the proxy itself or by SPDK.
+// serve executes a call, either in the proxy itself or by calling SPDK.
 func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, command execute.Command) (any, error) {
 	if own == spdksOwn {
 		return g.Execute.Execute(ctx, command)
@@ -241,7 +242,7 @@ func (g *Gate) serve(ctx context.Context, current *Settings, c *Call, own *Own, 
 	return own.Serve(ctx, &Request{command, c, current})
 }
 
-// answer reduces a call's result to the parts that the user may see.
+// answer reduces a call's result to the parts that the user may see, and returns it.
 func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope *tenancy.Scope, grant *tenancy.Grant, command execute.Command, value any, err error) (any, error) {
 	result, isJSON := value.(json.RawMessage)
 	if !isJSON && err == nil && !c.In.Page {
@@ -253,7 +254,8 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 		return value, nil
 	}
 	method, user := command.Method.Name, c.In.Sender.User
-	if scope != nil || decided.Decision.Redact { // the result, and a copy without what the user must not see
+	// the result, and a copy with only the parts that the user may see
+	if scope != nil || decided.Decision.Redact {
 		n := g.memory.Add(user, 2*len(result))
 		defer g.memory.Release(user, n)
 	}
@@ -267,9 +269,9 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 	return result, err
 }
 
-// checkBatchMayContinue returns an error if the next call of a batch must not be made: the proxy is
-// stopping, the client has disconnected, or a limit is reached. The client would get the same
-// response if it sent each call in a separate request.
+// checkBatchMayContinue returns an error if the next call of a batch must not be made, because the
+// proxy is stopping, the client has disconnected, or a limit is reached. The client would get the
+// same response if it sent each call in a separate request.
 func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 	x := c.In
 	switch {
@@ -287,7 +289,7 @@ func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// maxBatchResults bounds the memory that the results of one batch take.
+// maxBatchResults is the maximum size in bytes of the results of one batch.
 const maxBatchResults = 64 << 20
 
 var errBatchResults = errors.New("the results of the batch are too large")

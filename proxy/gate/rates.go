@@ -14,7 +14,7 @@ import (
 // maxPace is the longest time that a call waits for its user's rate limit.
 const maxPace = time.Second
 
-// A rateError means that a user makes more calls per second than allowed.
+// A rateError means that a user is making more calls per second than allowed.
 type rateError struct{ perSecond int }
 
 func (e *rateError) Error() string {
@@ -25,8 +25,8 @@ func (e *rateError) Error() string {
 // burst; further calls are spaced evenly. The zero value sets no limit.
 type callRates struct {
 	mu       sync.RWMutex
-	each     int            // 0: any number
-	users    map[string]int // with another limit
+	each     int            // 0 means any number
+	users    map[string]int // limits of users that have their own
 	limiters map[string]*userRate
 }
 
@@ -35,11 +35,11 @@ type userRate struct {
 	*rate.Limiter
 
 	mu     sync.Mutex
-	counts [10]int // of calls in the last second, by tenth of a second
-	tenth  int64   // the newest of them, since 1970
+	counts [10]int // calls in the last second, by tenth of a second
+	tenth  int64   // the newest tenth of a second, since 1970
 }
 
-// note counts a call that may be made.
+// note counts a call that the rate limit has allowed.
 func (u *userRate) note(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -163,7 +163,8 @@ func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
 // PerSecond returns how many calls per second a user may make; 0 means any number.
 func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
-// SpendRate uses up a user's rate limit, for tests: the user may make no further call for a minute.
+// SpendRate uses up a user's rate limit, so that the user may make no call for a minute. It is for
+// tests.
 func (g *Gate) SpendRate(user string) {
 	limiter := g.rates.limiterOf(user)
 	for range 60 * limiter.Burst() {

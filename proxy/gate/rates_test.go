@@ -49,7 +49,8 @@ func TestCallRates(t *testing.T) {
 	assert.Less(t, time.Since(began), 20*time.Second, "no limit")
 }
 
-// Calls are counted for a second, with a resolution of a tenth, and refused calls are not counted.
+// A call counts for one second, with a resolution of a tenth of a second. Refused calls do not
+// count.
 func TestCallsInTheLastSecondAreCounted(t *testing.T) {
 	var r callRates
 	assert.Nil(t, r.limiterOf("any"), "without a limit, nothing is counted")
@@ -62,7 +63,7 @@ func TestCallsInTheLastSecondAreCounted(t *testing.T) {
 	u.note(began.Add(500 * time.Millisecond))
 	assert.Equal(t, 3, u.count(began.Add(900*time.Millisecond)))
 	assert.Equal(t, 1, u.count(began.Add(time.Second)))
-	u.note(began) // a clock that goes back
+	u.note(began) // the clock has been set back
 	assert.Equal(t, 2, u.count(began.Add(time.Second)))
 	assert.Zero(t, u.count(began.Add(time.Hour)))
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Parts returns the text of the response to a request, without the final newline, or nil if there
-// is none. A result, which may have up to 32 MiB, is neither decoded nor copied.
+// is none. Parts neither decodes nor copies a result, which may be as large as 32 MiB.
 func (x *Exchange) Parts() (parts [][]byte) {
 	for _, c := range x.Calls {
 		if !c.responds() {
@@ -33,7 +33,7 @@ func (c *Call) responds() bool {
 	return !c.asked.notification || !c.In.Batch && c.answered.answer.Status != http.StatusNoContent
 }
 
-// separator returns the text before a response in a batch, given that n parts of other responses
+// separator returns the character before a response in a batch. n is the number of parts that
 // precede it.
 func separator(n int) byte {
 	if n == 0 {
@@ -67,7 +67,7 @@ func orNull(m json.RawMessage) json.RawMessage {
 func ErrorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	text, err := jsonrpc.Response{ID: id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // numbers and strings
+		panic(err) // cannot happen: the values are numbers and strings
 	}
 	return text
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Over POST, calls get responses as JSON-RPC requires. On the local socket, they get responses as
-// from SPDK.
+// SPDK would send them.
 func TestWhichCallsGetAResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
@@ -19,7 +19,7 @@ func TestWhichCallsGetAResponse(t *testing.T) {
 		id           string
 		notification bool
 		answer       Answer
-		spdk         bool // on the local socket
+		spdk         bool // for requests on the local socket
 		post, batch  bool
 	}{
 		"a call":                          {"1", false, done, true, true, true},

@@ -24,7 +24,7 @@ type Settings struct {
 	Tenancy *tenancy.Tenancy
 
 	MaxBody int
-	Read    time.Duration // timeout of a request's body
+	Read    time.Duration // timeout for a request's body
 
 	AcceptLoading   bool // target.accept_loading_what_hosts_write
 	AcceptUncounted bool // target.accept_changes_without_counts
@@ -36,7 +36,7 @@ type Settings struct {
 	MinVersion   uint16
 	CipherSuites []uint16
 
-	// For the metrics.
+	// The following fields are for the metrics.
 	ClientCAsExpire time.Time            // when the first authority expires
 	CRLsExpire      time.Time            // when the first list of revoked certificates expires
 	TokensExpire    map[string]time.Time // for each user, when the first token expires
@@ -48,7 +48,7 @@ type Settings struct {
 	snapshotsInUse string // see execute.Command
 	documents      *documents
 
-	// See ClientAuth.
+	// The following fields are for ClientAuth.
 	clientCAs       *x509.CertPool
 	needCertificate bool
 }
@@ -63,10 +63,10 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 
 // ClientAuth returns the authorities for client certificates, and whether a certificate is
 // required. Package authn verifies the certificate on each request, because connections outlive a
-// reload, and because the client then learns what is wrong. After a failed handshake, the client
-// could not know whether its call was executed: in TLS 1.3, the client may send its request before
+// reload, and because an HTTP response can state what is wrong. After a failed handshake, a client
+// could not tell whether its call was executed, because in TLS 1.3 it may send its request before
 // the server sees the certificate. If a certificate is required, the handshake also verifies it, so
-// that clients without one get no further.
+// that clients without a certificate are stopped early.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:
@@ -77,14 +77,14 @@ func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	return s.clientCAs, tls.RequestClientCert
 }
 
-// SessionLimits returns the limits on the console's sessions.
+// SessionLimits returns the limits for the console's sessions.
 func (s *Settings) SessionLimits() session.Limits {
 	return session.Limits{Idle: time.Duration(s.Console.Idle), Lifetime: time.Duration(s.Console.Lifetime)}
 }
 
-// Administrator reports whether a user administers the proxy, and so may see what all users do.
-// Such a user has no tenant, and has the built-in role admin, directly or through a role that
-// extends it.
+// Administrator reports whether a user administers the proxy, and may therefore see what all users
+// do. An administrator belongs to no tenant, and has the built-in role admin, directly or through a
+// role that extends it.
 func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// NewSettings returns the part of the configuration that a reload replaces. The stages keep the
-// caches and counts of former, which may be nil.
+// NewSettings returns the Settings for a configuration. The stages take over the caches and counts
+// of former, which may be nil.
 func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings) (*Settings, error) {
 	if former == nil {
 		former = &Settings{}
@@ -54,8 +54,8 @@ func NewSettings(c *config.Config, schema *rpcschema.Document, former *Settings)
 	}, nil
 }
 
-// newAuthenticator creates the stage that authenticates the sender of a request. It keeps the keys
-// that former fetched from issuers.
+// newAuthenticator creates the stage that authenticates the sender of a request. It takes over the
+// issuers' keys that former has fetched.
 func newAuthenticator(c *config.Config, authorities *x509.CertPool, revoked []*x509.RevocationList, former *authn.Authenticator) (*authn.Authenticator, error) {
 	users, err := c.AuthUsers()
 	wrong := []error{err}
@@ -75,8 +75,8 @@ func newPolicy(c *config.Config, schema *rpcschema.Document) (*policy.Policy, er
 	return policy.New(c.Roles, c.PolicyUsers(), schema)
 }
 
-// newTenancy creates the stage that determines which objects belong to which tenant. It keeps the
-// counts of former for quotas.
+// newTenancy creates the stage that determines which objects belong to which tenant. It takes over
+// the usage counts of former.
 func newTenancy(c *config.Config, schema *rpcschema.Document, former *tenancy.Tenancy) (*tenancy.Tenancy, error) {
 	tenants, err := c.TenancyTenants()
 	wrong := []error{err}

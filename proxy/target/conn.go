@@ -14,9 +14,9 @@ import (
 
 var errClosed = errors.New("the proxy has closed its connections")
 
-// A Conn is a connection to a target whose release is known. A call translated for that release is
-// sent only on this connection. If the target is replaced, the connection ends, and the new target
-// has a different Conn.
+// A Conn is a connection to a target whose release is known. A call translated for that release
+// must be sent only on this connection. If the target is replaced, the connection ends, and the new
+// target gets a different Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -24,8 +24,8 @@ type Conn struct {
 	release  rpcschema.Release
 	examined askedExamination
 
-	// Calls sent on this connection, or waiting for a slot to be sent on it, in total and by user.
-	// Guarded by Target.mu.
+	// load and byUser count the calls that were sent on this connection, or that wait for a slot to
+	// be sent. Guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -44,7 +44,8 @@ func (t *Target) dial() (*Conn, *DownError) {
 
 // open connects to the socket, checks the user that listens there, and reads the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
-	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithOneConnection(), spdkrpc.WithTimeout(0)) // the callers have timeouts
+	// callers set their own timeouts
+	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithOneConnection(), spdkrpc.WithTimeout(0))
 	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 		_ = socket.Close()
 		return nil, nil, rpcschema.Release{}, err
@@ -87,20 +88,20 @@ func (c *Conn) Release() rpcschema.Release { return c.release }
 func (c *Conn) broken() bool { return broken(c.gone) }
 
 // Call waits until the user has a slot, sends one call for the user, and waits up to deadline for
-// its response. ctx ends only the wait for a slot: once sent, SPDK executes a call even if the
-// client is gone, and the log must record its outcome. If params is nil, the call is sent without
-// parameters. The proxy's own calls have the user "".
+// its response. ctx ends only the wait for a slot: SPDK executes a call that was sent even if the
+// client has disconnected, and the log must record the outcome. If params is nil, the call is sent
+// without parameters. The proxy's own calls have the user "".
 //
-// A call without a response by its deadline keeps its slot until SPDK responds, up to
-// Config.LateAfter.
+// If SPDK does not respond by the deadline, the call keeps its slot until SPDK responds, but no
+// longer than Config.LateAfter.
 func (c *Conn) Call(ctx context.Context, who, method string, params map[string]any, deadline time.Duration) (json.RawMessage, error) {
 	return c.CallObserved(ctx, who, method, params, deadline, Observer{})
 }
 
 // An Observer receives a call's progress. Its functions may be nil.
 type Observer struct {
-	// Gone is called when the call has its slot, and reports whether the client has disconnected.
-	// If so, the call is not sent.
+	// Gone is called once the call has a slot, and reports whether the client has disconnected. If
+	// so, the call is not sent.
 	Gone func() bool
 	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.
@@ -108,8 +109,9 @@ type Observer struct {
 	// Answered is called when SPDK's response has arrived, before the call continues. It must not
 	// block.
 	Answered func()
-	// Settled is called when SPDK has responded to the call, or certainly will not, because the
-	// call was not sent or its connection has ended. This can be long after the call's deadline.
+	// Settled is called when SPDK has responded to the call, or certainly will not respond, because
+	// the call was not sent or its connection has ended. This can be long after the call's
+	// deadline.
 	Settled func()
 }
 
@@ -132,7 +134,8 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if err != nil {
 		return nil, err
 	}
-	// All users share the listing gate, so a call first waits for its user's own slot.
+	// All users share the listing gate, so a call waits for its user's own slot before it enters
+	// the gate.
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		c.target.queue.release(slot)
@@ -192,8 +195,8 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate keeps the slot of a call without a response by its deadline, until SPDK responds, up to
-// Config.LateAfter. Then it releases the slot, passes the outcome to Config.Late, and returns it.
+// awaitLate waits up to Config.LateAfter for the response to a call whose deadline has passed. Then
+// it releases the call's slot, passes the outcome to Config.Late, and returns it.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Direct is a connection for those of the proxy's own calls that must not wait for a slot. It
-// never reconnects: all its calls reach the same process of the target, or fail.
+// A Direct is a connection for the proxy's own calls that must not wait for a slot. It never
+// reconnects: all calls on a Direct reach the same process of the target, or fail.
 type Direct struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}
@@ -32,7 +32,7 @@ func (d *Direct) Release() rpcschema.Release { return d.release }
 // Gone returns a channel that is closed when the connection has ended.
 func (d *Direct) Gone() <-chan struct{} { return d.gone }
 
-// Call makes one call; it implements spdkrpc.Caller.
+// Call makes one call. It implements spdkrpc.Caller.
 func (d *Direct) Call(ctx context.Context, method string, params, result any) error {
 	return d.socket.Call(ctx, method, params, result)
 }

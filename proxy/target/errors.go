@@ -9,7 +9,7 @@ import (
 // was not sent.
 type BusyError struct {
 	User     bool // the user's own limit is reached; other users can still call
-	InFlight int  // running calls: the user's if User is set, otherwise all
+	InFlight int  // number of running calls: the user's if User is set, otherwise all
 	Why      string
 }
 
@@ -27,8 +27,8 @@ var ErrAbandoned = errors.New("the caller stopped waiting before the call was se
 // A DownError means that the target is unreachable. Nothing was executed.
 type DownError struct {
 	Socket string
-	// Err is the cause. Unwrap does not return it, because its kind describes the failure of
-	// spdk_get_version, which reads the release, not that of the call.
+	// Err is the cause. Unwrap does not return Err, because its kind describes the failure to
+	// connect or to read the release, not a failure of the call.
 	Err error
 }
 

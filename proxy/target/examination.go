@@ -11,12 +11,12 @@ import (
 // RAIDs and partitions that it finds on an examined bdev.
 type Examination string
 
-// The examinations.
+// These are the values of an Examination.
 const (
-	// ExaminationUnknown means that the process has not been asked yet, or has not responded.
+	// ExaminationUnknown means that the process has not been queried yet, or has not responded.
 	ExaminationUnknown Examination = ""
 	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
-	// logical volumes, and so loads data structures that hosts write into them.
+	// logical volumes. It therefore loads data structures that hosts write into volumes.
 	ExaminesAll Examination = "all"
 	// ExaminesListed means that the process examines only bdevs that were named to it
 	// (bdev_examine).
@@ -28,16 +28,17 @@ const (
 	optionsMethod = "bdev_set_options"
 )
 
-// configTimeout bounds how long the proxy waits for the configuration that contains the option.
+// configTimeout is how long the proxy waits for the configuration that contains the option
+// bdev_auto_examine.
 const configTimeout = 10 * time.Second
 
-// examinationRetry is how long a connection waits before asking again if the target has not
-// responded.
+// examinationRetry is how long a connection waits before it queries the target again after a query
+// failed.
 const examinationRetry = time.Second
 
 func configParams() map[string]any { return map[string]any{"name": "bdev"} }
 
-// examinationIn reads the option from the configuration of subsystem bdev.
+// examinationIn reads bdev_auto_examine from the configuration of subsystem bdev.
 func examinationIn(config json.RawMessage) Examination {
 	var calls []json.RawMessage
 	if json.Unmarshal(config, &calls) != nil {
@@ -61,17 +62,18 @@ func examinationIn(config json.RawMessage) Examination {
 	return ExaminationUnknown
 }
 
-// An askedExamination holds the examination reported by the process behind a connection. The option
-// can be set only in the startup state, so a response at runtime stays valid as long as the
-// connection.
+// An askedExamination caches the Examination reported by the process behind a connection. The
+// option can be set only in the startup state, so a response at runtime stays valid as long as the
+// connection lasts.
 type askedExamination struct {
-	asking chan struct{} // contains one element while a call asks; guards the fields below
+	asking chan struct{} // contains one element during a query; guards the fields below
 	answer Examination
 	failed time.Time
 }
 
-// Examination returns which bdevs the process behind the connection examines. It asks that process
-// once. If the result is ExaminationUnknown, the error, if any, is the reason.
+// Examination returns which bdevs the process behind the connection examines. It queries that
+// process once and caches the result. If the result is ExaminationUnknown, the error, if any, is
+// the reason.
 func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	select {
 	case c.examined.asking <- struct{}{}:
@@ -94,7 +96,8 @@ func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	return c.examined.answer, nil
 }
 
-// examine asks the current process, in the background, so that State contains its response.
+// examine queries the current process in the background, so that State contains the process's
+// Examination.
 func (t *Target) examine() {
 	t.flights.DoChan("examination", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), configTimeout)

@@ -59,15 +59,15 @@ func TestUnknownExaminationIsAskedAgain(t *testing.T) {
 	answer.Store(&off)
 	e, err = c.Examination(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, ExaminationUnknown, e, "the target is not asked again at once")
+	assert.Equal(t, ExaminationUnknown, e, "the target is not queried again at once")
 	c.examined.failed = c.examined.failed.Add(-examinationRetry)
 	e, err = c.Examination(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, ExaminesListed, e)
 }
 
-// Watch asks each process of the target. The recorded time stays the same as long as the response
-// does.
+// Watch queries each new process of the target. The recorded time stays the same as long as the
+// responses are equal.
 func TestWatchRecordsExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")

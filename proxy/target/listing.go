@@ -10,40 +10,43 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Errors of calls that were not sent.
+// A call that returns one of these errors was not sent.
 var (
 	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
 	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
 )
 
-// Releases without [rpcschema.ListsDuringDeletion] crash when these run concurrently.
+// Releases without [rpcschema.ListsDuringDeletion] crash if a listing and a deletion run
+// concurrently.
 var (
 	listing  = []string{"bdev_lvol_get_lvols"}
 	deleting = []string{"bdev_lvol_delete", "bdev_lvol_delete_lvstore"}
 )
 
-// listingGate prevents listings and deletions of volumes from running concurrently. Calls of
-// one kind run concurrently. While a deletion waits, no further listing begins, because listings
-// are short. A waiting listing gives up after a while, because deletions may take minutes. Short
-// overlapping deletions do not keep listings out: when a listing begins to wait, no further
-// deletion begins for a moment.
+// listingGate prevents listings and deletions of volumes from running concurrently. Listings may
+// run concurrently with each other, and so may deletions. While a deletion waits, no further
+// listing begins; the wait is short, because listings are. A waiting listing gives up after a
+// while, because deletions may take minutes. Short overlapping deletions do not block listings
+// forever: when a listing begins to wait, no further deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
-	lists   int           // running
-	deletes int           // running, or waiting for listings
+	lists   int           // number of running listings
+	deletes int           // number of deletions that run or wait for listings
 	changed chan struct{} // closed when a call ends; nil if no call waits
-	waiting int           // listings
+	waiting int           // number of waiting listings
 	paused  time.Time     // when a listing last made deletions wait
 }
 
-// Deletions wait for listings for up to deletionPause, once every deletionPauseInterval. They do
-// not wait longer, because the listing may itself be waiting for a deletion that takes minutes.
+// Deletions pause for up to deletionPause to let a waiting listing begin, at most once every
+// deletionPauseInterval. They do not wait longer, because the listing may itself be waiting for a
+// deletion that takes minutes.
 const (
 	deletionPause         = 500 * time.Millisecond
 	deletionPauseInterval = 5 * time.Second
 )
 
-// pause returns how long a deletion must wait for listings before it begins. The caller holds a.mu.
+// pause returns how long a deletion must wait before it begins, so that a waiting listing can. The
+// caller must hold a.mu.
 func (a *listingGate) pause() time.Duration {
 	if a.waiting == 0 {
 		return 0
@@ -96,8 +99,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	}, nil
 }
 
-// awaitChange waits until a call ends or the channel again receives. The caller holds a.mu. The
-// error is timeoutErr or ErrAbandoned.
+// awaitChange waits until a call ends, or until again receives a value. The caller must hold a.mu.
+// The error is timeoutErr or ErrAbandoned.
 func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
 	if a.changed == nil {
 		a.changed = make(chan struct{})
@@ -116,7 +119,7 @@ func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan tim
 	return nil
 }
 
-// end decrements a counter and wakes the calls that wait. The caller holds a.mu.
+// end decrements a counter and wakes the waiting calls. The caller must hold a.mu.
 func (a *listingGate) end(n *int) {
 	*n--
 	if a.changed != nil {
@@ -126,8 +129,8 @@ func (a *listingGate) end(n *int) {
 }
 
 // Deleting waits until volumes may be deleted on a target with release r. Until leave is called, no
-// call begins that must not run concurrently. It is for deletions on a Direct, whose calls do not
-// wait at the listing gate. The error is ErrListing or ErrAbandoned.
+// listing of volumes begins. Deleting is for deletions on a Direct, whose calls do not wait at the
+// listing gate. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy sends no listing of volumes during a deletion to a release that would crash, even if no
-// client waits for the deletion any longer. To newer releases, it does.
+// While a release that would crash is deleting a volume, the proxy sends it no listing of volumes,
+// even if no client is waiting for the deletion anymore. Newer releases get the listing.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
@@ -33,7 +33,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 		}
 		require.NoError(t, list())
 		_, err := c.Call(t.Context(), "bob", "bdev_lvol_delete", map[string]any{"name": "v"}, time.Millisecond)
-		require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "its deadline has passed, and SPDK continues")
+		require.ErrorIs(t, err, spdkrpc.OutcomeUnknown, "the deletion's deadline has passed, but SPDK is still executing it")
 		<-deletions
 		if together {
 			close(end)
@@ -41,7 +41,8 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, list(), ErrDeleting, release)
-		_, err = other.Call(t.Context(), "ann", "bdev_get_bdevs", nil, time.Millisecond) // harmless, but slow with this fake
+		// harmless, but slow on this fake target
+		_, err = other.Call(t.Context(), "ann", "bdev_get_bdevs", nil, time.Millisecond)
 		require.NotErrorIs(t, err, ErrDeleting)
 		close(end)
 		require.Eventually(t, func() bool { return list() == nil }, long, time.Millisecond, release)
@@ -70,11 +71,11 @@ func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	go func() { deleted <- must("bdev_lvol_delete") }()
 	require.Eventually(t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.deletes == 1 }, long, time.Millisecond)
 	_, err = enter(t.Context(), "bdev_lvol_get_lvols", time.Millisecond)
-	require.ErrorIs(t, err, ErrDeleting, "a waiting deletion goes first")
+	require.ErrorIs(t, err, ErrDeleting, "a waiting deletion takes precedence over new listings")
 	first()
 	select {
 	case <-deleted:
-		require.Fail(t, "a listing is still under way")
+		require.Fail(t, "a listing is still running")
 	default:
 	}
 	second()
@@ -88,7 +89,7 @@ func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// Each rule of the gate is tested separately.
+// The subtests check each rule of the listing gate separately.
 func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")
@@ -119,7 +120,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 			_, err := a.enter(t.Context(), old, list, time.Millisecond)
 			require.ErrorIs(t, err, ErrDeleting, method)
 			_, err = a.enter(t.Context(), safe, list, time.Millisecond)
-			require.NoError(t, err, "newer releases get the listing")
+			require.NoError(t, err, "the listing is sent to newer releases")
 			leave()
 			must(&a, list)
 			_, err = a.enter(t.Context(), old, method, time.Millisecond)
@@ -129,14 +130,14 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 			must(&a, list) // the canceled deletion does not delay other calls
 		}
 	})
-	t.Run("a deletion that gives up lets those in that waited for it", func(t *testing.T) {
+	t.Run("when a deletion gives up, the calls that waited for it continue", func(t *testing.T) {
 		var a listingGate
 		must(&a, list)
 		ctx, cancel := context.WithCancel(t.Context())
 		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
 		require.Eventually(t, waiting(&a), long, time.Millisecond)
 		a.mu.Lock()
-		woken := a.changed // the channel that a listing also waits for
+		woken := a.changed // a listing waits for this channel too
 		a.mu.Unlock()
 		cancel()
 		require.ErrorIs(t, (<-deletion).err, ErrAbandoned)
@@ -155,7 +156,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 		first()
 		require.ErrorIs(t, (<-listed).err, ErrDeleting)
 	})
-	t.Run("a call that ends lets those in that wait", func(t *testing.T) {
+	t.Run("when a call ends, the waiting calls continue", func(t *testing.T) {
 		for _, c := range [][2]string{{list, "bdev_lvol_delete"}, {"bdev_lvol_delete", list}} {
 			var a listingGate
 			leave := must(&a, c[0])
@@ -180,8 +181,8 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	})
 }
 
-// Endlessly overlapping deletions do not keep a listing out, and a listing waiting for a long
-// deletion does not keep other deletions out for long.
+// Endlessly overlapping deletions do not block a listing forever, and a listing that waits for a
+// long deletion does not block other deletions for long.
 func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	old := rpcschema.MustRelease("v24.01")
 	var a listingGate
@@ -197,7 +198,8 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 		return true
 	}
 	require.True(t, next())
-	loops.Go(func() { // one deletion ends only when another one has begun, unless that one must wait
+	// each deletion ends only after another one has begun, unless that one must wait
+	loops.Go(func() {
 		for {
 			select {
 			case <-stop:
@@ -227,13 +229,13 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	_, err = a.enter(t.Context(), old, "bdev_lvol_get_lvols", time.Millisecond)
 	require.ErrorIs(t, err, ErrDeleting)
 	other, err := a.enter(t.Context(), old, "bdev_lvol_delete", long)
-	require.NoError(t, err, "no listing waits any more")
+	require.NoError(t, err, "no listing is still waiting")
 	other()
 	slow()
 	assert.Zero(t, a.lists+a.deletes+a.waiting)
 }
 
-// A deletion that waits for its user's slot does not keep listings out.
+// A deletion that waits for a slot does not block listings.
 func TestDeletionWithoutSlotAllowsListings(t *testing.T) {
 	end := make(chan struct{})
 	f := newFake(t, "v24.01", func(c call) string {

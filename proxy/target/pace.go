@@ -5,13 +5,14 @@ import "time"
 // SPDK executes all calls that it finds on its sockets before it does any other work, such as
 // responding to other calls or serving I/O on that core. Most calls take microseconds. Some, such
 // as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay all other
-// work by seconds. So each user's calls are sent in bursts. A round ends when SPDK responds to a
-// probe sent after the burst; its duration shows how long other calls had to wait. After a slow
-// round, the bursts become smaller; after a quick one, larger. Calls without a response in their
-// round, for example because they wait for a disk, do not count in the next one.
+// work by seconds. Therefore, the proxy sends each user's calls in bursts, one in each round. A
+// round ends when SPDK responds to a probe that was sent after the burst, so its duration shows how
+// long other calls had to wait. After a slow round, the bursts become smaller; after a quick one,
+// larger. Calls that get no response within their round, for example because they wait for a disk,
+// do not count in the next round.
 const (
-	firstBurst = 16 // calls that a user may have in flight before rounds are measured
-	minBurst   = 2  // one call being executed and one waiting
+	firstBurst = 16 // calls that a user may have in flight before any round is measured
+	minBurst   = 2  // one call that is being executed, and one that waits
 
 	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms
 	slowRound  = 50 * time.Millisecond
@@ -24,11 +25,11 @@ type pace struct {
 	burst     int
 	round     uint64
 	largest   int    // the largest number of calls that any user sent in this round
-	measuring bool   // start was called, and nextRound has not returned false since
+	measuring bool   // start was called, and nextRound has not returned false since then
 	start     func() // starts measuring; nil if a test calls nextRound itself
 }
 
-// noteSent records how many of a user's running calls were sent in this round.
+// noteSent records that a user has sent inRound of the running calls in this round.
 func (p *pace) noteSent(inRound int) {
 	p.largest = max(p.largest, inRound)
 	if inRound >= min(firstBurst, p.burst) && !p.measuring && p.start != nil {
@@ -37,8 +38,8 @@ func (p *pace) noteSent(inRound int) {
 	}
 }
 
-// nextRound begins a round. took is the duration of the last one. It reports whether measuring must
-// continue.
+// nextRound begins a new round. took is the duration of the previous one. nextRound reports whether
+// rounds must still be measured.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,7 +61,7 @@ func (q *queue) nextRound(took time.Duration) bool {
 	return p.measuring
 }
 
-// stopPacing lets all calls that wait for a round be sent, because no further round begins.
+// stopPacing removes the limit on bursts, because no further round will begin.
 func (q *queue) stopPacing() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

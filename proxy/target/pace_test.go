@@ -34,32 +34,32 @@ func TestBurstsFollowTheRounds(t *testing.T) {
 	for range firstBurst - 1 {
 		mustTake(t, q, "a")
 	}
-	assert.Zero(t, started, "a few calls need no pace")
+	assert.Zero(t, started, "a few calls cause no measurement")
 	assert.Len(t, burst(t, q, "a"), 1)
 	assert.Equal(t, 1, started)
-	assert.Len(t, burst(t, q, "b"), firstBurst, "each user has a burst")
+	assert.Len(t, burst(t, q, "b"), firstBurst, "each user may send a burst")
 
 	require.True(t, q.nextRound(quickRound/2))
-	assert.Len(t, burst(t, q, "a"), 2*firstBurst, "what was quick may be more; what was sent before does not count")
+	assert.Len(t, burst(t, q, "a"), 2*firstBurst, "after a quick round, the burst is larger, and calls sent earlier do not count")
 	require.True(t, q.nextRound((quickRound+slowRound)/2))
 	assert.Len(t, burst(t, q, "a"), 2*firstBurst)
 	require.True(t, q.nextRound(2*slowRound))
-	assert.Len(t, burst(t, q, "a"), firstBurst, "what was slow, less")
+	assert.Len(t, burst(t, q, "a"), firstBurst, "after a slow round, the burst is smaller")
 	for range 10 {
 		require.True(t, q.nextRound(2*slowRound))
 		burst(t, q, "a")
 	}
 	slots := burst(t, q, "b")
-	assert.Len(t, slots, minBurst, "never less than the minimum")
+	assert.Len(t, slots, minBurst, "the burst is never smaller than the minimum")
 	for range 3 * minBurst {
 		q.release(slots[0])
 		slots = burst(t, q, "b")
-		assert.Len(t, slots, 1, "what is answered within its round makes room")
+		assert.Len(t, slots, 1, "a call that ends within its round does not count")
 	}
 	q.sound(t)
 	assert.Equal(t, 1, started)
 
-	require.True(t, q.nextRound(time.Second), "somebody needed the pace in this one")
+	require.True(t, q.nextRound(time.Second), "a user reached the limit in this round")
 	require.False(t, q.nextRound(time.Second), "nobody did")
 	assert.Len(t, burst(t, q, "c"), firstBurst)
 	assert.Equal(t, 2, started)
@@ -83,7 +83,7 @@ func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
 	})
 }
 
-// Long responses reduce the number of calls in flight, but never to zero.
+// Long responses reduce the number of calls that may be in flight, but not to zero.
 func TestLongResponsesAreBounded(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)
@@ -107,7 +107,7 @@ func TestLongResponsesAreBounded(t *testing.T) {
 
 	s := new(size)
 	s.note(longReply - 1)
-	assert.Zero(t, s.expected(), "short ones do not count")
+	assert.Zero(t, s.expected(), "short responses do not count")
 	s.note(longReply)
 	assert.Equal(t, longReply, s.expected())
 	s.note(0)
@@ -115,15 +115,15 @@ func TestLongResponsesAreBounded(t *testing.T) {
 	assert.Positive(t, s.expected())
 }
 
-// A poller executes calls as SPDK does: one thread executes everything that has arrived before it
-// polls again, and responds to a probe after everything sent before it.
+// A poller executes calls as SPDK does: a single thread executes everything that has arrived before
+// it polls again. It responds to a probe after all calls sent before the probe.
 type poller struct {
 	path    string
 	arrived chan arrival
-	// granted returns how many expensive calls the scheduler has let through so far.
+	// granted returns how many expensive calls the scheduler has sent so far.
 	granted func() int
 
-	executed atomic.Int32 // expensive calls so far
+	executed atomic.Int32 // number of expensive calls executed so far
 }
 
 type arrival struct {
@@ -154,7 +154,7 @@ func newPoller(t *testing.T) *poller {
 	return p
 }
 
-// run executes until the context ends.
+// run executes calls until the context ends.
 func (p *poller) run(ctx context.Context) {
 	var probe *arrival
 	before := 0 // number of expensive calls sent before this call
@@ -180,7 +180,7 @@ func (p *poller) execute(a arrival) {
 	result := "[]"
 	switch a.Method {
 	case "expensive":
-		time.Sleep(20 * time.Millisecond) // its cost: never less, however busy the machine is
+		time.Sleep(20 * time.Millisecond) // the minimum cost of a call, even on a busy machine
 		p.executed.Add(1)
 	case versionMethod:
 		result = `{"version":"SPDK v26.05"}`
@@ -188,9 +188,9 @@ func (p *poller) execute(a arrival) {
 	_, _ = fmt.Fprintf(a.conn, `{"id":%s,"result":%s}`, a.ID, result)
 }
 
-// If one user's expensive calls were all sent at once, another user would wait for all of them. The
-// scheduler must let through only a small burst, and fewer once it has measured them. The test
-// counts how many it lets through.
+// If the scheduler sent all of one user's expensive calls at once, another user would have to wait
+// for all of them. It must send only a small burst, and a smaller one once it has measured the
+// first. The test counts the calls that it sends.
 func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})
@@ -214,7 +214,7 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	for range 5 {
 		c, err := target.Connect(t.Context(), "other")
 		require.NoError(t, err)
-		assert.LessOrEqual(t, underWay(), 2*firstBurst, "calls that the other one may have to wait for")
+		assert.LessOrEqual(t, underWay(), 2*firstBurst, "number of calls for which the other user may have to wait")
 		_, err = c.Call(t.Context(), "other", "cheap", nil, long)
 		require.NoError(t, err)
 	}
@@ -223,12 +223,12 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 		defer q.mu.Unlock()
 		return q.pace.burst < firstBurst/2
 	}
-	require.Eventually(t, small, long, time.Millisecond, "bursts become smaller, since each was measured to be slow")
+	require.Eventually(t, small, long, time.Millisecond, "bursts become smaller, because each round was slow")
 	require.NoError(t, target.Close())
 	flood.Wait()
 }
 
-// A probe that began before the calls were sent is not used to measure them.
+// A probe that began before a burst was sent is not used to measure the burst.
 func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
@@ -241,10 +241,10 @@ func TestPaceIgnoresEarlierProbes(t *testing.T) {
 	go func() { target.timedProbe(); close(measured) }()
 	select {
 	case <-measured:
-		t.Fatal("it must wait for the look under way")
+		t.Fatal("the measurement waits for the running probe")
 	case <-time.After(20 * time.Millisecond): // by now, it has probably joined that probe
 	}
 	close(end)
 	<-measured
-	assert.EqualValues(t, 1, f.probeResult.Load(), "and then look itself")
+	assert.EqualValues(t, 1, f.probeResult.Load(), "the measurement then sends its own probe")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// The user listening on the socket is checked before any data is sent.
+// The proxy checks which user listens on the socket before it sends any data.
 func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
@@ -41,7 +41,7 @@ func TestNothingIsSentToUntrustedUsers(t *testing.T) {
 	}()
 	stranger := newTarget(t, Config{Socket: path})
 	own := uint32(os.Geteuid())
-	stranger.checkPeer = requirePeer(own + 1) // as if this process ran as another user
+	stranger.checkPeer = requirePeer(own + 1) // as if this process ran as a different user
 	_, err = stranger.Connect(t.Context(), "u")
 	var down *DownError
 	require.ErrorAs(t, err, &down)
@@ -75,7 +75,7 @@ func TestRootAndOwnUserAreTrusted(t *testing.T) {
 
 const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 
-// TestListener is not a test: it runs as another user's process in the next test.
+// TestListener is not a test: TestPeerOfAnotherUserIsRefused runs it in a process of another user.
 func TestListener(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {
@@ -90,7 +90,7 @@ func TestListener(t *testing.T) {
 
 func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may be somebody else")
+		t.Skip("only root can start a process as another user")
 	}
 	const daemon = 2
 	path := listener(t, daemon)
@@ -103,7 +103,7 @@ func TestPeerOfAnotherUserIsRefused(t *testing.T) {
 	_, err = newTarget(t, Config{Socket: path}).Connect(t.Context(), "u")
 	require.ErrorContains(t, err, "(2)")
 
-	// In a user namespace, every user outside it appears as this id.
+	// Within a user namespace, all users outside of it appear as localsocket.Unmapped.
 	refused = dialUnix(t, listener(t, localsocket.Unmapped), checkPeer([]uint32{localsocket.Unmapped}))
 	require.ErrorIs(t, refused, errUntrustedPeer)
 	require.ErrorContains(t, refused, "PrivateUsers=no")

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A user's calls share a connection while one of them is in flight. Other users get the least
-// loaded one.
+// While one of a user's calls is in flight, the user's further calls use the same connection. Other
+// users get the least loaded connection.
 func TestUserCallsShareAConnection(t *testing.T) {
 	open := func(load int, of map[string]int) *Conn {
 		return &Conn{gone: make(chan struct{}), load: load, loadOf: of}

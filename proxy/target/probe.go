@@ -16,13 +16,13 @@ import (
 
 const (
 	versionMethod = "spdk_get_version"
-	// phaseMethod distinguishes startup from runtime. Every release since v23.01 has it and allows
-	// it only at runtime; at startup, SPDK responds with error -1. Its response is short, it
-	// changes nothing, and SPDK responds on the thread that reads the socket.
+	// phaseMethod is a method that distinguishes startup from runtime. Every release since v23.01
+	// supports it, but only at runtime; at startup, SPDK responds with error -1. The method changes
+	// nothing, its response is short, and SPDK responds on the thread that reads the socket.
 	phaseMethod = "notify_get_types"
 )
 
-// Times between two probes of Watch, plus or minus a fifth.
+// Watch waits for these times between two probes, plus or minus a fifth.
 const (
 	probeInterval     = 5 * time.Second
 	probeIntervalDown = time.Second
@@ -30,14 +30,14 @@ const (
 	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe queries the target over its own connection, so that a full pool does not look like a dead
-// target. One query runs at a time.
+// A probe queries the target over its own connection, so that a busy pool of connections does not
+// look like a dead target. Only one query runs at a time.
 type probe struct {
-	socket  *spdkrpc.Socket // nil: none
+	socket  *spdkrpc.Socket // nil if there is no connection
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a query without a response in time. A working SPDK responds later. Until then, no
-	// other query is sent.
+	// pending is a query to which SPDK did not respond in time. A working SPDK responds later, and
+	// until then, no other query is sent.
 	pending *spdkrpc.Pending
 }
 
@@ -66,8 +66,9 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 	})
 }
 
-// timedProbe measures how long a probe takes. It does not count a running probe that it joined,
-// such as one for a request to /readyz, because its duration would seem too short.
+// timedProbe measures how long a probe takes. If a probe is already running, such as one for a
+// request to /readyz, timedProbe waits for it and then measures another one, because the measured
+// part of the first would be too short.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
@@ -77,7 +78,7 @@ func (t *Target) timedProbe() time.Duration {
 }
 
 // Watch probes the target until t is closed: every few seconds, and at once when the probe's
-// connection ends. So a restart of the target is noticed even without calls.
+// connection ends. Thus, the proxy notices a restart of the target even if there are no calls.
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
@@ -171,14 +172,14 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	case errors.As(err, &answer) && answer.Code == jsonrpc.CodeWrongState:
 		return Startup, nil
 	case errors.As(err, &answer) && answer.Code != 0:
-		return Runtime, nil // the target responds; -R may not allow this method
+		return Runtime, nil // the target responds, but -R may not allow this method
 	}
 	return Unreachable, err
 }
 
 func (p *probe) close() {
 	if p.socket != nil {
-		_ = p.socket.Close() // nothing more can be done about a UNIX socket that does not close
+		_ = p.socket.Close() // if closing a UNIX socket fails, nothing more can be done
 	}
 }
 

@@ -30,15 +30,15 @@ func TestProbedStates(t *testing.T) {
 	assert.Equal(t, "v24.01", state.Release.String())
 	require.NoError(t, state.Err)
 	began := state.Since
-	assert.Equal(t, began, look(t, target).Since, "of the phase, not of the look")
+	assert.Equal(t, began, look(t, target).Since, "the time when the phase began, not the time of the probe")
 
 	f.phase.Store(nil)
 	state = look(t, target)
 	assert.Equal(t, Runtime, state.Phase)
 	assert.True(t, state.Since.After(began))
 	f.phase.Store(new(`"error":{"code":-32601,"message":"Method not found"}`))
-	assert.Equal(t, Runtime, look(t, target).Phase, "whoever started it allows few methods")
-	assert.EqualValues(t, 1, f.accepted.Load(), "one connection for all looks")
+	assert.Equal(t, Runtime, look(t, target).Phase, "the target may allow only a few methods")
+	assert.EqualValues(t, 1, f.accepted.Load(), "all probes use one connection")
 	assert.Zero(t, state.Reconnects)
 
 	f.stop()
@@ -61,7 +61,7 @@ func TestProbedStates(t *testing.T) {
 	assert.Positive(t, log.Count("target unreachable"))
 }
 
-// A target that does not respond gets only one probe at a time.
+// If the target does not respond, the proxy does not send another probe.
 func TestOneProbeAtATime(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	f.phase.Store(new(""))
@@ -76,7 +76,7 @@ func TestOneProbeAtATime(t *testing.T) {
 	assert.EqualValues(t, 1, f.accepted.Load())
 }
 
-// A restart of the target is detected without calls.
+// Watch detects a restart of the target even without calls.
 func TestWatchDetectsRestarts(t *testing.T) {
 	f := newFake(t, "v26.01", echo)
 	target := newTarget(t, Config{Socket: f.path})
@@ -97,7 +97,7 @@ func TestWatchDetectsRestarts(t *testing.T) {
 	require.NoError(t, target.Close())
 	require.NoError(t, target.Close())
 	<-ended
-	assert.Equal(t, Runtime, look(t, target).Phase, "what was last seen; it is not looked at any more")
+	assert.Equal(t, Runtime, look(t, target).Phase, "the state of the last probe; there are no further probes")
 }
 
 // The reason why a target is unreachable is logged only when it changes.

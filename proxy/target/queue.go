@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Limits bounds how many calls run concurrently.
+// Limits defines how many calls may run concurrently.
 type Limits struct {
-	Total   int            // of all users together
+	Total   int            // for all users together
 	PerUser int            // for each user
-	Of      map[string]int // by name, for users with their own limit
+	Of      map[string]int // by user name, for users with their own limit
 }
 
 func (l Limits) of(who string) int {
@@ -23,25 +23,26 @@ func (l Limits) of(who string) int {
 	return min(n, l.Total)
 }
 
-// waitersPerSlot bounds the memory for waiting calls.
+// waitersPerSlot is the maximum number of waiting calls per slot, which limits their memory.
 const waitersPerSlot = 4
 
-// A queue grants slots, each for one running call. A user may have no more slots than the user's
-// limit, and no more than are free. So if n users use all slots that they can get, one slot in n+1
-// stays free for the next user, even if SPDK never responds to their calls.
+// A queue grants slots, each for one running call. A user's slots may exceed neither the user's
+// limit nor the number of slots that are still free. Therefore, if n users occupy all slots that
+// they can get, one slot in n+1 remains free for the next user, even if SPDK never responds to
+// their calls.
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
-// one call each, so that a long list does not delay other users. After each change, slots are
-// granted until no waiting call may have one. So a new call by a user without waiting calls does
-// not overtake any call that could run.
+// one call each, so that a long list does not delay other users. After each change, the queue
+// grants slots until no waiting call may have one. Thus, a new call by a user without waiting calls
+// does not overtake any call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
 	users     map[string]*user
-	sweepAt   int         // when this many users are known, idle ones are removed
-	slots     int         // granted
-	bytes     int         // expected length of their responses
-	waiting   int         // calls
+	sweepAt   int         // when this many users are known, idle users are removed
+	slots     int         // number of granted slots
+	bytes     int         // total expected length of the responses to running calls
+	waiting   int         // number of waiting calls
 	runnable  fifo[*user] // users that have waiting calls and are below their limit
 	pace      pace
 	hasMemory func(user string) bool // see Config.HasMemory
@@ -57,7 +58,7 @@ type user struct {
 	isRunnable bool // the user is in queue.runnable, possibly with an empty wait list
 
 	paceRound     uint64
-	sentThisRound int // running calls that were sent in that round
+	sentThisRound int // number of running calls that were sent in that round
 }
 
 // A slot is the right to run one call.
@@ -67,8 +68,8 @@ type slot struct {
 	paceRound uint64
 }
 
-// Limits on the expected total length of the responses to running calls, in bytes, because long
-// responses take memory in SPDK and in the proxy. Each user may always run one call.
+// These constants limit the total expected length, in bytes, of the responses to running calls,
+// because long responses use memory in SPDK and in the proxy. Each user may always run one call.
 const (
 	bytesPerUser = 32 << 20
 	bytesInTotal = 256 << 20
@@ -81,8 +82,9 @@ func newQueue(l Limits) *queue {
 	return &queue{limits: l, users: map[string]*user{}, sweepAt: maxIdleUsers, pace: pace{burst: firstBurst}}
 }
 
-// acquire waits up to timeout for a slot for a call whose response has the expected size; release
-// returns the slot. The error is a *BusyError, or wraps ErrAbandoned if ctx ended first.
+// acquire waits up to timeout for a slot for a call. answer is the expected size of the response.
+// The caller must return the slot with release. The error is a *BusyError, or wraps ErrAbandoned if
+// ctx ended first.
 func (q *queue) acquire(ctx context.Context, who string, answer *size, timeout time.Duration) (slot, error) {
 	q.mu.Lock()
 	u := q.user(who)
@@ -127,8 +129,8 @@ func (q *queue) release(t slot) {
 	q.advance()
 }
 
-// setLimits changes the limits of users, but not the total. Running and waiting calls are not
-// affected.
+// setLimits changes the limits of users, but not the total number of slots. Running and waiting
+// calls are not affected.
 func (q *queue) setLimits(l Limits) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,15 +150,16 @@ func (q *queue) user(who string) *user {
 	}
 	if len(q.users) >= q.sweepAt {
 		maps.DeleteFunc(q.users, func(_ string, u *user) bool { return u.slots == 0 && u.waiting.n == 0 && !u.isRunnable })
-		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // so that the cost of sweeping for each new user is small
+		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // so that sweeping costs little per new user
 	}
 	u := &user{name: who, limit: q.limits.of(who)}
 	q.users[who] = u
 	return u
 }
 
-// enter appends a call to its user's wait list. If too many calls are waiting in total, the last
-// call in the longest list is refused instead, so that a flood does not displace other users.
+// enter appends a call to its user's wait list. If too many calls are waiting in total, enter
+// refuses the last call in the longest list instead, so that a flood of calls does not displace
+// other users.
 func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	if u.waiting.n >= waitersPerSlot*u.limit {
 		return nil, q.busy(u, "this user already has the maximum number of waiting calls")
@@ -182,8 +185,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call from its wait list and returns why's error. If the call got its slot at the
-// same moment, it keeps the slot and the error is nil.
+// leave removes a call from its wait list and returns the error of why. If the call got a slot at
+// the same moment, it keeps the slot, and leave returns nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,8 +233,8 @@ func (q *queue) noteRunnable(u *user) {
 	}
 }
 
-// advance grants slots to waiting calls, one for each wait list in turn, until no call may have
-// another slot.
+// advance grants slots to waiting calls, one per wait list in turn, until no waiting call may have
+// a slot.
 func (q *queue) advance() {
 	for passed := 0; passed < q.runnable.n && q.slots < q.limits.Total; {
 		u := q.runnable.pop()
@@ -264,10 +267,11 @@ func (q *queue) busy(u *user, why string) *BusyError {
 	return &BusyError{InFlight: q.slots, Why: why}
 }
 
-// Load is the number of calls at one moment.
+// Load counts calls at one moment.
 type Load struct {
-	InFlight int // sent but without a response, including those whose deadline has passed
-	Waiting  int // for a slot
+	// calls that were sent but have no response, including those whose deadline has passed
+	InFlight int
+	Waiting  int // calls that wait for a slot
 }
 
 func (q *queue) load() Load {
@@ -276,7 +280,7 @@ func (q *queue) load() Load {
 	return Load{q.slots, q.waiting}
 }
 
-// A UserLoad is one user's Load, with its limits.
+// A UserLoad is one user's Load together with the user's limits.
 type UserLoad struct {
 	Load
 	MaxInFlight, MaxWaiting int
@@ -293,7 +297,7 @@ func (q *queue) loadOf(who string) UserLoad {
 	return l
 }
 
-// loads returns the load of each user with calls.
+// loads returns the load of each user that has running or waiting calls.
 func (q *queue) loads() map[string]Load {
 	q.mu.Lock()
 	defer q.mu.Unlock()

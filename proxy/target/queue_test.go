@@ -27,7 +27,7 @@ func (q *queue) sound(t *testing.T) {
 		}
 		assert.Equal(t, u.waiting.n, counted)
 		if u.waiting.n > 0 {
-			assert.False(t, q.mayRun(u, u.waiting.first.answer.expected()), "%s waits, and might have a turn", u.name)
+			assert.False(t, q.mayRun(u, u.waiting.first.answer.expected()), "%s has a waiting call that could run", u.name)
 		}
 		assert.True(t, u.isRunnable || u.waiting.n == 0 || u.slots >= u.limit, "%s is forgotten", u.name)
 	}
@@ -36,7 +36,7 @@ func (q *queue) sound(t *testing.T) {
 	assert.LessOrEqual(t, q.slots, q.limits.Total)
 }
 
-// mustTake takes a free slot.
+// mustTake acquires a slot that must be free.
 func mustTake(t *testing.T, q *queue, who string) slot {
 	t.Helper()
 	u, err := q.acquire(t.Context(), who, new(size), 0)
@@ -44,7 +44,8 @@ func mustTake(t *testing.T, q *queue, who string) slot {
 	return u
 }
 
-// awaitTurn makes one more call wait, and reports on got whose call got a slot.
+// awaitTurn adds a waiting call. When a call of the user gets a slot, awaitTurn sends the slot to
+// got.
 func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	before := q.load().Waiting
 	go func() {
@@ -100,7 +101,7 @@ func TestNoUserGetsAllSlots(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 2, take("small"), "its own limit")
-	assert.Equal(t, 5, take("a"), "half of what was left")
+	assert.Equal(t, 5, take("a"), "half of the slots that were left")
 	assert.Equal(t, 3, take("b"), "half again")
 	assert.Equal(t, 1, take("c"))
 	assert.Equal(t, map[string]Load{"small": {2, 0}, "a": {5, 0}, "b": {3, 0}, "c": {1, 0}}, q.loads())
@@ -137,15 +138,15 @@ func TestNumberOfWaitersIsBounded(t *testing.T) {
 		mustTake(t, q, "small")
 		mustTake(t, q, "other")
 		enter("small", 6)
-		assert.EqualValues(t, 2, busy.Swap(0), "4 for each turn that it may have")
+		assert.EqualValues(t, 2, busy.Swap(0), "4 for each slot that the user may have")
 		enter("flood", 13)
 		assert.EqualValues(t, 1, busy.Swap(0), "12 wait")
-		assert.Equal(t, 16, q.load().Waiting, "as many as may, in all")
+		assert.Equal(t, 16, q.load().Waiting, "the maximum number of waiting calls in total")
 		enter("late", 1)
-		assert.EqualValues(t, 1, busy.Swap(0), "somebody had to go")
+		assert.EqualValues(t, 1, busy.Swap(0), "a waiting call had to be refused")
 		assert.Equal(t, map[string]int{"small": 4, "flood": 11, "late": 1}, waitingOf(q), "whoever floods")
 		enter("late", 20)
-		assert.Equal(t, map[string]int{"small": 4, "flood": 6, "late": 6}, waitingOf(q), "and the longest line is the next")
+		assert.Equal(t, map[string]int{"small": 4, "flood": 6, "late": 6}, waitingOf(q), "the longest wait list loses the next call")
 		q.sound(t)
 		cancel()
 		waiters.Wait()
@@ -163,7 +164,8 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// A user without memory for another long response waits. Its short calls and other users continue.
+// A user whose memory does not suffice for another long response waits. The user's short calls and
+// other users' calls continue.
 func TestLongResponsesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool
@@ -211,7 +213,7 @@ func TestWaitingTimeIsBounded(t *testing.T) {
 	})
 }
 
-// Changed limits apply to waiting and to new calls.
+// Changed limits apply at once to waiting calls and to new ones.
 func TestChangedLimitsApplyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
@@ -229,7 +231,7 @@ func TestChangedLimitsApplyAtOnce(t *testing.T) {
 		q.release(held)
 		q.release(held)
 		q.sound(t)
-		assert.Equal(t, Load{1, 1}, q.load(), "no more than one now")
+		assert.Equal(t, Load{1, 1}, q.load(), "the user may now have only one slot")
 		q.release(held)
 		<-got
 		q.sound(t)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// longReply is the length, in bytes, from which responses count towards memory limits.
+// longReply is the minimum length in bytes of responses that count towards memory limits.
 const longReply = 64 << 10
 
 // sizes predicts the length of responses from earlier ones. It distinguishes calls to a method with
@@ -34,14 +34,16 @@ type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }
 
-// note updates the expected length after a response of n bytes: at once if it was longer than
-// expected, by an eighth if it was shorter.
+// note updates the expected length after a response of n bytes. If the response was longer than
+// expected, n becomes the expected length; if it was shorter, the expected length changes by an
+// eighth of the difference.
 func (s *size) note(n int) {
 	known := s.expected()
 	if n < longReply {
 		n = 0
 	}
 	if n = max(n, known*7/8); n != known {
-		s.bytes.Store(int64(n)) // among concurrent responses, any one may be the last to store
+		// if several calls end concurrently, the result may be that of any one
+		s.bytes.Store(int64(n))
 	}
 }

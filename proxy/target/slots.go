@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Slots bounds how much work of one kind runs concurrently, and shares it among users by the rules
-// for calls. A user never gets more slots than are free, and wait lists are served round-robin. It
-// is safe for concurrent use.
+// Slots limits how much work of one kind runs concurrently, and divides it among users by the rules
+// for calls: a user's slots never outnumber the slots that are free, and wait lists are served
+// round-robin. Slots is safe for concurrent use.
 type Slots struct {
 	queue *queue
 	wait  time.Duration
@@ -16,7 +16,7 @@ type Slots struct {
 // NewSlots returns Slots with the given limits. A caller waits up to wait for a slot.
 func NewSlots(l Limits, wait time.Duration) *Slots {
 	q := newQueue(l)
-	q.pace.burst = l.Total // this work is not sent in bursts
+	q.pace.burst = l.Total // this kind of work is not done in bursts
 	return &Slots{q, wait}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One user's work leaves slots for another user's work.
+// A single user cannot occupy all slots.
 func TestSlotsAreShared(t *testing.T) {
 	s := NewSlots(Limits{Total: 64, PerUser: 64}, time.Millisecond)
 	n := 0
@@ -17,7 +17,7 @@ func TestSlotsAreShared(t *testing.T) {
 	for ; err == nil; n++ {
 		_, err = s.Acquire(t.Context(), "a")
 	}
-	assert.Equal(t, 32, n-1, "as many as stay free")
+	assert.Equal(t, 32, n-1, "as many slots as remain free")
 	var busy *BusyError
 	require.True(t, errors.As(err, &busy) && busy.User)
 	release, err := s.Acquire(t.Context(), "b")

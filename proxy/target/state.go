@@ -11,7 +11,7 @@ import (
 // A Phase is a state of the target process.
 type Phase string
 
-// The phases.
+// These are the phases of a target process.
 const (
 	Unreachable Phase = "unreachable" // no target responds on the socket
 	Startup     Phase = "startup"     // waiting for framework_start_init (--wait-for-rpc)
@@ -20,21 +20,22 @@ const (
 
 // A State is the result of the last probe of the target.
 type State struct {
-	Phase   Phase
-	Release rpcschema.Release // release of the target that responded last; zero if none has
-	Since   time.Time         // when the phase began
+	Phase Phase
+	// release of the target that responded last; zero if none has responded
+	Release rpcschema.Release
+	Since   time.Time // when the phase began
 	// Reconnects counts how often the target responded again after its connection had ended, which
 	// means that it was restarted.
 	Reconnects    int
 	Err           error // why the target is unreachable
 	UntrustedPeer bool  // a user that is not permitted listens on the socket
-	// Examination is which bdevs the current process examines, and ExaminationSince is when the
-	// proxy first got this response. Restarts with the same option do not change the time.
+	// Examination states which bdevs the current process examines. ExaminationSince is when the
+	// proxy first got this response; restarts with the same option do not change the time.
 	Examination      Examination
 	ExaminationSince time.Time
 }
 
-var errNotProbed = errors.New("it has not been probed yet")
+var errNotProbed = errors.New("the target has not been probed yet")
 
 // State returns the result of the last probe. While Watch runs, it is at most a few seconds old.
 func (t *Target) State() State {
@@ -55,7 +56,7 @@ func (t *Target) noteState(phase Phase, release rpcschema.Release, connected boo
 		t.state.Since = time.Now()
 	}
 	if connected && t.found || phase == Unreachable {
-		t.state.Examination = ExaminationUnknown // the process may be a different one
+		t.state.Examination = ExaminationUnknown // this may be a different process
 	}
 	if connected {
 		if t.found {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Calls start, end, wait and are canceled, and limits change. No slot is lost or granted twice, and
-// every call that waits long enough gets one.
+// While calls start, end, wait and are canceled, and limits change, no slot is lost or granted
+// twice, and every call that waits long enough gets a slot.
 func TestQueueUnderStress(t *testing.T) {
 	const users, callers, rounds = 7, 12, 300
 	limits := Limits{Total: 9, PerUser: 4, Of: map[string]int{"0": 1, "1": 9}}
@@ -62,7 +62,7 @@ func TestQueueUnderStress(t *testing.T) {
 			})
 		}
 	}
-	all.Wait() // ends only if no user starves
+	all.Wait() // returns only if no user starves
 	assert.Equal(t, Load{}, q.load())
 	assert.EqualValues(t, users*callers*rounds, served.Load()+refused.Load()+left.Load())
 	t.Logf("%d served, %d refused, %d left", served.Load(), refused.Load(), left.Load())
@@ -72,8 +72,8 @@ func TestQueueUnderStress(t *testing.T) {
 	}
 }
 
-// A user with one call at a time waits for at most one round of the other users, however many calls
-// are waiting. The test counts slots, not time.
+// However many calls are waiting, a user with one call at a time waits for at most one round of the
+// other users. The test counts slots instead of measuring time.
 func TestManyCallsDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 8, PerUser: 6})
@@ -129,7 +129,7 @@ func TestManyCallsDoNotDelayOthers(t *testing.T) {
 			q.release(*modest)
 			collect()
 		}
-		for q.load() != (Load{}) { // let everyone go
+		for q.load() != (Load{}) { // let all calls end
 			q.setLimits(Limits{PerUser: 6})
 			for _, u := range held {
 				q.release(u)

@@ -11,37 +11,40 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Config defines how to reach a target. Socket is required. Any other field with a zero value has a
-// default.
+// Config defines how to reach a target. Socket is required. The zero value of any other field
+// selects a default.
 type Config struct {
 	Socket      string // path of the UNIX socket
-	Connections int    // for calls, in addition to the one for probes; 0 means 4
-	MaxInFlight int    // running calls, over all connections; 0 means 1024
-	// UserInFlight is how many running calls one user may have, unless UsersInFlight has another
-	// number for that user. A user never gets more slots than are free. 0 means 256.
+	Connections int    // connections for calls, in addition to the one for probes; 0 means 4
+	MaxInFlight int    // maximum number of running calls, over all connections; 0 means 1024
+	// UserInFlight is how many running calls one user may have, unless UsersInFlight contains a
+	// different number for that user. A user's slots never outnumber those that are free. 0 means
+	// 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
 	// PeerUIDs lists the users that may listen on the socket, besides root and this process's own
 	// user.
 	PeerUIDs []uint32
-	// HasMemory reports whether a user may have another long response. If nil, every user may. The
-	// Target calls it with locks held, and must not call the Target.
+	// HasMemory reports whether a user may have another long response. If it is nil, every user
+	// may. The Target calls HasMemory with its locks held, so the function must not call the
+	// Target.
 	HasMemory func(user string) bool
 	QueueWait time.Duration // how long a call waits for a slot; 0 means 10 s
-	// LateAfter bounds how long a call without a response keeps its slot after its deadline; 0
-	// means 15 min.
+	// LateAfter is how long a call without a response keeps its slot after the deadline; 0 means 15
+	// min.
 	LateAfter time.Duration
-	// Late receives the outcome of a call without a response by its deadline: the late response, or
-	// OutcomeUnknown if there was none. Late may be nil.
+	// Late is called with the outcome of a call that got no response by its deadline: the late
+	// response, or OutcomeUnknown if there was none. Late may be nil.
 	Late func(method string, params map[string]any, err error)
-	Log  *slog.Logger // nil: none
+	Log  *slog.Logger // nil means no logging
 }
 
 const (
-	// growAt is the number of calls on the least loaded connection at which another connection is
-	// opened. SPDK reads each connection once per poll.
+	// growAt defines when another connection is opened: when the least loaded one has this many
+	// calls. SPDK reads each connection once per poll.
 	growAt = 16
-	// Times between two attempts to connect to an unreachable target.
+	// These are the minimum and maximum times between two attempts to connect to an unreachable
+	// target.
 	minBackoff = 10 * time.Millisecond
 	maxBackoff = time.Second
 )
@@ -63,13 +66,13 @@ type Target struct {
 	probe       probe
 	state       State
 	found       bool        // a probe has succeeded at least once
-	examination Examination // the last known one, of this process or an earlier one
+	examination Examination // the last known value, from this process or an earlier one
 	conns       []*Conn
-	growing     bool // another connection is being opened
+	growing     bool // another connection is being opened in the background
 	closed      bool
 	down        *DownError    // why the last attempt to connect failed
-	until       time.Time     // no other attempt is made before
-	backoff     time.Duration // wait after the next failure
+	until       time.Time     // no other attempt is made before this time
+	backoff     time.Duration // how long to wait after the next failure
 }
 
 // New returns a Target. It does not connect yet.
@@ -103,13 +106,13 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have: byName[name] if set, otherwise each.
+// LimitUsers changes how many running calls a user may have: byName[name] if present, otherwise
+// each.
 func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
 
-// The caller must call MemoryReleased when HasMemory may have changed from false to true for a
-// user.
+// MemoryReleased must be called when HasMemory may have changed from false to true for a user.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
 // Connect returns an open connection for a user's next call. The error is a *DownError or ctx's
@@ -136,8 +139,9 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 }
 
 // pick returns the open connection on which the user already has calls, or else the least loaded
-// one. SPDK sends the responses on a connection one after the other, so long ones should delay only
-// their own user. If all connections are busy, pick opens another one in the background.
+// one. SPDK sends the responses on a connection one after the other, so a long response should
+// delay only calls of the same user. If all connections are busy, pick opens another one in the
+// background.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +166,8 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a user's slot, like Call and with the same errors, for the proxy's work
-// that does not call SPDK. release returns the slot.
+// AcquireSlot waits for a slot for a user, like Call and with the same errors. It is for the
+// proxy's own work that does not call SPDK. release returns the slot.
 func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
 	if err != nil {
@@ -180,7 +184,7 @@ func (t *Target) Connections() int {
 	return len(t.conns)
 }
 
-// add opens one more connection, unless the last attempt failed a moment ago.
+// add opens one more connection, unless the last attempt has failed too recently.
 func (t *Target) add() (*Conn, error) {
 	t.mu.Lock()
 	if t.down != nil && time.Now().Before(t.until) {
@@ -198,7 +202,7 @@ func (t *Target) add() (*Conn, error) {
 		_ = c.socket.Close()
 	}
 	if err != nil {
-		if t.down == nil { // log it once, not for every call; Watch logs it at a higher level
+		if t.down == nil { // logged once, not for every call; Watch logs it at a higher level
 			t.config.Log.Debug("no connection to the target", "socket", t.config.Socket, "error", err.Err)
 		}
 		t.down, t.until = err, time.Now().Add(t.backoff)
@@ -216,7 +220,7 @@ func (t *Target) InFlight() int { return t.queue.load().InFlight }
 // Load returns the numbers of running and waiting calls.
 func (t *Target) Load() Load { return t.queue.load() }
 
-// Loads returns the users' shares of Load.
+// Loads returns the share of each user in Load.
 func (t *Target) Loads() map[string]Load { return t.queue.loads() }
 
 // LoadOf returns a user's share of Load, and the user's limits.
@@ -232,7 +236,7 @@ func (t *Target) Close() error {
 	t.conns, t.closed = nil, true
 	t.mu.Unlock()
 	for _, c := range conns {
-		_ = c.socket.Close() // nothing more can be done about a UNIX socket that does not close
+		_ = c.socket.Close() // if closing a UNIX socket fails, nothing more can be done
 	}
 	probe.close()
 	return nil

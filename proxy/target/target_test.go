@@ -22,13 +22,14 @@ import (
 
 const long = time.Minute // for timeouts that must not expire
 
-// A fake is an SPDK target reduced to its socket: it responds to probes, and to everything else as
+// A fake is an SPDK target reduced to its socket. It responds to probes, and to all other calls as
 // configured.
 type fake struct {
-	t           *testing.T
-	path        string
-	release     string
-	answer      func(call) string // rest of the response, such as `"result":true`; "": no response
+	t       *testing.T
+	path    string
+	release string
+	// rest of the response, such as `"result":true`; "" means no response
+	answer      func(call) string
 	accepted    atomic.Int32
 	probeResult atomic.Int32
 	phase       atomic.Pointer[string] // rest of a probe's response; nil means runtime
@@ -191,7 +192,7 @@ func TestLimitsFollowTheRelease(t *testing.T) {
 		var limit *jsonrpc.LimitError
 		require.ErrorAs(t, err, &limit, release)
 		_, err = c.Call(t.Context(), "u", "m", nil, long)
-		require.NoError(t, err, "the connection lives on")
+		require.NoError(t, err, "the connection remains open")
 		assert.EqualValues(t, 1, f.accepted.Load())
 	}
 }
@@ -213,7 +214,7 @@ func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
 	inFlight := func(n int) func() bool { return func() bool { return target.InFlight() == n } }
 	start(1)
 	require.Eventually(t, inFlight(1), long, time.Millisecond)
-	assert.EqualValues(t, 1, f.accepted.Load(), "one call needs one connection")
+	assert.EqualValues(t, 1, f.accepted.Load(), "one call uses one connection")
 	start(growAt)
 	require.Eventually(t, inFlight(growAt+1), long, time.Millisecond)
 	connect(t, target)
@@ -223,7 +224,7 @@ func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
 	connect(t, target)
 	close(release)
 	calls.Wait()
-	assert.EqualValues(t, 2+1, f.accepted.Load(), "and one for probes")
+	assert.EqualValues(t, 2+1, f.accepted.Load(), "there is also one for probes")
 	require.Eventually(t, inFlight(0), long, time.Millisecond)
 }
 
@@ -285,14 +286,14 @@ func TestDeadlineLeavesTheOutcomeUnknown(t *testing.T) {
 	c := connect(t, target)
 	_, err := c.Call(t.Context(), "u", "slow", nil, time.Millisecond)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
-	assert.Equal(t, 1, target.InFlight(), "SPDK is still at it")
+	assert.Equal(t, 1, target.InFlight(), "SPDK is still executing the call")
 	_, err = c.Call(t.Context(), "u", "quick", nil, long)
 	require.NoError(t, err, "others go on")
 	_, err = c.Call(t.Context(), "u", "slow", nil, time.Millisecond)
 	require.ErrorIs(t, err, spdkrpc.OutcomeUnknown)
 	_, err = c.Call(t.Context(), "u", "quick", nil, long)
 	require.ErrorAs(t, err, new(*BusyError))
-	assert.Equal(t, Runtime, look(t, target).Phase, "the probe needs no turn")
+	assert.Equal(t, Runtime, look(t, target).Phase, "the probe needs no slot")
 	close(answer)
 	require.Eventually(t, func() bool { return target.InFlight() == 0 }, long, time.Millisecond)
 	_, err = c.Call(t.Context(), "u", "quick", nil, long)
@@ -327,7 +328,7 @@ func TestCanceledCallsAreNotSentAndSentCallsAreAwaited(t *testing.T) {
 	_, err := c.Call(ctx, "u", "m", nil, long)
 	require.ErrorIs(t, err, ErrAbandoned)
 	close(answer)
-	require.NoError(t, <-done, "the outcome is known all the same")
+	require.NoError(t, <-done, "the outcome is known nevertheless")
 }
 
 func TestLostConnectionLeavesTheOutcomeUnknown(t *testing.T) {

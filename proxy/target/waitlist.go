@@ -2,9 +2,10 @@ package target
 
 // A waiter is one call that waits for a slot.
 type waiter struct {
-	user       *user
-	answer     *size
-	done       chan error // receives nil when the call has a slot; buffered for the sender
+	user   *user
+	answer *size
+	// receives nil when the call has a slot; buffered so that the sender does not block
+	done       chan error
 	slot       slot
 	next, prev *waiter
 }

@@ -72,7 +72,7 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 }
 
 // Client returns a client certificate, valid for an hour, followed by the certificates of the
-// authorities in above. change may modify it before it is signed.
+// authorities in above. change, if not nil, may modify the certificate before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()
 	template.KeyUsage = x509.KeyUsageDigitalSignature

@@ -11,24 +11,24 @@ import (
 
 // A flow is the state of the authorization code flow at an Issuer.
 type flow struct {
-	client, secret string // registered
-	subject        string // who signs in
+	client, secret string // of the registered client
+	subject        string // the user who signs in
 	more           map[string]any
-	answer         string                // of /token; "": a token
-	codes          map[string]url.Values // the requests of /authorize, by code
+	answer         string                // response of /token; "" means a token
+	codes          map[string]url.Values // the requests of /authorize, keyed by code
 	exchanges      int
 }
 
-// Register registers a client. At /authorize, the user with the given subject is signed in without
-// a prompt. more replaces claims in the tokens, and removes those whose value is nil.
+// Register registers a client. /authorize signs in the user with the given subject without a
+// prompt. more replaces claims in the tokens; a nil value removes the claim.
 func (i *Issuer) Register(client, secret, subject string, more map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.flow = flow{client: client, secret: secret, subject: subject, more: more, codes: map[string]url.Values{}}
 }
 
-// AnswerExchanges makes /token respond with a text and status 400. If the text is empty, /token
-// works normally.
+// AnswerExchanges makes /token respond with the given text and status 400. If the text is empty,
+// /token works normally.
 func (i *Issuer) AnswerExchanges(text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -17,20 +17,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Issuer signs JWTs and serves its keys over HTTPS at /keys, with discovery; /moved redirects
-// there.
+// An Issuer signs JWTs and serves its keys over HTTPS at /keys. It supports discovery, and /moved
+// redirects to /keys.
 type Issuer struct {
 	t   testing.TB
 	URL string
-	CA  []byte // PEM
+	CA  []byte // in PEM
 
 	mu       sync.Mutex
-	key      jose.JSONWebKey   // that signs now
-	shown    []jose.JSONWebKey // public
+	key      jose.JSONWebKey   // the current signing key
+	shown    []jose.JSONWebKey // the public keys that /keys serves
 	rotation int
 	fetches  int
 	away     bool
-	held     chan struct{} // if not nil, /keys waits until it is closed
+	held     chan struct{} // if not nil, /keys waits until the channel is closed
 	bearer   string        // if not "", the bearer token that /keys requires
 	jwksURI  string        // if not "", the URI of the keys in discovery
 	flow     flow
@@ -110,7 +110,7 @@ func (i *Issuer) Rotate() {
 	i.SignWith(key, jose.RS256)
 }
 
-// SignWith is like Rotate, but takes a key of any kind.
+// SignWith is like Rotate, but the caller provides the key, which may be of any kind.
 func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,14 +133,14 @@ func (i *Issuer) Key() (crypto.PublicKey, string) {
 	return i.key.Public().Key, i.key.KeyID
 }
 
-// SetAway makes all requests fail, or stops doing so.
+// SetAway sets whether all requests fail.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// Hold makes key requests wait until the channel is closed.
+// Hold makes requests for keys wait until the channel is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -168,8 +168,8 @@ func (i *Issuer) Fetches() int {
 	return i.fetches
 }
 
-// Claims returns the claims for a subject's token, valid for an hour. more replaces claims, and
-// removes those whose value is nil.
+// Claims returns the claims for a subject's token, valid for an hour. more replaces claims; a nil
+// value removes the claim.
 func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{
@@ -201,7 +201,7 @@ func (i *Issuer) SignText(payload []byte) string {
 	return SignAs(i.t, payload, jose.SignatureAlgorithm(key.Algorithm), key.Key, key.KeyID)
 }
 
-// SignAs signs with any key, even one that no issuer has.
+// SignAs signs a payload with the given key, which need not belong to any issuer.
 func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key any, id string) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	require.NoError(t, err)
