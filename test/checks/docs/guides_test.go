@@ -88,13 +88,13 @@ func TestSizingPageStatesSidecarSettings(t *testing.T) {
 	page := readPage(t, "docs/sizing.md")
 	controller := readPage(t, "deploy/kubernetes/controller.yaml")
 	for row, setting := range map[string]string{
-		"| `--kube-api-qps`, `--kube-api-burst` | 100, 200 |":                     "--kube-api-qps=100\n            - --kube-api-burst=200\n",
-		"| `--worker-threads` of csi-attacher | 100 |":                            "--worker-threads=100\n",
-		"| `--max-entries` of csi-attacher | 10,000 |":                            "--max-entries=10000\n",
-		"| `terminationGracePeriodSeconds` of the controller | 15 s |":            "terminationGracePeriodSeconds: 15\n",
-		"| [512 MiB](../deploy/kubernetes/controller.yaml) |":                     "memory: 512Mi\n",
-		"512 MiB; 128 MiB for livenessprobe and node-driver-registrar":            "memory: 128Mi\n",
-		"| memory request of each sidecar | 32 or 48 MiB; 16 MiB for these two |": "memory: 48Mi\n",
+		"| `--kube-api-qps`, `--kube-api-burst` | 100, 200 |":                                                   "--kube-api-qps=100\n            - --kube-api-burst=200\n",
+		"| `--worker-threads` of csi-attacher | 100 |":                                                          "--worker-threads=100\n",
+		"| `--max-entries` of csi-attacher | 10,000 |":                                                          "--max-entries=10000\n",
+		"| `terminationGracePeriodSeconds` of the controller | 15 s |":                                          "terminationGracePeriodSeconds: 15\n",
+		"| [512 MiB](../deploy/kubernetes/controller.yaml) |":                                                   "memory: 512Mi\n",
+		"512 MiB; 128 MiB for livenessprobe and node-driver-registrar":                                          "memory: 128Mi\n",
+		"| memory request of each sidecar | 32 or 48 MiB; 16 MiB for livenessprobe and node-driver-registrar |": "memory: 48Mi\n",
 	} {
 		assert.Contains(t, page, row)
 		assert.Contains(t, controller, setting, row)
