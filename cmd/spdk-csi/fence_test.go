@@ -61,7 +61,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is fenced, and no export admits it\n", out)
 	out, code, _ := diagnose(t, "", "--wait=0")
 	assert.Contains(t, out, "t0: fenced: node worker-3\n")
-	assert.Contains(t, out, "would do: nothing\n  by hand:  restart the node, so that no write of it is pending any more; then spdk-csi unfence --node worker-3 --yes\n", "doctor leaves the mark alone")
+	assert.Contains(t, out, "would do: nothing\n  by hand:  restart the node, so that it has no pending writes; then spdk-csi unfence --node worker-3 --yes\n", "doctor leaves the mark alone")
 	assert.Equal(t, exitFindings, code, "the volume of the export does not exist")
 
 	out, err = runCommand(t, "unfence", "--node=worker-3")

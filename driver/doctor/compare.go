@@ -86,10 +86,10 @@ func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(stri
 	}
 	if pv.Going {
 		found = append(found, r.finding(HalfMade, object, id.UUID, "Kubernetes has begun to delete it, but its volume still exists").
-			byHand("kubectl describe pv "+pv.Name+": its events have the reason; Kubernetes repeats the deletion"))
+			byHand("kubectl describe pv "+pv.Name+": its events show the reason; Kubernetes repeats the deletion"))
 	}
 	if size := r.sizes[id.UUID]; size > 0 && size < pv.Bytes {
-		found = append(found, r.finding(TooSmall, object, id.UUID, fmt.Sprintf("the volume %s/%s has %d bytes, and Kubernetes says %d", l.Store, l.Name, size, pv.Bytes)).
+		found = append(found, r.finding(TooSmall, object, id.UUID, fmt.Sprintf("the volume %s/%s has %d bytes, but Kubernetes has recorded %d", l.Store, l.Name, size, pv.Bytes)).
 			byHand(r.call("bdev_lvol_resize name=%s size_in_mib=%d", id.UUID, (pv.Bytes+volume.MiB-1)/volume.MiB)))
 	} else if size < 0 && !l.Degraded {
 		found = append(found, r.finding(Broken, "volume "+l.Store+"/"+l.Name, id.UUID, "SPDK lists it, but could not create its bdev: see the target's log").
@@ -139,7 +139,7 @@ func (r *Reading) withdraw(uuid, host string) string {
 }
 
 // DeleteOrphans makes Apply delete the orphans with the given ids. It fails if an id does not
-// belong to an orphan volume, so that nothing is deleted by mistake.
+// belong to an orphan volume, so that no volume is deleted by mistake.
 func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {
@@ -147,7 +147,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			return f.Kind == Orphan && f.Volume == text && strings.HasPrefix(f.Object, "volume ")
 		})
 		if i < 0 {
-			problems = append(problems, fmt.Errorf("%s is not a volume that the list of volumes does not name: it is not deleted", text))
+			problems = append(problems, fmt.Errorf("%s is not an orphan, because the list of volumes names it or it does not exist: it is not deleted", text))
 			continue
 		}
 		id, err := request.ParseVolumeID(text)

@@ -9,6 +9,6 @@
 // proxy's certificate. All readings are lists, so this package is for administrators and for checks
 // once an hour.
 //
-// It must not know SPDK's RPC, gRPC, CSI's messages, how targets are reached, or how Kubernetes'
-// lists were obtained.
+// Package doctor must not depend on SPDK's RPCs, gRPC, CSI messages, how targets are reached, or
+// how Kubernetes' lists were obtained.
 package doctor

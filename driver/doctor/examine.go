@@ -9,31 +9,31 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall exceeds the duration of any call: the driver's callers wait for a minute. An object
-// that stays incomplete for longer was left by an interrupted call.
+// LongestCall is longer than any call takes: the driver's callers wait for a minute. An object that
+// stays incomplete for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
-// An Examination reads targets and finds what is wrong. Zero fields have no effect, unless stated
-// otherwise.
+// An Examination reads targets and finds leftovers and differences. Fields with zero values have no
+// effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
 	// Hosts derives a node's host from its id. It is required with Known, and to name fenced nodes.
 	Hosts func(node string) export.Host
 	// Timeout limits each reading of a target. It is required.
 	Timeout time.Duration
-	// Wait waits between the two readings. If it is nil, there is only one reading, and nothing is
-	// repaired. It is not called if all findings are of conclusive kinds.
+	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
+	// is repaired. Wait is not called if all findings are of conclusive kinds.
 	Wait func(context.Context) error
-	// Early receives the findings of conclusive kinds before Wait is called. They are also part of
-	// the result.
+	// Early receives the findings of conclusive kinds before Wait is called. The result of Run
+	// contains them as well.
 	Early func([]Finding)
-	// Known returns Kubernetes' records. It is called after the first reading, so that a volume
-	// created meanwhile is not mistaken for an orphan. If it is nil, or returns nil, targets are
+	// Known returns Kubernetes' records. Known is called after the first reading, so that a volume
+	// created in between is not mistaken for an orphan. If Known is nil or returns nil, targets are
 	// not compared with Kubernetes.
 	Known func() (*Known, error)
 	// Partial means that Kubernetes uses targets that are not in Targets.
 	Partial bool
-	// Held lists the locks of calls in flight.
+	// Held returns the locks that calls in flight have acquired.
 	Held func() []string
 }
 

@@ -23,7 +23,7 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 	return volume.NewTarget(f.Config).Service(spdkrpc.NewClient(faulty)), faulty
 }
 
-// If a call to a target fails, the target is reported as unreachable, and no wrong finding is
+// If a call to a target fails, the target is reported as unreachable, and no false finding is
 // reported.
 func TestFailedReadIsReported(t *testing.T) {
 	simulatedOnly(t)

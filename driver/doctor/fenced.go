@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// fencedNode returns the node to which a mark belongs: a node that Kubernetes lists, or else the
-// mark's label. exact reports whether the result is the node's id.
+// fencedNode returns the node to which a fencing mark belongs: a node that Kubernetes lists, or
+// else the mark's label. exact reports whether the result is the node's id.
 func (e Examination) fencedNode(f export.FencedHost, known *Known) (node string, exact bool) {
 	if e.Hosts == nil {
 		return f.Label, false
@@ -46,7 +46,7 @@ func (e Examination) ofFenced(r *Reading, known *Known) (found []Finding) {
 			problem += ", though Kubernetes attaches " + strings.Join(volumes, ", ") + " to it"
 		}
 		found = append(found, r.finding(Fenced, object, "", problem).
-			byHand(fmt.Sprintf("restart the node, so that no write of it is pending any more; then spdk-csi unfence --node %s --yes", argument)))
+			byHand(fmt.Sprintf("restart the node, so that it has no pending writes; then spdk-csi unfence --node %s --yes", argument)))
 	}
 	return found
 }

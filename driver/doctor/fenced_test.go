@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced node is one finding, which tells how to lift the fence. Exports that lost their hosts
-// because of the fence are not findings.
+// A fenced node is reported as one finding, which describes how to lift the fence. Exports that
+// lost their hosts because of the fence are not reported.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 			assert.Equal(t, "node worker-3", fence.Object)
 			assert.Contains(t, fence.Problem, "pvc-idle, pvc-used")
 			assert.Contains(t, fence.Command, "spdk-csi unfence --node worker-3 --yes")
-			assert.Empty(t, fence.Repair, "only a person knows that the node was restarted")
+			assert.Empty(t, fence.Repair, "only an administrator knows whether the node was restarted")
 
 			e.Known = nil // the controller's check has no list of volumes
 			found = fencesAmong(run(t, e))
@@ -73,7 +73,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 	}
 }
 
-// If a node's name does not fit in the mark, it is found in Kubernetes' records.
+// If a node's name is too long for the mark, the full name is found in Kubernetes' records.
 func TestFencedNodeWithALongName(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	name := strings.Repeat("worker-", 10) + "3"
@@ -84,7 +84,7 @@ func TestFencedNodeWithALongName(t *testing.T) {
 	e := f.examination()
 	found := run(t, e)
 	require.Len(t, found, 1)
-	assert.NotContains(t, found[0].Command, name[:40]+" ", "the command would fence nothing")
+	assert.NotContains(t, found[0].Command, name[:40]+" ", "the command would not unfence the node")
 	e.Known = func() (*doctor.Known, error) {
 		return &doctor.Known{Volumes: map[string]doctor.PV{handle: {}}, Attached: map[string][]doctor.Attachment{handle: {{Node: name}}}}, nil
 	}
@@ -93,8 +93,8 @@ func TestFencedNodeWithALongName(t *testing.T) {
 	assert.Contains(t, found[0].Command, "--node "+name+" ")
 }
 
-// fencesAmong omits the initiator groups of fenced nodes, which nothing needs until the fence is
-// lifted.
+// fencesAmong returns all without the findings about fenced nodes' initiator groups, which are
+// unused until the fence is lifted.
 func fencesAmong(all []doctor.Finding) (found []doctor.Finding) {
 	for _, f := range all {
 		if f.Kind != doctor.LeakedGroup {

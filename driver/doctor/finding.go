@@ -101,9 +101,9 @@ func Confirmed(first, second []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(second), func(f Finding) bool { return !seen[f.Key()] })
 }
 
-// NotBusy returns the findings except those about objects that a call has locked. held contains the
-// locks of the calls that were in flight before or after the reading, as [request.Locks] lists
-// them.
+// NotBusy returns the findings in all, without those about objects that a call has locked. held
+// contains the locks of the calls that were in flight before or after the reading, as
+// [request.Locks] lists them.
 func NotBusy(all []Finding, held []string) []Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
 		return slices.ContainsFunc(held, func(lock string) bool {
@@ -123,8 +123,8 @@ const (
 	anyName     = "name *"
 )
 
-// Apply makes the repair that Repair describes. If the object is now in use, it fails and changes
-// nothing.
+// Apply makes the repair that the field Repair describes. If the object is now in use, Apply fails
+// and changes nothing.
 func (f Finding) Apply(ctx context.Context) error { return f.repair(ctx) }
 
 func sorted(all []Finding) []Finding {

@@ -25,8 +25,8 @@ import (
 
 const mib = 1 << 20
 
-// A fixture is a target with the lvstores lvs0 and lvs1, of which the driver may use lvs0:
-// simulated, or real if SPDK_SOCK is set.
+// A fixture is a target with the lvstores lvs0 and lvs1, of which the driver may use only lvs0. The
+// target is simulated, or real if SPDK_SOCK is set.
 type fixture struct {
 	*volume.Service
 	rpc    *spdkrpc.Client
@@ -168,7 +168,7 @@ func run(t *testing.T, e doctor.Examination) []doctor.Finding {
 	return found
 }
 
-// file returns the file for the AIO bdev with this name. It is always the same.
+// file returns the path of the file for the AIO bdev with this name, which is always the same.
 func (f *fixture) file(t *testing.T, name string) string {
 	t.Helper()
 	if f.files == nil {
@@ -182,7 +182,8 @@ func (f *fixture) file(t *testing.T, name string) string {
 	return f.files[name]
 }
 
-// attach creates the AIO bdev with this name. Its contents stay the same each time.
+// attach creates the AIO bdev with this name. The bdev's contents are kept from one attach to the
+// next.
 func (f *fixture) attach(t *testing.T, name string) {
 	t.Helper()
 	_, err := f.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})

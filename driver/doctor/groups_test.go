@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group's members are counted on all of its targets. Nothing is reported if one of them could not
-// be read.
+// A group's members are counted on all of its targets. If one of these targets could not be read,
+// the group is not reported.
 func TestGroupsOnSeveralTargets(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)

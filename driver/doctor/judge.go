@@ -29,8 +29,8 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 			byHand(r.call("spdk_get_version")))
 	}
 	for _, u := range r.dropped {
-		found = append(found, r.finding(Dropped, "lvstore "+u.Store.Name, "", fmt.Sprintf("%d bytes are allocated, but belong to no volume that SPDK lists. SPDK clears a volume that was deleted, or it refused to delete a busy volume and lists it no longer. "+
-			"If this stays, restart spdk_tgt: the volume is back, and doctor names it", u.Bytes())).with(anyCall).
+		found = append(found, r.finding(Dropped, "lvstore "+u.Store.Name, "", fmt.Sprintf("%d bytes are allocated, but belong to no volume that SPDK lists. Either SPDK is still clearing a deleted volume, or it refused to delete a busy volume and no longer lists it. "+
+			"If this persists, restart spdk_tgt: the volume then reappears, and doctor names it", u.Bytes())).with(anyCall).
 			byHand(r.call("bdev_lvol_get_lvstores")))
 	}
 	for _, l := range r.lvols {
@@ -59,7 +59,7 @@ func (r *Reading) refused() (kind Kind, problem, command string) {
 	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
 	switch {
 	case errors.Is(r.err, volume.ErrCertificate):
-		authorities := "config.json has neither caFile nor ca for it, so the authorities of the container image count"
+		authorities := "config.json has neither caFile nor ca for it, so only the authorities of the container image are trusted"
 		if r.target.CAFile != "" {
 			authorities = "caFile is " + r.target.CAFile
 		}
@@ -75,8 +75,8 @@ func (r *Reading) refused() (kind Kind, problem, command string) {
 	return "", "", ""
 }
 
-// ofNested returns a finding for everything that the target loaded from volumes that hosts write,
-// and for its setting to load such contents.
+// ofNested returns a finding for each lvstore and RAID that the target loaded from a volume, and
+// for the setting that makes the target load them.
 func (r *Reading) ofNested() (found []Finding) {
 	refused, _, _ := r.refused()
 	if p := r.loads.Problem(); p != "" && (refused == "" || r.loads != volume.LoadsUnknown) {
@@ -93,7 +93,7 @@ func (r *Reading) ofNested() (found []Finding) {
 	return found
 }
 
-// ofLvol returns the findings that an lvol alone proves.
+// ofLvol returns the findings that follow from an lvol alone.
 func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	name := l.Store + "/" + l.Name
 	remove := func(ctx context.Context) error { return r.target.RemoveUnneeded(ctx, l.UUID) }
@@ -102,10 +102,10 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	switch {
 	case !r.target.Permits(l):
 	case l.Kind == volume.KindHelper && r.unneeded[l.UUID]:
-		found = append(found, r.finding(HalfMade, "helper clone "+name, "", "it exists only while a clone is being created, which was interrupted. It has no data of its own").
+		found = append(found, r.finding(HalfMade, "helper clone "+name, "", "it was needed only while a clone was being created, which was interrupted. It has no data of its own").
 			with(l.UUID, anyName).repairedBy("delete it", remove).byHand(byHand))
 	case l.Kind == volume.KindInternal && !sourceExists && r.unneeded[l.UUID]:
-		found = append(found, r.finding(LeakedSnapshot, "internal snapshot "+name, "", "the volume that it was taken of is gone, and at most one clone is left, which no host uses. It takes space. SPDK moves its contents to the clone when it is deleted").
+		found = append(found, r.finding(LeakedSnapshot, "internal snapshot "+name, "", "its source volume is gone, and at most one clone is left, which no host uses. It takes space. SPDK moves its contents to the clone when it is deleted").
 			with(l.UUID, l.Source, anyName).repairedBy("delete it", remove).byHand(byHand))
 	}
 	if l.Degraded && r.target.Permits(l) {
@@ -115,8 +115,8 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	return found
 }
 
-// ofExport returns the findings that an export and the list of volumes prove. fenced means that a
-// fence may have removed the export's hosts.
+// ofExport returns the findings that follow from an export and the list of volumes. fenced means
+// that a fence may have removed the export's hosts.
 func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
 	if strings.HasPrefix(e.Name, export.IQN("")) {
@@ -178,7 +178,7 @@ func (r *Reading) ofGroup(g export.Group) Finding {
 // provisioned matches the names that csi-provisioner gives volumes, which are unique.
 var provisioned = regexp.MustCompile(`-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// duplicates finds volumes and snapshots that exist twice.
+// duplicates finds volumes and snapshots that exist more than once.
 func duplicates(all []*Reading) (found []Finding) {
 	type place struct {
 		r *Reading

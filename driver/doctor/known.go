@@ -19,8 +19,8 @@ import (
 type Known struct {
 	// Volumes contains the PersistentVolumes, by volume id.
 	Volumes map[string]PV
-	// Snapshots contains the ids of snapshots. It is nil if the list contains no snapshots of this
-	// driver, so that nothing is known about them.
+	// Snapshots contains the ids of snapshots. Snapshots is nil if the list contains no snapshots
+	// of this driver; it is then unknown which snapshots exist.
 	Snapshots map[string]bool
 	// Attached contains the nodes to which volumes are or are being attached, by volume id. It is
 	// nil if the list contains no attachments of this driver.

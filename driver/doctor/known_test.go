@@ -116,7 +116,8 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	}
 	assert.Equal(t, expected, got)
 
-	// An orphan is deleted only if its id is given, and only orphans can be deleted.
+	// An orphan is deleted only if its id is given, and volumes that are not orphans are never
+	// deleted.
 	targets := f.examination().Targets
 	for _, not := range []string{id(healthy.UUID), id(other.UUID), id(small.UUID), "lvs0/pvc-orphan", orphan.UUID} {
 		require.Error(t, doctor.DeleteOrphans(found, targets, []string{not}), not)
@@ -131,7 +132,8 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// A volume created while the doctor works, and an orphan that a host uses, are not deleted.
+// Doctor does not delete a volume that is created during the examination, or an orphan that a host
+// is using.
 func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	e := f.examination()
@@ -163,9 +165,9 @@ func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// The same volume on two targets is a finding, and so are two volumes with the same provisioned
+// A volume that exists on two targets is reported, and so are two volumes with the same provisioned
 // name in two lvstores.
-func TestSecondCopiesAreFound(t *testing.T) {
+func TestDuplicateVolumesAreFound(t *testing.T) {
 	const name = "pvc-11111111-2222-4333-8444-555555555555"
 	simulatedOnly(t)
 	f, g := newFixture(t, export.TCP), newFixture(t, export.TCP)
@@ -175,7 +177,7 @@ func TestSecondCopiesAreFound(t *testing.T) {
 	f.create(t, name)
 	f.create(t, "scratch")
 	g.create(t, "scratch")
-	require.Empty(t, run(t, examinationOf(f.Service, g.Service)), "a name that people give is no proof")
+	require.Empty(t, run(t, examinationOf(f.Service, g.Service)), "a name chosen by a person proves nothing")
 	_, err := g.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: name + ".used", LvsName: new("lvs0"), SizeInMiB: 4})
 	require.NoError(t, err)
 	found := run(t, examinationOf(f.Service, g.Service))

@@ -49,8 +49,8 @@ type Reading struct {
 // inFlight is the maximum number of concurrent queries for single objects.
 const inFlight = 32
 
-// Read reads a target. For an unresponsive target, it returns a reading that says so. If sizes is
-// set, it also reads the sizes of all volumes, which takes a query for each.
+// Read reads a target. For an unresponsive target, the reading contains the error. If sizes is set,
+// Read also reads the sizes of all volumes, with one query for each.
 func Read(ctx context.Context, t Target, sizes bool) *Reading {
 	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}
 	r.err = r.read(ctx, sizes)
@@ -89,7 +89,8 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle queries facts that lists do not contain, but only where they matter.
+// readSingle queries facts that the lists do not contain, but only for objects for which these
+// facts matter.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string

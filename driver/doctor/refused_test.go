@@ -31,8 +31,8 @@ func refusing(name string, err spdkrpc.Error) doctor.Target {
 	return doctor.Target{Service: c.Service(spdkrpc.NewClient(refusingCaller{err})), URL: "https://storage:9009", Account: `the user name "csi" and its password`, CAFile: "/etc/ca/ca.crt"}
 }
 
-// If a target refuses the driver, or the driver does not trust the target, that is reported after
-// one reading, and without a list of volumes.
+// If a target refuses the driver's credentials, or the driver does not trust the target's
+// certificate, that is reported after one reading, and without a list of volumes.
 func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	simulatedOnly(t)
 	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
@@ -76,7 +76,8 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-// Findings on other targets need two readings; the refusal is reported before the second.
+// The refusal of one target is reported before the second reading, which the findings on other
+// targets need.
 func TestRefusalIsReportedBeforeOtherFindings(t *testing.T) {
 	simulatedOnly(t)
 	f := newFixture(t, export.TCP)
@@ -98,5 +99,5 @@ func TestRefusalIsReportedBeforeOtherFindings(t *testing.T) {
 	e.Known = func() (*doctor.Known, error) { read = true; return &doctor.Known{}, nil }
 	e.Early = nil
 	run(t, e)
-	assert.True(t, read, "the list is read for the target that answers")
+	assert.True(t, read, "the list is read for the target that responds")
 }

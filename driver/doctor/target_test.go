@@ -24,12 +24,12 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A wrong is a defect on a target.
+// A wrong is a kind of defect on a target, and the finding that the defect must cause.
 type wrong struct {
 	name string
 	over export.Transport // TCP if empty
-	// make causes the defect. It returns parts of the names of the objects that repairing removes,
-	// or none if the defect is only reported.
+	// make creates the defect. It returns parts of the names of the objects that the repair
+	// removes, or none if the defect is only reported.
 	make func(t *testing.T, f *fixture) (removed []string)
 	kind doctor.Kind
 	says string
@@ -72,20 +72,20 @@ var wrongs = []wrong{
 		require.NoError(t, err)
 		return nil
 	}},
-	{name: "internal snapshot without clones", kind: doctor.LeakedSnapshot, says: "the volume that it was taken of is gone", make: func(t *testing.T, f *fixture) []string {
+	{name: "internal snapshot without clones", kind: doctor.LeakedSnapshot, says: "its source volume is gone", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "source")
 		c := f.clone(t, v, "clone")
 		f.deleteLvol(t, c.UUID)
 		f.deleteLvol(t, v.UUID)
 		return []string{"." + strings.ReplaceAll(v.UUID, "-", "")}
 	}},
-	{name: "internal snapshot with one clone", kind: doctor.LeakedSnapshot, says: "the volume that it was taken of is gone", make: func(t *testing.T, f *fixture) []string {
+	{name: "internal snapshot with one clone", kind: doctor.LeakedSnapshot, says: "its source volume is gone", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "source")
 		f.clone(t, v, "clone")
 		f.deleteLvol(t, v.UUID)
 		return []string{"." + strings.ReplaceAll(v.UUID, "-", "")}
 	}},
-	{name: "helper clone", kind: doctor.HalfMade, says: "exists only while a clone is being created", make: func(t *testing.T, f *fixture) []string {
+	{name: "helper clone", kind: doctor.HalfMade, says: "needed only while a clone was being created", make: func(t *testing.T, f *fixture) []string {
 		if release, err := f.rpc.Release(t.Context()); err == nil && release.Before(rpcschema.MustRelease("v24.05")) {
 			t.Skip("the driver creates no helper clones before v24.05")
 		}
@@ -229,8 +229,8 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Each defect is found, and nothing else. A check changes nothing. Repairing removes the defect,
-// and nothing else.
+// Doctor reports exactly the defects that exist. A check changes nothing, and a repair removes only
+// the defect.
 func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	}
 }
 
-// An unresponsive target is a finding, and the others are still read.
+// An unresponsive target is reported as a finding, and the other targets are still read.
 func TestUnreachableTargetIsAFinding(t *testing.T) {
 	simulatedOnly(t)
 	up, down := newFixture(t, export.TCP), newFixture(t, export.TCP)
@@ -282,8 +282,8 @@ func TestUnreachableTargetIsAFinding(t *testing.T) {
 	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
 }
 
-// If the configuration names no lvstores, an export may belong to a volume in an lvstore that is
-// not loaded.
+// If the configuration names no lvstores, an export is not removed, because it may belong to a
+// volume in an lvstore that is not loaded.
 func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -293,7 +293,7 @@ func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "add lvstores")
 }
 
-// An export with connected hosts is only reported.
+// An export with connected hosts is reported but not removed.
 func TestConnectedExportIsNotRemoved(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	gone := uuid.NewString()
@@ -307,10 +307,10 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// An object that has changed since it was found is not repaired: here, the internal snapshot's
-// clone now has a host. An export without a host is never deleted: a publication could admit a host
-// at the same moment, and would then lose the export.
-func TestRepairsOnlyWhatIsStillWrong(t *testing.T) {
+// An object that has changed since it was found is not repaired: in this test, the internal
+// snapshot's clone now has a host. An export without a host is never deleted: a publication could
+// admit a host at the same moment, and would then lose the export.
+func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(v.UUID)}))

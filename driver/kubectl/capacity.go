@@ -26,8 +26,8 @@ type Capacity struct {
 	Largest string `json:"largestVolume,omitempty"`
 }
 
-// Capacities returns a driver's CSIStorageCapacity objects. There are none if the driver does not
-// track its capacity.
+// Capacities returns a driver's CSIStorageCapacity objects. It returns none if Kubernetes does not
+// track the driver's capacity.
 func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
 	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
 	if err != nil {
@@ -81,9 +81,9 @@ func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inv
 	return c.inventory(ctx, prefixed("--target=", targets)...)
 }
 
-// InventoryOfSnapshots queries targets, through the controller's pod, why snapshots cannot be
-// deleted. ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have
-// an error in their entries.
+// InventoryOfSnapshots asks targets, through the controller's pod, why snapshots cannot be deleted.
+// ids are snapshot handles, as Kubernetes stores them. Targets that cannot be queried have an error
+// in their entries.
 func (c Client) InventoryOfSnapshots(ctx context.Context, ids []string) (inventory.Inventory, error) {
 	return c.inventory(ctx, prefixed("--snapshot=", ids)...)
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // controllerPod returns a pod of the controller that is ready, on a node that is ready. A pod on a
-// failed node can remain ready for longer than the node, and kubectl exec would not return. If no
-// pod is ready, controllerPod returns one on a ready node, and an error if there is none. If the
-// deployment or its pods cannot be read, or there are no pods, the choice is kubectl's. If the
-// nodes cannot be read, they count as ready.
+// failed node can remain ready for longer than the node, and kubectl exec in such a pod would not
+// return. If no pod is ready, controllerPod returns a pod on a ready node; if there is none, it
+// fails. If the deployment or its pods cannot be read, or there are no pods, kubectl chooses the
+// pod. If the nodes cannot be read, they count as ready.
 func (c Client) controllerPod(ctx context.Context) (string, error) {
 	kind, name, _ := strings.Cut(c.Controller, "/")
 	if !slices.Contains([]string{"deploy", "deployment", "deployments", "deployment.apps", "deployments.apps"}, kind) {
@@ -52,7 +52,7 @@ func controllerOnAnyNode(controller string, pods []pod) string {
 	return controller
 }
 
-// controllerOnReadyNode returns a pod on a ready node, if possible one that is ready.
+// controllerOnReadyNode returns a pod on a ready node. It prefers pods that are ready themselves.
 func (c Client) controllerOnReadyNode(pods []pod, nodes []node) (string, error) {
 	ready := map[string]bool{}
 	for _, n := range nodes {

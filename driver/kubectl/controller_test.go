@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A command runs in a ready pod of the controller. kubectl may choose one on a failed node.
-// Without permission to read nodes, all of them count as ready.
+// Commands run in a ready pod of the controller, whereas kubectl itself may choose a pod on a
+// failed node. Without permission to read nodes, all nodes count as ready.
 func TestCommandsRunInAReadyPod(t *testing.T) {
 	a := newAPI(t)
 	path := deploymentPath("spdkcsi", "spdkcsi-controller")
@@ -43,8 +43,8 @@ func TestCommandsRunInAReadyPod(t *testing.T) {
 	assert.Equal(t, "pod/other", chosen())
 }
 
-// A pod on a failed node can remain ready, so the node must be ready, too. If no such pod exists,
-// nothing runs.
+// A pod on a failed node can remain ready, so commands run only in a pod whose node is ready. If
+// there is no such pod, nothing is executed.
 func TestCommandsRunOnAReadyNode(t *testing.T) {
 	const (
 		onLost    = `{"metadata": {"name": "spdkcsi-controller-a"}, "spec": {"nodeName": "worker-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`

@@ -5,6 +5,6 @@
 // reaches targets through the controller's pod, and nodes through their node plugins' pods, where
 // it runs spdk-csi's commands. It makes no decisions about targets itself.
 //
-// It must not know SPDK's RPC, how targets are reached, or the controller's configuration and
-// secrets.
+// Package kubectl must not depend on SPDK's RPCs, how targets are reached, or the controller's
+// configuration and secrets.
 package kubectl

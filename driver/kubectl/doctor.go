@@ -45,7 +45,7 @@ func (c *counter) Write(p []byte) (int, error) {
 // Doctor runs spdk-csi doctor with args in the controller's pod, with a list of Kubernetes'
 // objects. The list is read after delay: by then, doctor has read the targets, so volumes being
 // created are not mistaken for orphans. others contains lists from other clusters that use the same
-// targets; it may be empty. doctor's exit code is a [Status].
+// targets, and may be empty. A failure of the doctor command itself is a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {
 	cmd, err := c.command(ctx, true, slices.Concat([]string{"doctor", "--volumes=-"}, args)...)
 	if err != nil {
@@ -71,8 +71,8 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is not a valid list of volumes: doctor refuses it, and changes nothing. An empty list
-// would mean that Kubernetes has no volumes.
+// noList is sent if the list of volumes cannot be read. Doctor refuses this invalid list and
+// changes nothing, whereas an empty list would mean that Kubernetes has no volumes.
 const noList = "the list of volumes could not be read\n"
 
 func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {

@@ -20,7 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// asKubectl makes the test binary act as kubectl. Its value is the API server's URL.
+// asKubectl is the environment variable that makes the test binary act as kubectl. The variable's
+// value is the API server's URL.
 const asKubectl = "SPDKGATE_TEST_KUBECTL"
 
 func TestMain(m *testing.M) {
@@ -77,9 +78,10 @@ type api struct {
 	// standard input.
 	commands [][]string
 	inputs   []string
-	// runOn runs a command in the pod of a node plugin, given its arguments; if nil, run does.
+	// runOn runs a command in the pod of a node plugin, given the command's arguments. If runOn is
+	// nil, run is used.
 	runOn func(args string) (out, notes string, code int)
-	// run runs a command.
+	// run runs a command in the controller's pod.
 	run func(input string) (out, notes string, code int)
 }
 
@@ -97,7 +99,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// change changes the API's contents.
+// change modifies the API's contents while other goroutines may read them.
 func (a *api) change(how func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -173,8 +175,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
 		return
 	}
-	// The pages are small, so more calls are needed than with a real server. As on a real one,
-	// items have no kind.
+	// The pages are small, so reading a list needs more calls than with a real server. As on a real
+	// server, items have no kind.
 	const most = 3
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""

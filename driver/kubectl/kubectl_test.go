@@ -104,7 +104,7 @@ func TestLiveFiguresAreShown(t *testing.T) {
 	all, err := a.Volumes(t.Context(), driver, Filter{})
 	require.NoError(t, err)
 	from, err := a.Inventory(t.Context(), "storage-1", "storage-2")
-	require.NoError(t, err, "targets that answer are shown")
+	require.NoError(t, err, "targets that respond are shown")
 	assert.Equal(t, []string{"--namespace=spdkcsi", "--context=test", "deployment/spdkcsi-controller", "--container=spdkcsi-controller", "--", "spdk-csi", "inventory", "--target=storage-1", "--target=storage-2"}, a.command(0))
 	require.EqualError(t, Unread(from), "storage server storage-2 is not shown: connection refused")
 	AddLive(all, from, nodes)
@@ -178,7 +178,8 @@ shop        of-d       -                                                storage-
 	out.Reset()
 	require.NoError(t, PrintSnapshots(&out, Wide, created, all))
 	assert.Contains(t, out.String(), "no space\n", "a cell is one line")
-	// The storage server reports why a snapshot that Kubernetes is deleting still exists.
+	// For a snapshot that Kubernetes is deleting, the storage server's reason why it still exists
+	// is shown.
 	assert.Equal(t, []string{snapB}, Terminating(all))
 	a.change(func() {
 		a.run = func(string) (out, notes string, code int) {
@@ -226,7 +227,7 @@ func TestCapacity(t *testing.T) {
 	assert.JSONEq(t, `{"items": []}`, out.String())
 }
 
-// doctor receives the list in a format that it understands.
+// The plugin passes the list of volumes to doctor in the format that doctor expects.
 func TestDoctor(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
@@ -248,7 +249,7 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, map[string][]doctor.Attachment{idA: {{Node: "worker-1", Done: true}}, idB: {{Node: "worker-2"}}}, known.Attached)
 
 	a.change(func() { a.run = func(string) (out, notes string, code int) { return "", "no such pod", 1 } })
-	require.Equal(t, Status(2), a.Doctor(t.Context(), 0, nil, &out, &notes), "kubectl failed: nothing was found out")
+	require.Equal(t, Status(2), a.Doctor(t.Context(), 0, nil, &out, &notes), "kubectl failed, so nothing is known")
 	require.Equal(t, Status(2), a.DoctorTargets(t.Context(), &out, &notes))
 	a.change(func() { a.run = func(string) (out, notes string, code int) { return "Nothing was found.\n", "", 0 } })
 	require.NoError(t, a.Doctor(t.Context(), 0, nil, &out, &notes))
@@ -256,9 +257,9 @@ func TestDoctor(t *testing.T) {
 	assert.Equal(t, []string{"doctor", "--json"}, a.command(-1)[6:])
 }
 
-// A list that cannot be read is not mistaken for an empty one, which would make all volumes
-// orphans.
-func TestDoctorWithoutAList(t *testing.T) {
+// If the list of volumes cannot be read, doctor does not treat it as empty, which would make all
+// volumes orphans.
+func TestDoctorFailsWithoutAList(t *testing.T) {
 	for _, path := range []string{volumesPath, attachmentsPath, groupsPath, contentsPath} {
 		a := newAPI(t)
 		a.withVolumes()
@@ -276,7 +277,7 @@ func TestDoctorWithoutAList(t *testing.T) {
 		require.ErrorContains(t, err, "the list of volumes could not be read, so nothing was changed")
 		require.ErrorContains(t, err, "Error from server (Forbidden): "+path)
 	}
-	// If doctor ends before it receives a list, the plugin does not wait.
+	// If doctor ends before it receives the list, the plugin does not wait.
 	a := newAPI(t)
 	a.Program = "false"
 	require.Equal(t, Status(2), a.Doctor(t.Context(), time.Hour, nil, &bytes.Buffer{}, &bytes.Buffer{}))

@@ -13,7 +13,7 @@ import (
 // A Node is a node that runs the driver, or that is fenced. Facts that could not be read are nil.
 type Node struct {
 	Name string `json:"name"`
-	// InCluster reports whether there is a Node object.
+	// InCluster reports whether the node's Node object exists.
 	InCluster *bool `json:"inCluster"`
 	// Ready is the node's own condition, and PluginReady that of the node plugin's pod. Registered
 	// reports whether kubelet has registered the driver.
@@ -29,8 +29,8 @@ type Node struct {
 	Attached  *int `json:"attached"`
 	Attaching *int `json:"attaching"`
 	Detaching *int `json:"detaching"`
-	// Fenced lists the targets on which the node is fenced, and Unread those that could not be
-	// read. Both are nil if no target was queried.
+	// Fenced lists the targets on which the node is fenced, and Unread lists the targets that could
+	// not be read. Both are nil if no target was queried.
 	Fenced []FencedOn `json:"fenced"`
 	Unread []string   `json:"unread"`
 	// Status is the node plugin's report; nil if it did not respond.
@@ -49,8 +49,8 @@ type FencedOn struct {
 	Since  *time.Time `json:"since,omitempty"`
 }
 
-// setPlugin records the state of the node plugin's pod. While a pod is being replaced, there are
-// two, and the new one counts.
+// setPlugin records the state of the node plugin's pod. While the pod is being replaced, there are
+// two pods, and the state of the new one is recorded.
 func (n *Node) setPlugin(p pod, container string) {
 	if n.Pod != "" && p.Metadata.DeletionTimestamp != "" {
 		return
@@ -63,7 +63,7 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject records the contents of the Node object. A deleted node has none.
+// setObject records the contents of the Node object. there is false if the node has been deleted.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {
@@ -212,7 +212,7 @@ func (n Node) staged() string {
 	return strconv.Itoa(len(n.Status.Staged.Volumes))
 }
 
-// problems counts the staged volumes by their states, without healthy ones.
+// problems counts the staged volumes by their states, omitting healthy ones.
 func (n Node) problems() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"

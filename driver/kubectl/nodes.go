@@ -133,8 +133,8 @@ func (r nodeReading) nodes(driver, container string) []Node {
 	return nodes
 }
 
-// addFenced adds the marks of targets to nodes. A mark that matches no known node gets its own
-// node.
+// addFenced adds the marks of targets to nodes. For a mark that matches no known node, it adds a
+// new node.
 func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	if len(marks.Targets) == 0 {
 		return // no target was queried
@@ -181,7 +181,7 @@ func selected(nodes []Node, names []string) ([]Node, error) {
 	return slices.DeleteFunc(nodes, func(n Node) bool { return len(names) > 0 && !slices.Contains(names, n.Name) }), errors.Join(unknown...)
 }
 
-// askPlugins adds the reports of their node plugins to nodes.
+// askPlugins queries the node plugins, and adds their reports to nodes.
 func (c Client) askPlugins(ctx context.Context, nodes []Node, o NodeOptions) error {
 	errs := make([]error, len(nodes))
 	slots := make(chan struct{}, nodesInFlight)
@@ -229,7 +229,7 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	case out.exceeded:
 		failed = fmt.Errorf("it printed more than %d bytes", mostStatus)
 	case ctx.Err() != nil:
-		failed = fmt.Errorf("no answer within %s", o.Timeout)
+		failed = fmt.Errorf("no response within %s", o.Timeout)
 	case failed == nil:
 		failed = errors.New("it printed no status")
 	}

@@ -126,7 +126,7 @@ worker-5                                    NoPlugin,NotRegistered              
 	require.EqualError(t, err, "node worker-9 neither runs the driver nor is fenced: check its name")
 	require.Len(t, some, 1)
 
-	// Without live, only Kubernetes is queried.
+	// Without the option Live, only Kubernetes is queried.
 	commands := len(a.commands)
 	nodes, err = a.NodeStates(t.Context(), driver, NodeOptions{Selector: "app=spdkcsi-node"})
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func fields(text string) (all [][]string) {
 	return all
 }
 
-// Facts that could not be read are shown as unknown, and the others are shown.
+// Facts that could not be read are shown as unknown, and all other facts are still shown.
 func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()
@@ -194,7 +194,7 @@ func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	nodes, err = a.NodeStates(t.Context(), driver, nodeOptions)
 	require.ErrorContains(t, err, "storage server storage-2 is not shown: connection refused")
 	assert.Equal(t, strings.Replace(well, " no ", " storage-1,? ", 1), row(t, nodes, "worker-1"))
-	assert.Equal(t, strings.Replace(lossy, " no ", " ? ", 1), row(t, nodes, "worker-2"), "a storage server that did not answer may have fenced it")
+	assert.Equal(t, strings.Replace(lossy, " no ", " ? ", 1), row(t, nodes, "worker-2"), "a storage server that did not respond may have fenced it")
 	a.change(func() {
 		a.run = func(string) (string, string, int) { return "", "unknown flag: --fenced", 1 }
 	})
@@ -225,5 +225,5 @@ func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	short := nodeOptions
 	short.Timeout = time.Millisecond
 	_, err = a.NodeStates(t.Context(), driver, short)
-	require.ErrorContains(t, err, "node worker-1: cannot read the paths to its volumes: run spdk-csi node-status in pod plugin-1 of namespace spdkcsi: no answer within 1ms")
+	require.ErrorContains(t, err, "node worker-1: cannot read the paths to its volumes: run spdk-csi node-status in pod plugin-1 of namespace spdkcsi: no response within 1ms")
 }

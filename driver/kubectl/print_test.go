@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A name cannot start a new row or control the terminal.
+// A name from the cluster cannot start a new row or send control sequences to the terminal.
 func TestTablesEscapeNames(t *testing.T) {
 	name := "a\nb\t\x1b[2J\u009b\u202e\u2066\u2028"
 	columns := []column[string]{{heading: "NAME", cell: func(s string) string { return s }}, {heading: "STORE", cell: func(s string) string { return s }}}

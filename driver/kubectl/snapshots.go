@@ -27,7 +27,8 @@ type Snapshot struct {
 	Policy    string     `json:"deletionPolicy,omitempty"`
 	Group     string     `json:"group,omitempty"`
 	Message   string     `json:"message,omitempty"` // the reason for the status Failed
-	// Undeletable says why a snapshot that Kubernetes is deleting still exists, and what to do.
+	// Undeletable is the reason why a snapshot that Kubernetes is deleting still exists, and what
+	// to do.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 

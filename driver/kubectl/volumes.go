@@ -117,8 +117,8 @@ func attachmentOf(a volumeAttachment) Attachment {
 	return Attachment{Node: a.Spec.NodeName, State: state}
 }
 
-// AddLive adds to volumes the information from their targets. nodes contains the names of the
-// cluster's nodes, by which hosts are shown.
+// AddLive adds the targets' information to volumes. nodes contains the names of the cluster's
+// nodes, which are shown in place of host names.
 func AddLive(volumes []Volume, from inventory.Inventory, nodes []string) {
 	byID := map[string]inventory.Volume{}
 	for _, t := range from.Targets {

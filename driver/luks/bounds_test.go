@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// Passphrases are leastLength to mostLength bytes long; a previous one may be shorter.
+// Passphrases are leastLength to mostLength bytes long, but a previous passphrase may be shorter.
 func TestPassphraseLengths(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
@@ -44,7 +44,7 @@ func TestLongOutputIsShortened(t *testing.T) {
 	assert.Equal(t, strings.Repeat("a", 500)+" … "+strings.Repeat("b", 499)+"c", shorten(whole+"c"))
 }
 
-// A program's exit code is a result; any other problem is an error.
+// run returns a program's exit code as a result; any other failure is an error.
 func TestRun(t *testing.T) {
 	secret := hostauth.NewSecret("in")
 	for script, want := range map[string]struct {

@@ -21,10 +21,11 @@ import (
 // and exit code. It fails if the program cannot be run or was killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 
-// run runs a program, which is killed if this process dies: an orphaned cryptsetup could overwrite
-// a header that the next process writes.
+// run runs a program. The kernel kills that program if this process dies, because an orphaned
+// cryptsetup could overwrite a header that the next process writes.
 func run(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error) {
-	// The kernel sends the signal when the thread that started the program ends.
+	// The kernel sends the parent-death signal when the thread that started the program ends, so
+	// keep the thread alive.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(name, args...)
@@ -83,8 +84,8 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 	return nil
 }
 
-// These are the argon2id parameters in new headers: RFC 9106's second recommendation, which needs
-// 64 MiB of memory. They are fixed, because a measured number of passes would depend on the load of
+// The argon2id parameters in new headers follow RFC 9106's second recommendation, which needs 64
+// MiB of memory. They are fixed, because a measured number of passes would depend on the load of
 // the node. Passphrases are random, so more memory would add little security.
 const (
 	argonKiB    = 64 << 10
@@ -96,8 +97,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments that create a new header. They set every option whose default
-// depends on how cryptsetup was built.
+// formatArgs returns the arguments that create a new header. The arguments set every option whose
+// default depends on how cryptsetup was built.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {
@@ -120,7 +121,7 @@ func openArgs(v Volume) []string {
 }
 
 // deriving runs a function that derives a key. It limits the number of concurrent runs, because
-// each takes the memory that the header requires.
+// each run needs as much memory as the header requires.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
 	case l.derivations <- struct{}{}:

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel handles device mapper requests. It fails those for which fail contains an error.
+// fakeKernel handles device mapper requests. Requests for which fail contains an error fail with
+// that error.
 type fakeKernel struct {
 	t      *testing.T
 	fail   map[uintptr]error
@@ -20,7 +21,7 @@ type fakeKernel struct {
 	asked  []uintptr
 }
 
-// These are the requests that linux/dm-ioctl.h defines.
+// The requests have the values that linux/dm-ioctl.h defines.
 const (
 	askRemove = 0xc138fd04
 	askResume = 0xc138fd06
@@ -66,17 +67,17 @@ func TestMappingStatesAreRead(t *testing.T) {
 		deps  func(*dmIoctl)
 		want  mapping
 	}{
-		"unused":              {active, 0, below(312, unix.Mkdev(259, 300)), mapping{below: "259:300"}},
-		"in use":              {active, 1, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", inUse: true}},
-		"read-only":           {active | 1, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", readOnly: true}},
-		"suspended":           {active | 2, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", suspended: true}},
-		"moved answer":        {active, 0, below(320, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
-		"last place":          {active, 0, below(312+1024-17, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
-		"two devices":         {active, 0, below(312, unix.Mkdev(8, 1), unix.Mkdev(8, 2)), mapping{}},
-		"no device":           {active, 0, below(312), mapping{}},
-		"without a table":     {0, 0, below(312, unix.Mkdev(8, 1)), mapping{}},
-		"answer out of range": {active, 0, func(c *dmIoctl) { c.dataStart = 312 + 1024 - 16 }, mapping{}},
-		"answer before data":  {active, 0, func(c *dmIoctl) { c.dataStart = 8 }, mapping{}},
+		"unused":                {active, 0, below(312, unix.Mkdev(259, 300)), mapping{below: "259:300"}},
+		"in use":                {active, 1, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", inUse: true}},
+		"read-only":             {active | 1, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", readOnly: true}},
+		"suspended":             {active | 2, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", suspended: true}},
+		"moved answer":          {active, 0, below(320, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
+		"last place":            {active, 0, below(312+1024-17, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
+		"two devices":           {active, 0, below(312, unix.Mkdev(8, 1), unix.Mkdev(8, 2)), mapping{}},
+		"no device":             {active, 0, below(312), mapping{}},
+		"without a table":       {0, 0, below(312, unix.Mkdev(8, 1)), mapping{}},
+		"response out of range": {active, 0, func(c *dmIoctl) { c.dataStart = 312 + 1024 - 16 }, mapping{}},
+		"response before data":  {active, 0, func(c *dmIoctl) { c.dataStart = 8 }, mapping{}},
 	} {
 		k, f := newFakeKernel(t)
 		f.answer[askStatus] = func(d *dmIoctl) {
@@ -95,7 +96,7 @@ func TestMappingStatesAreRead(t *testing.T) {
 	}
 }
 
-func TestUnreadableMappings(t *testing.T) {
+func TestUnreadableMappingsAreReported(t *testing.T) {
 	for _, missing := range []error{unix.ENXIO, unix.ENODEV, unix.ENOENT} {
 		k, f := newFakeKernel(t)
 		f.fail[askStatus] = missing
@@ -127,7 +128,7 @@ func TestMappingRequests(t *testing.T) {
 	require.NoError(t, k.resume("vol"))
 	assert.Equal(t, []uintptr{askTarget, askResume}, f.asked)
 	f.fail[askTarget] = unix.ENOTTY
-	require.NoError(t, k.check(), "the kernel is older than the question")
+	require.NoError(t, k.check(), "the kernel does not support the request")
 	f.fail[askTarget] = unix.EINVAL
 	require.ErrorIs(t, k.check(), ErrUnsupported)
 	f.fail[askResume] = unix.EIO

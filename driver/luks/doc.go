@@ -5,13 +5,13 @@
 // Its first goal is not to lose data. It writes a LUKS header only to a device that was read and
 // found empty, and only if the caller permits it ([Volume.MayFormat]). A wrong passphrase never
 // leads to a new header. The plain device of a new device has random contents, which cannot be
-// distinguished from data. A mark in the header therefore shows that nothing was stored, until the
-// caller reports that the device is in use ([LUKS.MarkUsed]).
+// distinguished from data. A mark in the header therefore shows that no data has been stored yet,
+// until the caller reports that the device is in use ([LUKS.MarkUsed]).
 //
 // Passphrases reach cryptsetup through its standard input and through memory, never through
 // arguments, the environment or a disk. Calls can be repeated, and a call whose context ends
 // returns at once, as in package mount.
 //
-// The package handles block devices and cryptsetup. It must not know CSI, gRPC, transports, file
-// systems or mounts.
+// The package handles block devices and cryptsetup. Package luks must not depend on CSI, gRPC,
+// transports, file systems or mounts.
 package luks

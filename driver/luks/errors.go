@@ -2,7 +2,8 @@ package luks
 
 import "errors"
 
-// Kinds of failure. Errors of this package wrap one of them; their texts say what to do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
+// do.
 var (
 	// ErrInvalid means that the request is invalid: an unusable name, a device that is too small.
 	ErrInvalid = errors.New("invalid request")

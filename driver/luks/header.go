@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The mark of a new device is the header's field "subsystem". luksFormat writes it together with
-// the header.
+// The mark of a new device is the header's field "subsystem". luksFormat writes the mark together
+// with the header.
 const (
 	subsystemNew  = "spdkcsi-new" // nothing has been stored on the device yet
 	subsystemUsed = "spdkcsi"
@@ -25,8 +25,8 @@ type header struct {
 func (h header) unused() bool { return h.version == 2 && h.subsystem == subsystemNew }
 
 // readHeader reads the header at the beginning of a device. The LUKS2 On-Disk Format Specification
-// defines the layout: the magic, the version at byte 6, and the subsystem at byte 208. All are in
-// one sector, so they are consistent.
+// defines the layout: the magic, the version at byte 6, and the subsystem at byte 208. All of these
+// fields are in one sector, so they are consistent with each other.
 func readHeader(device string) (header, error) {
 	const sector, subsystemAt, subsystemLength = 512, 208, 48
 	f, err := os.Open(device)

@@ -17,11 +17,11 @@ const (
 	SecretPrevious = "encryption-passphrase-previous"
 )
 
-// These are passphrase lengths in bytes. The previous passphrase may be shorter, because another
-// program may have written the header.
+// The minimum and maximum lengths of a passphrase in bytes. The previous passphrase may be shorter,
+// because another program may have written the header.
 const leastLength, mostLength = 16, 512
 
-// Keys are the passphrases for a volume. They are not printed.
+// Keys contains the passphrases for a volume. A printed Keys does not contain them.
 type Keys struct {
 	Current hostauth.Secret
 	// Previous is the passphrase that Current replaces; zero if there is none.
@@ -29,8 +29,8 @@ type Keys struct {
 }
 
 // ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
-// none. class is the prefix, before -name and -namespace, of the class parameters that give such
-// calls a Secret. Errors mention it.
+// none. class is the prefix, before -name and -namespace, of the class parameters that name the
+// Secret for such calls. Errors mention this prefix.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"
@@ -46,7 +46,7 @@ func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	case len(previous) > mostLength:
 		return nil, fmt.Errorf("%w: %s is longer than %d bytes", ErrMalformed, SecretPrevious, mostLength)
 	case current == previous:
-		// Removing the previous passphrase would remove the only one.
+		// Refuse equal passphrases: removing the previous one would remove the only passphrase.
 		return nil, fmt.Errorf("%w: %s and %s are equal: remove the latter", ErrMalformed, SecretPassphrase, SecretPrevious)
 	}
 	return &Keys{hostauth.NewSecret(current), hostauth.NewSecret(previous)}, nil

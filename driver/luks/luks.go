@@ -19,8 +19,8 @@ import (
 // A Prober reads devices. *mount.Mounter implements it.
 type Prober interface {
 	// Contents reports what is on a device, by its signature (empty if it has none) and by the
-	// offset of the first data (-1 if there is none). It fails if the device cannot be read, is in
-	// use, or, if write is true, cannot be written.
+	// offset of the first data (-1 if there is none). It fails if the device cannot be read or is
+	// in use. If write is true, it also fails if the device cannot be written.
 	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
 	// MarkFormatting sets or removes a mark on an empty device. Contents reports the mark.
 	MarkFormatting(device string, set bool) error
@@ -73,8 +73,8 @@ type Volume struct {
 	// Keys contains the passphrases. Nil means that only a device that is already open can be used.
 	Keys     *Keys
 	ReadOnly bool
-	// Shared means that other nodes may have the device open concurrently. Then its header is
-	// not changed.
+	// Shared means that other nodes may have the device open concurrently. The header of a shared
+	// device is not changed.
 	Shared bool
 	// Discards passes discards on to the encrypted device. Anyone who can read that device can then
 	// see which blocks are free.
@@ -92,7 +92,7 @@ type Volume struct {
 // A Plain describes the plain device of an open encrypted device.
 type Plain struct {
 	Path string // such as /dev/dm-0
-	// Unused means that nothing has been stored on the device yet: its contents are random, and may
+	// Unused means that no data has been stored on the device yet: its contents are random, and may
 	// be overwritten. See [LUKS.MarkUsed].
 	Unused bool
 }
@@ -115,9 +115,10 @@ func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Contex
 	return operation.Run(ctx, &l.operations, []string{"mapping " + name}, fn)
 }
 
-// Open opens an encrypted device. Before that, it writes a LUKS header to an empty device, if
-// permitted, and replaces the previous passphrase with the current one. It succeeds if the device
-// is already open. It closes a mapping with the same name that was opened from another device.
+// Open opens an encrypted device. If the device is empty, Open first writes a LUKS header, if
+// permitted. It also replaces the previous passphrase with the current one. Open succeeds if the
+// device is already open. It closes a mapping with the same name that was opened from another
+// device.
 func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
 	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
 	if err != nil {
@@ -205,7 +206,8 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	}
 	const encrypted = "crypto_LUKS" // blkid's name for LUKS
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume; to keep it, use a StorageClass without encryption"
-	// luksFormat writes random bytes before the header.
+	// An interrupted luksFormat may have written only random bytes, because it writes them before
+	// the header.
 	interrupted := marked && (signature == "" || signature == encrypted && h.unused())
 	switch {
 	case interrupted:
@@ -222,7 +224,7 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	case !v.MayFormat && !(v.MayFinish && interrupted):
 		return false, fmt.Errorf("%w: it should have a LUKS header, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmpty)
 	case v.ReadOnly:
-		return false, fmt.Errorf("%w: it is to be used read-only, so it is not encrypted: use it read-write once", ErrEmpty)
+		return false, fmt.Errorf("%w: it is used read-only, so it is not encrypted: use it read-write once", ErrEmpty)
 	case v.Shared:
 		return false, fmt.Errorf("%w: several nodes may use it at a time, and each would encrypt it with a key of its own, so it is not encrypted: use a volume that was encrypted with ReadWriteOnce, or a copy of one", ErrEmpty)
 	}
@@ -274,7 +276,7 @@ func (l *LUKS) unlock(ctx context.Context, v Volume, step *operation.Step) error
 		err = with(v.Keys.Previous)
 	}
 	if errors.Is(err, ErrWrongPassphrase) {
-		return fmt.Errorf("%w: the device has a LUKS header that %s does not open: nothing was changed. Check which Secret the volume was created with; a copy has the passphrases that its source had. "+
+		return fmt.Errorf("%w: the device has a LUKS header that %s does not open: nothing was changed. Check which Secret the volume was created with; a copy has the passphrases of its source. "+
 			"If the passphrase was changed, put the old one into %s", ErrWrongPassphrase, SecretPassphrase, SecretPrevious)
 	}
 	return err
@@ -291,8 +293,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that says that nothing was stored on a new device. Call it before the
-// first use, and after a file system was created.
+// MarkUsed removes the mark that shows that no data was stored on a new device. Call it after a
+// file system was created, and before the device is first used.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)
@@ -304,7 +306,8 @@ func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	return nil
 }
 
-// Resize grows an open device's plain device as far as the encrypted device allows.
+// Resize grows the plain device of an open encrypted device to the size that the encrypted device
+// allows.
 func (l *LUKS) Resize(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		m, found, err := l.mapper.find(name)
@@ -350,7 +353,7 @@ func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) er
 		return err
 	}
 	if !m.ours() {
-		return fmt.Errorf("%w: the mapping %s is not a LUKS2 device: find out who made it, and remove it by hand (dmsetup remove)", ErrBusy, name)
+		return fmt.Errorf("%w: the mapping %s is not a LUKS2 device: find out which program created it, and remove it by hand (dmsetup remove)", ErrBusy, name)
 	}
 	step.Doing("closing the mapping %s", name)
 	for range tries {

@@ -113,8 +113,7 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// An interrupted luksFormat is completed, at whatever point it was interrupted, but never on a
-// device that was used.
+// A luksFormat that was interrupted at any point is completed, but never on a device that was used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -170,8 +169,8 @@ func onlyCryptsetup(w *world) {
 	}
 }
 
-// A passphrase change can be interrupted before and after each command. One of the two passphrases
-// always opens the device, and a retry leaves only the new one.
+// If a passphrase change is interrupted before or after any command, one of the two passphrases
+// still opens the device, and a retry leaves only the new one.
 func TestRotationSurvivesInterruptions(t *testing.T) {
 	prepare := func(t *testing.T) (*LUKS, *world, Volume) {
 		l, w := newWorld(t)
@@ -240,7 +239,8 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	assert.Equal(t, []string{first}, w.slots)
 }
 
-// While other nodes may have the device open, or it is opened read-only, its header is not changed.
+// The header of a device is not changed while other nodes may have the device open, or if it is
+// opened read-only.
 func TestSharedDeviceIsNotRotated(t *testing.T) {
 	for _, change := range []func(*Volume){func(v *Volume) { v.Shared = true }, func(v *Volume) { v.ReadOnly = true }} {
 		l, w := newWorld(t)
@@ -259,10 +259,10 @@ func TestSharedDeviceIsNotRotated(t *testing.T) {
 // A mapping opened from another device, or with other options, is closed unless it is in use.
 func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	for name, m := range map[string]mapping{
-		"device removed":     {uuid: "CRYPT-LUKS2-1-x", below: "259:1"},
-		"open interrupted":   {uuid: "CRYPT-LUKS2-1-x"},
-		"opened read-only":   {uuid: "CRYPT-LUKS2-1-x", below: number, readOnly: true},
-		"made by a stranger": {uuid: "LVM-x", below: "259:1"},
+		"device removed":             {uuid: "CRYPT-LUKS2-1-x", below: "259:1"},
+		"open interrupted":           {uuid: "CRYPT-LUKS2-1-x"},
+		"opened read-only":           {uuid: "CRYPT-LUKS2-1-x", below: number, readOnly: true},
+		"created by another program": {uuid: "LVM-x", below: "259:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, w := newWorld(t)
@@ -281,7 +281,7 @@ func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 			assert.Len(t, w.mappings, 1)
 			w.busy[v.Name] = false
 			_, err = w.luks().Open(t.Context(), v)
-			if name == "made by a stranger" {
+			if name == "created by another program" {
 				require.ErrorIs(t, err, ErrBusy)
 				require.ErrorContains(t, err, "dmsetup remove")
 				require.ErrorIs(t, l.Close(t.Context(), v.Name), ErrBusy)
@@ -294,7 +294,7 @@ func TestOtherMappingsAreClosedUnlessInUse(t *testing.T) {
 	}
 }
 
-// A cryptsetup killed while resizing a device leaves it suspended.
+// A mapping that was left suspended, because cryptsetup was killed during a resize, is resumed.
 func TestSuspendedMappingIsResumed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
@@ -337,7 +337,7 @@ func TestPassphrasesNeverAppear(t *testing.T) {
 	}
 }
 
-// Each key derivation takes memory, so only a few run at a time.
+// Only a few key derivations run at a time, because each needs a lot of memory.
 func TestKeyDerivationsAreBounded(t *testing.T) {
 	l, w := newWorld(t)
 	w.slots = []string{first}

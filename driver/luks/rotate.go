@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// rotate makes the current passphrase the only one that opens the device. It can be interrupted at
-// any point: the previous or the current passphrase always opens the device, and a retry completes
-// the change. It neither reads nor writes data.
+// rotate makes the current passphrase the only one that opens the device. rotate can be interrupted
+// at any point: the previous or the current passphrase always opens the device, and a retry
+// completes the change. The device's data is neither read nor written.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)
 	current, err := l.opens(ctx, v.Device, v.Keys.Current)
@@ -25,7 +25,8 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 			return err
 		}
 	}
-	// cryptsetup would remove even the last passphrase of a header.
+	// Verify the new passphrase first, because cryptsetup would remove even the last passphrase of
+	// a header.
 	if current, err = l.opens(ctx, v.Device, v.Keys.Current); err != nil {
 		return fmt.Errorf("check the new passphrase before the previous one is removed: %w", err)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Drop gives up a replica that has failed, or whose server does not respond. It changes the witness
-// first. If that fails, the mirror still holds the writes that failed. The last replica cannot be
-// dropped.
+// Drop removes a replica that has failed, or whose server does not respond, from the mirror. It
+// changes the witness first. If the witness cannot be changed, the mirror keeps holding the failed
+// writes. The last replica cannot be dropped.
 func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,12 +42,13 @@ func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 	return m.goOnWithout(ctx, w, keep, id, l)
 }
 
-// goOnWithout lets the mirror go on without a replica that the witness does not list.
+// goOnWithout lets the mirror continue without a replica that the witness no longer lists as in
+// sync.
 func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost replica.ID, l layout) error {
 	if w.InSync != replica.SetOf(keep) {
 		return fmt.Errorf("%w: replicas %v are in sync, not only %d", ErrRefused, w.InSync.IDs(), keep)
 	}
-	// I/O below the mirror has to end before a suspend can.
+	// A suspend of the mirror waits for the I/O below it, so end the I/O to the lost replica first.
 	if err := m.Release(ctx, m.volume.UUIDs[lost]); err != nil {
 		return fmt.Errorf("end the connections of replica %d: %w", lost, err)
 	}
@@ -83,8 +84,9 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	return nil
 }
 
-// swapQueued replaces the mirror's table. While the mirror is suspended, it queues a read behind
-// the writes that wait for the new table. wait returns when the kernel has taken them up.
+// swapQueued replaces the mirror's table. While the mirror is suspended, swapQueued queues a read
+// behind the writes that wait for the new table. The function wait returns when the kernel has
+// started these writes.
 func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err error) {
 	name := m.name()
 	if err := m.kernel.load(name, t.target(m.sectors())); err != nil {
@@ -103,10 +105,11 @@ func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err erro
 	return wait, nil
 }
 
-// settle returns when each write of the previous table has returned, and has its mark if it could
-// not reach both replicas. A resume only schedules the writes that wait for the new table, and a
-// suspend stops the kernel from taking up those that remain. So settle first waits for the read
-// behind them. Then the suspend waits until all that was taken up has returned.
+// settle returns when each write of the previous table has completed, and its region is marked if
+// the write did not reach both replicas. A resume only schedules the writes that wait for the new
+// table, and a suspend keeps the kernel from starting the remaining ones. So settle first waits for
+// the read that is queued behind these writes. It then suspends the mirror, which waits until all
+// started writes have completed.
 func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
 	if err := wait(ctx); err != nil {
 		return fmt.Errorf("wait for the writes that were in flight: %w", err)
@@ -117,8 +120,8 @@ func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) e
 	return m.kernel.resume(m.name())
 }
 
-// Retry repeats the writes that the mirror holds, because the server responds again. It finds the
-// devices again, whose numbers may have changed.
+// Retry repeats the writes that the mirror holds. Call it when the replica's server responds again.
+// Retry looks up the devices again, because their numbers may have changed.
 func (m *Mirror) Retry(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +140,7 @@ func (m *Mirror) Retry(ctx context.Context) error {
 	case !l.pair():
 		t, err = m.rebuildTable(ctx, l.first, l.second)
 	case w.InSync != w.Replicas:
-		return fmt.Errorf("%w: a replica was dropped, but its mirror still has it: start it again", ErrRefused)
+		return fmt.Errorf("%w: a replica was dropped, but is still in the volume's mirror: start the mirror again", ErrRefused)
 	default:
 		t, err = m.pairTable(ctx, w.InSync)
 	}
@@ -147,8 +150,8 @@ func (m *Mirror) Retry(ctx context.Context) error {
 	return m.swap(m.name(), t.target(m.sectors()))
 }
 
-// Add begins to rebuild the missing replica, in the way that [replica.Readd] decides. See
-// [Mirror.Complete] for its end.
+// Add starts to rebuild the missing replica in the way that [replica.Readd] decides.
+// [Mirror.Complete] ends the rebuild.
 func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -199,8 +202,9 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 		return err
 	}
 	name := m.name()
-	// The log is not written while the mirror is suspended. The table is loaded after it, because
-	// an interrupted change is completed if its table is loaded.
+	// The kernel does not write to the log while the mirror is suspended, so the log can be
+	// formatted now. The table is loaded only after that, because an interrupted change is
+	// completed if its table is already loaded.
 	err = m.kernel.suspend(name)
 	if err == nil {
 		err = m.formatLog(ctx, l.first, format)
@@ -215,8 +219,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	return nil
 }
 
-// Complete ends a rebuild: if all regions are in sync, the witness lists the replica, and the log
-// moves to memory. It returns false if regions remain.
+// Complete ends a rebuild. If all regions are in sync, it lists the replica in the witness, moves
+// the log to memory, and returns true. It returns false while regions remain to be copied.
 func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +253,7 @@ func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	return true, m.logInMemory(ctx, w)
 }
 
-// logInMemory moves the log to memory. The witness lists both replicas.
+// logInMemory moves the log to memory. The witness must list both replicas as in sync.
 func (m *Mirror) logInMemory(ctx context.Context, w replica.Witness) error {
 	t, err := m.pairTable(ctx, w.InSync)
 	if err != nil {

@@ -33,7 +33,7 @@ type disks interface {
 
 type blockDevices struct{}
 
-// directDisk is a block device that is read and written without the page cache.
+// directDisk is a block device that is read and written with direct I/O, bypassing the page cache.
 type directDisk struct{ *os.File }
 
 func (blockDevices) open(path string, write bool) (disk, error) {
@@ -60,7 +60,7 @@ func (blockDevices) number(path string) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
-// aligned returns a buffer that can be read and written without the page cache.
+// aligned returns a buffer that is aligned for direct I/O.
 func aligned(n int) []byte {
 	const alignment = 4096
 	b := make([]byte, n+alignment)
@@ -90,8 +90,8 @@ func (d directDisk) number() (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
-// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. The members that a
-// read of the first block leaves 0 have no names.
+// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. Members that are zero
+// in a read of the first block have no names.
 type iocb struct {
 	_             uint64    // aio_data
 	_             [2]uint32 // aio_key, aio_rw_flags
@@ -107,14 +107,15 @@ type ioEvent struct {
 	_            int64
 }
 
-// queueRead starts to read a device's first block. It uses the kernel's asynchronous I/O, because
-// the read has a place in the device's queue when io_submit returns.
+// queueRead starts to read a device's first block. It uses the kernel's asynchronous I/O, which
+// guarantees that the read is in the device's queue when io_submit returns.
 func queueRead(path string) (func(context.Context) error, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {
 		return nil, err
 	}
-	// The kernel writes into the buffer while no Go function refers to it.
+	// Allocate the buffer with mmap, because the kernel writes to it while no Go variable refers to
+	// it.
 	buffer, err := unix.Mmap(-1, 0, superblockBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -10,7 +10,7 @@ import (
 
 // Kinds of errors.
 var (
-	// ErrWait means that nothing was started. The caller tries again later.
+	// ErrWait means that nothing was started, and that the caller should try again later.
 	ErrWait = errors.New("the volume waits")
 	// ErrRefused means that nothing was started, and that a retry alone does not help.
 	ErrRefused = errors.New("the volume is refused")
@@ -28,7 +28,8 @@ var (
 // ErrRefused.
 type DecisionError struct {
 	Decision replica.Decision
-	// Causes says why a replica is not usable, by ID: it cannot be read, or it has other contents.
+	// Causes contains the reasons why replicas are not usable, by ID: a replica cannot be read, or
+	// has other contents.
 	Causes [replica.MaxReplicas]error
 }
 
@@ -60,11 +61,11 @@ func (e *DecisionError) Unwrap() error {
 }
 
 var reasons = map[replica.Reason]string{
-	replica.WitnessUnreachable: "the record of its in-sync replicas cannot be read or changed; it goes on when the API server responds",
-	replica.Fenced:             "it was published to another node, or again to this one; the new publication is to use it",
+	replica.WitnessUnreachable: "the record of its in-sync replicas cannot be read or changed; the volume starts when the API server responds",
+	replica.Fenced:             "it was published to another node, or again to this one; only the new publication may use it",
 	replica.WitnessOlder:       "a replica has a later epoch than the record of the in-sync replicas, which was restored from a backup; an administrator must repair the record",
-	replica.ReplicaMissing:     "replicas that it needs are not connected or cannot be read; it goes on when they are back",
-	replica.ReplicaNotOurs:     "replicas that it needs have other contents than the driver wrote; check whether the storage server has lost or replaced the logical volume",
-	replica.SplitBrain:         "each replica says that the other one has failed; an administrator must name the one to keep",
-	replica.NotRebuilt:         "replicas that it needs are not completely rebuilt",
+	replica.ReplicaMissing:     "required replicas are not connected or cannot be read; the volume starts when they are available again",
+	replica.ReplicaNotOurs:     "required replicas have other contents than the driver wrote; check whether the storage server has lost or replaced the logical volume",
+	replica.SplitBrain:         "each replica records that the other one has failed; an administrator must choose the one to keep",
+	replica.NotRebuilt:         "required replicas are not completely rebuilt",
 }

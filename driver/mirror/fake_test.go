@@ -30,8 +30,8 @@ var (
 // errCrash is returned by each step after the plugin was killed.
 var errCrash = errors.New("the plugin was killed")
 
-// A world contains what a mirror works on: the kernel's devices, the replicas and the witness. It
-// checks the rules of docs/design/replication.md at each step.
+// A world simulates the environment of a mirror: the kernel's devices, the replicas and the
+// witness. At each step, it checks the rules of docs/design/replication.md.
 type world struct {
 	t       *testing.T
 	witness replica.Witness
@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 // disk returns a replica's disk.
 func (w *world) disk(id replica.ID) *memory { return w.disks[[]string{"uuid-a", "uuid-b"}[id]] }
 
-// plugin returns a mirror as a plugin that was just started has it.
+// plugin returns the mirror of a plugin process that has just started.
 func (w *world) plugin() *Mirror {
 	m, err := New(Volume{ID: testID, Size: testSize, Writer: replica.Writer{Node: node, Generation: 1}, UUIDs: [replica.MaxReplicas]string{"uuid-a", "uuid-b"}}, Options{
 		Witness: w,
@@ -107,7 +107,7 @@ func (w *world) plugin() *Mirror {
 
 func (w *world) idOf(uuid string) replica.ID { return replica.ID(strings.Index("ab", uuid[5:])) }
 
-// step records a step that changes something.
+// step records a step that changes the world.
 func (w *world) step(format string, args ...any) error {
 	if w.crashAt > 0 && len(w.steps)+1 >= w.crashAt {
 		return errCrash
@@ -177,7 +177,7 @@ func (d *memory) ReadAt(b []byte, at int64) (int, error) {
 	return len(b), d.failing
 }
 
-// put changes the contents without a step.
+// put changes the replica's contents without recording a step.
 func (d *memory) put(at int64, b ...byte) int {
 	part := &d.parts[at/blankPart]
 	if *part == nil {
@@ -199,7 +199,7 @@ func (d *memory) WriteAt(b []byte, at int64) (int, error) {
 		assert.True(d.t, s.InSync.Contains(d.world.witness.InSync), "a superblock claims that a listed replica failed")
 		if s.Rebuild != replica.NoRebuild {
 			assert.False(d.t, d.world.witness.InSync.Has(s.ID), "a listed replica is overwritten")
-			assert.True(d.t, d.world.witness.Held.Has(s.ID), "a replica is overwritten that the witness does not hold")
+			assert.True(d.t, d.world.witness.Held.Has(s.ID), "a replica is overwritten that is not listed in Held")
 		}
 	}
 	return d.put(at, b...), nil
@@ -211,7 +211,7 @@ func (d *memory) writeLog(b []byte) (int, error) {
 	assert.Equal(d.t, "\x72\x52\x69\x4d\x02\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00", string(b[:16]))
 	if m := d.mapped["spdkmirror-"+testID]; m != nil && !m.suspended {
 		t, err := parseTable(m.active)
-		assert.True(d.t, err == nil && t.log == "", "a log is formatted that the kernel uses")
+		assert.True(d.t, err == nil && t.log == "", "a log is formatted while the kernel uses it")
 	}
 	if err := d.step("log of %s: %s marks", d.uuid, formatted); err != nil {
 		return 0, err
@@ -347,7 +347,7 @@ func (w *world) checkTable(before, next target) {
 		assert.Equal(w.t, "error", w.mapped["spdkmirrorlost-"+testID].active.kind)
 		assert.Equal(w.t, has, inSync, "the mirror goes on without a replica that the witness lists")
 		if was.log != "" || before.kind == "" && w.witness.Logged != 0 {
-			assert.Empty(w.t, formatted, "the table forgets marks that are needed")
+			assert.Empty(w.t, formatted, "the table discards marks that are needed")
 		} else if before.kind != "" {
 			assert.Equal(w.t, "clear", formatted)
 		}
@@ -363,7 +363,7 @@ func (w *world) checkTable(before, next target) {
 		assert.Empty(w.t, formatted, "a rebuild begins again")
 	default:
 		assert.Equal(w.t, has, inSync)
-		assert.True(w.t, w.witness.Held.Has(second), "the mirror has a replica that the witness does not hold")
+		assert.True(w.t, w.witness.Held.Has(second), "the mirror has a replica that is not listed in Held")
 		assert.NotEqual(w.t, replica.NoRebuild, s.Rebuild)
 		assert.Equal(w.t, s.Rebuild == replica.InFull, formatted == "set")
 		assert.True(w.t, formatted == "set" || w.witness.Logged.Has(second), "a replica that the log does not cover is rebuilt by the log")

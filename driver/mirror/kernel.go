@@ -39,18 +39,18 @@ type kernel interface {
 	create(name, uuid string) error
 	// load loads a table that the next resume activates. It replaces a table that was loaded.
 	load(name string, t target) error
-	// clear forgets a loaded table.
+	// clear discards a table that was loaded but not activated.
 	clear(name string) error
 	// suspend holds new I/O, and waits for the I/O below the device. Writes that the mirror holds
-	// wait for the next table, and are repeated there. They do not fail.
+	// do not fail: they wait for the next table, and are repeated with it.
 	suspend(name string) error
-	// resume activates a loaded table, and lets I/O go on.
+	// resume activates a loaded table, if there is one, and lets I/O continue.
 	resume(name string) error
 	// remove removes a device. It fails with ErrBusy if the device is in use.
 	remove(name string) error
-	// queueRead starts a read of the first block, and returns without waiting for it. While the
-	// device is suspended, the read waits behind all I/O that waits already. wait returns when the
-	// read is complete.
+	// queueRead starts a read of the first block, and returns without waiting for its completion.
+	// While the device is suspended, the read is queued behind all waiting I/O. The function wait
+	// returns when the read is complete.
 	queueRead(name string) (wait func(context.Context) error, err error)
 }
 
@@ -119,7 +119,7 @@ func (k dmKernel) call(command uintptr, name string, flags uint32, prepare func(
 		case errno != 0:
 			return nil, errno
 		case c.flags&dmBufferFull != 0:
-			return nil, fmt.Errorf("the kernel's answer about %s is longer than expected", name)
+			return nil, fmt.Errorf("the kernel's response about %s is longer than expected", name)
 		default:
 			return c, nil
 		}
@@ -137,7 +137,7 @@ func (k dmKernel) check() error {
 
 func (k dmKernel) find(name string) (mapping, bool, error) {
 	fail := func(err error) (mapping, bool, error) {
-		return mapping{}, false, fmt.Errorf("ask the kernel for the device %s: %w", name, err)
+		return mapping{}, false, fmt.Errorf("look up the device %s in the kernel: %w", name, err)
 	}
 	c, err := k.call(dmTableStatus, name, dmStatusTable, nil)
 	switch {
@@ -175,7 +175,7 @@ func firstTarget(c *dmIoctl) (target, error) {
 	}
 	at := uintptr(c.dataStart)
 	if at < dmHeader || at-dmHeader > uintptr(len(c.data))-dmSpecBytes {
-		return target{}, errors.New("the kernel's answer has an unknown layout")
+		return target{}, errors.New("the kernel's response has an unknown layout")
 	}
 	spec := c.data[at-dmHeader:]
 	if start := binary.NativeEndian.Uint64(spec); start != 0 {
@@ -218,7 +218,7 @@ func (k dmKernel) clear(name string) error {
 }
 
 func (k dmKernel) suspend(name string) error {
-	// Freezing the file system would wait for the writes that the mirror holds.
+	// Do not freeze the file system, because that would wait for the writes that the mirror holds.
 	if _, err := k.call(dmSuspendCmd, name, dmSuspend|dmNoFlush|dmSkipLockfs, nil); err != nil {
 		return fmt.Errorf("suspend the device %s: %w", name, err)
 	}
@@ -226,7 +226,8 @@ func (k dmKernel) suspend(name string) error {
 }
 
 func (k dmKernel) resume(name string) error {
-	// A table is activated by a suspend within the resume if the device is not suspended.
+	// If the device is not suspended, the kernel suspends it during the resume to activate the
+	// table. The flags apply to that suspend.
 	if _, err := k.call(dmSuspendCmd, name, dmNoFlush|dmSkipLockfs, nil); err != nil {
 		return fmt.Errorf("resume the device %s: %w", name, err)
 	}
@@ -247,7 +248,7 @@ func (k dmKernel) remove(name string) error {
 func (k dmKernel) queueRead(name string) (func(context.Context) error, error) {
 	c, err := k.call(dmStatus, name, 0, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask the kernel for the device %s: %w", name, err)
+		return nil, fmt.Errorf("look up the device %s in the kernel: %w", name, err)
 	}
 	return queueRead(fmt.Sprintf("/dev/dm-%d", unix.Minor(c.dev)))
 }

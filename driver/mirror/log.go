@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A logFormat says which marks a log gets before the kernel uses it.
+// A logFormat determines which marks are set in a log before the kernel uses the log.
 type logFormat int
 
 const (
@@ -17,8 +17,8 @@ const (
 	setMarks                    // all
 )
 
-// The header of dm-log's disk format: magic, version and number of regions. A set bit behind it
-// means that the region has no mark.
+// The header of dm-log's disk format: magic, version and number of regions. In the bitmap after the
+// header, a set bit means that the region has no mark.
 const (
 	logMagic   = 0x4D695272
 	logVersion = 2

@@ -14,15 +14,15 @@ import (
 
 // A Witness is the record of a volume's in-sync replicas, which all nodes share.
 type Witness interface {
-	// Read returns the present witness.
+	// Read returns the current witness.
 	Read(ctx context.Context) (replica.Witness, error)
-	// Change calls change with the present witness, and stores its result if the witness has not
-	// changed since; otherwise, it calls change again. It returns the stored witness. If it fails,
-	// the result may have been stored.
+	// Change calls the function change with the current witness, and stores the function's result.
+	// If the witness has changed in between, Change starts over. It returns the stored witness. If
+	// Change fails, the result may still have been stored.
 	Change(ctx context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error)
 }
 
-// A Volume describes a volume as this node's publication has it.
+// A Volume describes a volume that is published to this node.
 type Volume struct {
 	ID   string
 	Size int64 // bytes that users see; a multiple of 4096
@@ -38,8 +38,8 @@ type Options struct {
 	// Find returns the path of the block device with a namespace's UUID. It returns ErrUnreachable
 	// if there is none, or if no server responds to its I/O, which would then wait.
 	Find func(ctx context.Context, uuid string) (device string, err error)
-	// Release ends the connections to a replica that the witness has dropped, so that I/O which
-	// waits for its server fails. The mirror holds the failed writes.
+	// Release ends the connections to a replica that the witness has dropped, so that I/O waiting
+	// for the replica's server fails. The mirror holds the failed writes.
 	Release func(ctx context.Context, uuid string) error
 	// Log is the logger. Nil means slog.Default().
 	Log *slog.Logger
@@ -53,8 +53,8 @@ type Mirror struct {
 	disks  disks
 
 	mu sync.Mutex
-	// stopped means that this process has removed the mirror when no write was in flight, and that
-	// the witness may not say so yet.
+	// stopped means that this process removed the mirror while no write was in flight. The witness
+	// may not have recorded this yet.
 	stopped bool
 }
 
@@ -64,19 +64,21 @@ type Status struct {
 	Device string
 	// Members are in sync in the mirror, Rebuilding is being copied, and Missing has no leg.
 	Members, Rebuilding, Missing replica.Set
-	// Failed contains the replicas to which I/O has failed. Writes wait until Retry or Drop.
+	// Failed contains the replicas to which I/O has failed. Writes wait until Retry or Drop is
+	// called.
 	Failed replica.Set
 	// LogFailed means that the log could not be written. Writes wait, or fail if a replica is
 	// missing.
 	LogFailed bool
-	// Synced of Regions are the same on all legs.
+	// Regions is the number of regions in the volume, and Synced is the number of those that are
+	// the same on all legs.
 	Synced, Regions uint64
 }
 
 // idPattern matches volume ids that can be part of a device's name.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
 
-// New returns the mirror of a volume on this node. It changes nothing.
+// New returns the mirror of a volume on this node. It does not change any device.
 func New(v Volume, o Options) (*Mirror, error) {
 	switch {
 	case !idPattern.MatchString(v.ID):
@@ -102,7 +104,8 @@ func (m *Mirror) name() string     { return "spdkmirror-" + m.volume.ID }
 func (m *Mirror) logName() string  { return "spdkmirrorlog-" + m.volume.ID }
 func (m *Mirror) lostName() string { return "spdkmirrorlost-" + m.volume.ID }
 
-// uuidPrefix begins the UUIDs of all devices of this package. No udev rule of a host knows it.
+// uuidPrefix is the prefix of the UUIDs of all devices that this package creates. Hosts have no
+// udev rules for this prefix.
 const uuidPrefix = "SPDKGATE-MIRROR-"
 
 // uuid returns the UUID of the mirror's device, which contains the publication's generation.
@@ -118,7 +121,8 @@ type seen struct {
 	superblock superblock
 }
 
-// look reads the replicas in set. An error says why a replica is Foreign or Unreadable.
+// look reads the superblocks of the replicas in set. For a replica that is Foreign or Unreadable,
+// an error contains the reason.
 func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, there [replica.MaxReplicas]seen, causes [replica.MaxReplicas]error) {
 	for _, id := range set.IDs() {
 		view[id].State, there[id], causes[id] = m.lookAt(ctx, id)
@@ -203,7 +207,7 @@ func (m *Mirror) write(ctx context.Context, set replica.Set, s replica.Superbloc
 	return nil
 }
 
-// writeOne writes a superblock to a replica that is blank, or that is this one.
+// writeOne writes a superblock to a device that is blank or already contains this replica.
 func (m *Mirror) writeOne(ctx context.Context, id replica.ID, s replica.Superblock) error {
 	d, err := m.openReplica(ctx, id, true)
 	if err != nil {
@@ -231,8 +235,8 @@ func restored(id replica.ID) error {
 	return &DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.WitnessOlder, Because: replica.SetOf(id)}}
 }
 
-// notRestored fails if the witness is older than the superblock of a replica. The witness must not
-// be changed then.
+// notRestored fails if the witness is older than the superblock of a replica. In that case, the
+// witness must not be changed.
 func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) error {
 	state, there, err := m.lookAt(ctx, id)
 	switch {
@@ -246,7 +250,7 @@ func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.
 	return nil
 }
 
-// number returns the number of a connected replica's device, found now.
+// number looks up the device of a connected replica, and returns the device's number.
 func (m *Mirror) number(ctx context.Context, id replica.ID) (string, error) {
 	state, there, err := m.lookAt(ctx, id)
 	switch {

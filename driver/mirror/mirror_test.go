@@ -30,7 +30,7 @@ func started(t *testing.T) (*world, *Mirror) {
 	return w, m
 }
 
-// degraded returns a world in which replica B was lost, and is back.
+// degraded returns a world in which replica B was dropped and is reachable again.
 func degraded(t *testing.T) (*world, *Mirror) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))
@@ -55,9 +55,9 @@ func TestNewVolumeIsCreatedAndStarted(t *testing.T) {
 	assert.Equal(t, superblock{replica.Superblock{Epoch: 2, InSync: both}, testID, 1, "uuid-b", testSize, RegionBytes, 2}, s)
 }
 
-// Drop changes the witness before anything else, and records that the log covers the replica only
-// after the writes of the old table have returned.
-func TestDropOrder(t *testing.T) {
+// Drop changes the witness first, and records that the log covers the dropped replica only after
+// the writes of the old table have returned.
+func TestDropChangesTheWitnessFirst(t *testing.T) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))
 	assert.Equal(t, []string{
@@ -90,8 +90,9 @@ func TestDropWithoutWitnessChangesNothing(t *testing.T) {
 	assert.Equal(t, pairTable, w.table())
 }
 
-// A replica that the log covers is rebuilt by the log, and the log moves to memory at the end.
-func TestReturnByLog(t *testing.T) {
+// If the log covers a replica that returns, only the regions marked in the log are copied, and the
+// log moves to memory afterwards.
+func TestReturningReplicaIsRebuiltByLog(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
 	const table = "disk 2 253:2 2048 2 259:0 8192 259:1 8192 1 handle_errors"
@@ -122,8 +123,8 @@ func TestReturnByLog(t *testing.T) {
 	assert.True(t, done && err == nil)
 }
 
-// After a power loss, one replica starts, and the other is rebuilt in full.
-func TestReturnInFullAfterPowerLoss(t *testing.T) {
+// After a power loss, the mirror starts with one replica, and the other one is rebuilt in full.
+func TestReplicaIsRebuiltInFullAfterPowerLoss(t *testing.T) {
 	w, _ := started(t)
 	w.restart(true)
 	m := w.plugin()
@@ -141,7 +142,7 @@ func TestReturnInFullAfterPowerLoss(t *testing.T) {
 	assert.Equal(t, replica.InFull, s.Rebuild)
 }
 
-func TestCleanStop(t *testing.T) {
+func TestCleanStopIsRecorded(t *testing.T) {
 	w, m := started(t)
 	w.mapped[mirrorDevice].open = true
 	assert.ErrorIs(t, m.Stop(t.Context()), ErrBusy)
@@ -159,7 +160,8 @@ func TestCleanStop(t *testing.T) {
 	assert.Equal(t, replica.Decision{Action: replica.Start, InSync: both}, d)
 }
 
-// A mirror that has disappeared may have lost power, so its stop was not clean.
+// If the mirror has disappeared, the node may have lost power, so Stop does not record a clean
+// stop.
 func TestStopOfMissingMirrorIsNotClean(t *testing.T) {
 	w, _ := started(t)
 	w.restart(true)
@@ -167,8 +169,9 @@ func TestStopOfMissingMirrorIsNotClean(t *testing.T) {
 	assert.False(t, w.witness.Clean)
 }
 
-// A mirror that an earlier publication left is removed, and its end is no clean stop of this one.
-func TestMirrorOfAnEarlierPublication(t *testing.T) {
+// A mirror left over from an earlier publication is removed, which does not count as a clean stop
+// of the current publication.
+func TestMirrorOfAnEarlierPublicationIsRemoved(t *testing.T) {
 	w, _ := started(t)
 	w.witness = w.witness.Publish("node2").Publish(node)
 	m := w.plugin()
@@ -184,7 +187,7 @@ func TestMirrorOfAnEarlierPublication(t *testing.T) {
 	assert.Equal(t, replica.Decision{Action: replica.Start, InSync: setA, InFull: setB}, d)
 }
 
-// After a reconnect, a replica can have another device.
+// After a reconnect, a replica may have a different device, so Retry looks up the devices again.
 func TestRetryFindsTheDevicesAgain(t *testing.T) {
 	w, m := started(t)
 	w.disk(1).dev = "259:7"
@@ -196,7 +199,7 @@ func TestRetryFindsTheDevicesAgain(t *testing.T) {
 	assert.Equal(t, "disk 2 253:2 2048 2 259:7 8192 259:8 8192 1 handle_errors", w.table())
 }
 
-// The log's device follows the replica on which the log is.
+// The log's device always maps the replica that contains the log.
 func TestLogFollowsItsReplica(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -208,8 +211,9 @@ func TestLogFollowsItsReplica(t *testing.T) {
 	assert.Equal(t, "259:1 1024", w.mapped["spdkmirrorlog-"+testID].active.params)
 }
 
-// A restarted plugin takes over a mirror of which a replica cannot be read, and drops it.
-func TestRestartBesideAFailedReplica(t *testing.T) {
+// A restarted plugin adopts a running mirror even if one of its replicas cannot be read, and can
+// drop that replica.
+func TestRestartedPluginDropsAFailedReplica(t *testing.T) {
 	w, _ := started(t)
 	w.disk(1).failing = unix.EIO
 	m := w.plugin()
@@ -219,7 +223,8 @@ func TestRestartBesideAFailedReplica(t *testing.T) {
 	assert.Equal(t, setB, w.witness.Logged)
 }
 
-// If the read behind the waiting writes fails, the mirror goes on, but the log does not count.
+// If the read that is queued behind the waiting writes fails, the mirror continues, but the log is
+// not recorded as covering the dropped replica.
 func TestLogDoesNotCountAfterAnUncertainDrop(t *testing.T) {
 	w, m := started(t)
 	m.kernel = failingReads{w}
@@ -236,9 +241,10 @@ type failingReads struct{ *world }
 
 func (failingReads) queueRead(string) (func(context.Context) error, error) { return nil, unix.EAGAIN }
 
-// TestInterruptedAnywhere kills the plugin or the node before each step of a volume's life: it is
-// created, loses a replica, gets it back, and is stopped. Each time, the next plugin completes it.
-func TestInterruptedAnywhere(t *testing.T) {
+// TestInterruptedOperationsAreCompleted creates a volume, drops a replica, adds it again and stops the mirror. It
+// kills the plugin or the node before each step. Each time, the next plugin process completes the
+// interrupted operation.
+func TestInterruptedOperationsAreCompleted(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for lost := range replica.ID(2) {
 			steps := 0
@@ -280,7 +286,7 @@ func recovered(ctx context.Context, w *world) error {
 	return healed(ctx, w, m)
 }
 
-// healed brings a missing replica back, and stops the mirror.
+// healed adds a missing replica again, and stops the mirror.
 func healed(ctx context.Context, w *world, m *Mirror) error {
 	s, err := m.Status(ctx)
 	if err != nil {

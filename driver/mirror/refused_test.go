@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A start that is not certain changes nothing.
+// Start changes nothing if it cannot be certain that starting the mirror is safe.
 func TestStartFailsClosed(t *testing.T) {
 	other := superblock{replica.Superblock{InSync: both}, "t0:other", 1, "uuid-b", testSize, RegionBytes, 1}
 	for _, test := range []struct {
@@ -52,7 +52,7 @@ func TestStartFailsClosed(t *testing.T) {
 				s.InSync = in
 				put(t, w.disk(replica.ID(id)), s)
 			}
-		}, ErrRefused, "each replica says"},
+		}, ErrRefused, "each replica records"},
 		{"a listed replica has become blank", func(t *testing.T, w *world) {
 			use(t, w, func(*Mirror) {})
 			clear(w.disk(0).parts[:])
@@ -82,7 +82,7 @@ func TestStartFailsClosed(t *testing.T) {
 	}
 }
 
-// use starts the volume, does something with it, and loses power.
+// use starts the mirror, calls do, and then simulates a power loss.
 func use(t *testing.T, w *world, do func(*Mirror)) {
 	m := w.plugin()
 	_, err := m.Start(t.Context())
@@ -99,8 +99,9 @@ func put(t *testing.T, d *memory, s superblock) {
 	}
 }
 
-// A replica that may have the only copy of something is left alone, and so is another device.
-func TestAddLeavesWhatIsUnclear(t *testing.T) {
+// Add does not change a replica that may contain the only copy of some data, or a device that is
+// not a replica.
+func TestAddDoesNotChangeUnclearReplicas(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"it claims that the other one failed": func(w *world) {
 			s, _ := w.superblock(1)
@@ -124,7 +125,7 @@ func TestAddLeavesWhatIsUnclear(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// A table that the package would not have loaded is not touched.
+// The package does not change a mirror whose table it would not have loaded itself.
 func TestForeignTableIsRefused(t *testing.T) {
 	w, m := started(t)
 	for _, table := range []string{
@@ -139,7 +140,7 @@ func TestForeignTableIsRefused(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// A fenced node changes nothing, even if its mirror runs.
+// A fenced node changes nothing, even if its mirror is still running.
 func TestFencedNodeChangesNothing(t *testing.T) {
 	w, m := degraded(t)
 	w.witness = w.witness.Publish("node2")

@@ -8,19 +8,19 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A layout describes which replicas a running mirror has.
+// A layout describes the replicas in a running mirror.
 type layout struct {
 	mapping
 	table table
-	// first and second are the replicas of the legs. There is always a second one, which may be
-	// missing.
+	// first and second are the replicas of the two legs. The second replica may be missing from the
+	// mirror.
 	first, second replica.ID
 }
 
 // missing reports whether the second replica has no leg.
 func (l layout) missing() bool { return l.table.keepLog }
 
-// pair reports whether the mirror was loaded with both replicas in sync.
+// pair reports whether the mirror's table was loaded with both replicas in sync.
 func (l layout) pair() bool { return l.table.log == "" }
 
 // layout returns the layout of the running mirror. It does not read the replicas, which may not
@@ -61,7 +61,7 @@ func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) 
 	return l, nil
 }
 
-// numberOf returns the number of a connected replica's device. It reads nothing.
+// numberOf returns the number of a connected replica's device, without reading from the device.
 func (m *Mirror) numberOf(ctx context.Context, id replica.ID) (string, error) {
 	path, err := m.pathOf(ctx, id)
 	if err != nil {
@@ -105,7 +105,7 @@ func (m *Mirror) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// permitted reads the witness, and fails unless it names this publication.
+// permitted reads the witness, and fails unless the witness names this publication as the writer.
 func (m *Mirror) permitted(ctx context.Context) (replica.Witness, error) {
 	w, err := m.Witness.Read(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (m *Mirror) permitted(ctx context.Context) (replica.Witness, error) {
 	return w, nil
 }
 
-// adopt goes on with a mirror that an earlier plugin has started.
+// adopt takes control of a running mirror that an earlier plugin process has started.
 func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	d := replica.Decision{Action: replica.Start}
 	w, err := m.permitted(ctx)
@@ -159,8 +159,9 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	return replica.Decision{}, fmt.Errorf("%w: its mirror and the record of its in-sync replicas contradict each other: the table is %q, in sync are %v", ErrRefused, l.active.params, w.InSync.IDs())
 }
 
-// finishSwap ends an interrupted change of a device's table. It completes the change if the device
-// is suspended: the witness has permitted the table that was loaded. Otherwise, it undoes it.
+// finishSwap ends an interrupted change of a device's table. If the device is suspended, finishSwap
+// completes the change, because the witness has already permitted the loaded table. Otherwise, it
+// discards the loaded table.
 func (m *Mirror) finishSwap(name string) error {
 	k, found, err := m.kernel.find(name)
 	switch {
@@ -174,7 +175,7 @@ func (m *Mirror) finishSwap(name string) error {
 	return nil
 }
 
-// hold records which replicas the mirror has.
+// hold records in the witness which replicas are in the mirror.
 func (m *Mirror) hold(ctx context.Context, set replica.Set) error {
 	_, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) { return w.Hold(m.volume.Writer, set) })
 	if err != nil {

@@ -8,10 +8,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Start starts the mirror as [replica.Decide] decides, and returns the decision. If it runs, Start
-// finishes what an earlier plugin began, and the decision only has the action Start.
+// Start starts the mirror as [replica.Decide] decides, and returns the decision. If the mirror is
+// already running, Start finishes changes that an earlier plugin process began; only the Action of
+// the decision is then set.
 //
-// Replicas that are to be rebuilt are not in the mirror yet: see [Mirror.Add].
+// Start does not add replicas that must be rebuilt first: see [Mirror.Add].
 func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -36,7 +37,7 @@ func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 	return d, err
 }
 
-// current reports whether the mirror of this publication runs, or was suspended.
+// current reports whether the mirror of this publication exists, whether running or suspended.
 func (m *Mirror) current() (bool, error) {
 	k, found, err := m.kernel.find(m.name())
 	if err != nil || !found {
@@ -48,7 +49,7 @@ func (m *Mirror) current() (bool, error) {
 	return k.uuid == m.uuid() && k.active.kind != "", nil
 }
 
-// start decides, and does what was decided.
+// start makes the decision and carries it out.
 func (m *Mirror) start(ctx context.Context) (replica.Decision, error) {
 	w, err := m.Witness.Read(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func (m *Mirror) start(ctx context.Context) (replica.Decision, error) {
 	return d, nil
 }
 
-// create writes the first superblocks of a volume without data.
+// create writes the first superblocks of a new volume, which has no data yet.
 func (m *Mirror) create(ctx context.Context, all replica.Set) error {
 	if err := m.write(ctx, all, replica.Superblock{InSync: all}); err != nil {
 		return err
@@ -106,8 +107,8 @@ func (m *Mirror) create(ctx context.Context, all replica.Set) error {
 	return nil
 }
 
-// assemble creates the devices. The witness lists the replicas to start from. keep means that the
-// log on the replica has marks that are needed.
+// assemble creates the devices of the mirror from the replicas that the witness lists as in sync.
+// keep means that the marks in the log on the replica are still needed.
 func (m *Mirror) assemble(ctx context.Context, w replica.Witness, keep bool) error {
 	t, err := m.tableOf(ctx, w, keep)
 	if err != nil {
@@ -129,7 +130,7 @@ func (m *Mirror) tableOf(ctx context.Context, w replica.Witness, keep bool) (tab
 	return m.singleTable(ctx, id)
 }
 
-// pairTable returns the table of two replicas that are in sync.
+// pairTable returns the table for two replicas that are in sync.
 func (m *Mirror) pairTable(ctx context.Context, set replica.Set) (t table, err error) {
 	for i, id := range set.IDs() {
 		if t.legs[i], err = m.leg(ctx, id); err != nil {
@@ -139,8 +140,8 @@ func (m *Mirror) pairTable(ctx context.Context, set replica.Set) (t table, err e
 	return t, nil
 }
 
-// singleTable returns the table of one replica, and prepares its log and the device that stands for
-// the missing one.
+// singleTable returns the table for a single replica. It also prepares the log and the device that
+// replaces the missing replica.
 func (m *Mirror) singleTable(ctx context.Context, id replica.ID) (t table, err error) {
 	t = table{keepLog: true}
 	if t.legs[0], err = m.leg(ctx, id); err != nil {
@@ -169,18 +170,19 @@ func (m *Mirror) leg(ctx context.Context, id replica.ID) (leg, error) {
 	return leg{number, headSectors}, err
 }
 
-// prepareLog has the log's device use the log on a replica, and returns its number.
+// prepareLog makes the log's device map the log on a replica, and returns the device's number.
 func (m *Mirror) prepareLog(on leg) (string, error) {
 	want := target{"linear", logSectors, fmt.Sprintf("%s %d", on.number, logOffset/sectorBytes)}
 	return m.prepare(m.logName(), uuidPrefix+"log-"+m.volume.ID, want)
 }
 
-// prepareLost creates the device that stands for a missing replica, and returns its number.
+// prepareLost creates the device that replaces a missing replica, and returns the device's number.
 func (m *Mirror) prepareLost() (string, error) {
 	return m.prepare(m.lostName(), uuidPrefix+"lost-"+m.volume.ID, target{"error", m.sectors(), ""})
 }
 
-// prepare creates a device below the mirror, or changes its table, and returns its number.
+// prepare creates a device below the mirror, or changes the device's table, and returns the
+// device's number.
 func (m *Mirror) prepare(name, uuid string, want target) (string, error) {
 	k, found, err := m.kernel.find(name)
 	switch {
@@ -215,8 +217,8 @@ func (m *Mirror) createDevice(name, uuid string, t target) error {
 	return nil
 }
 
-// swap replaces the table of a device. Afterwards, each write of the previous table has returned,
-// or waits for the new table.
+// swap replaces the table of a device. When swap returns, each write of the previous table has
+// returned or is waiting for the new table.
 func (m *Mirror) swap(name string, t target) error {
 	if err := m.kernel.load(name, t); err != nil {
 		return err
@@ -249,8 +251,8 @@ func (m *Mirror) removeDevice(name string) error {
 }
 
 // Stop removes the mirror, and then records in the witness that no write was in flight. It fails
-// with ErrBusy while the device is in use. If the mirror had disappeared before, nothing is
-// recorded, because the node may have lost power.
+// with ErrBusy while the device is in use. If the mirror has already disappeared, Stop records
+// nothing, because the node may have lost power.
 func (m *Mirror) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -29,8 +29,8 @@ const superblockVersion = 1
 // errDamaged means that a superblock has the magic, but cannot be used.
 var errDamaged = errors.New("damaged superblock")
 
-// A superblock is the record on a replica. A snapshot or clone has the superblock of its source,
-// and is recognised by its UUID.
+// A superblock is the record on a replica. A snapshot or clone of a replica contains the superblock
+// of its source, and is recognized by its own, different UUID.
 type superblock struct {
 	replica.Superblock
 	Volume string
@@ -39,11 +39,11 @@ type superblock struct {
 	UUID string
 	// Size is the volume's size in bytes, and Region the size of a region of the log.
 	Size, Region int64
-	// Sequence is one higher with each write.
+	// Sequence increases by one with each write of the superblock.
 	Sequence uint64
 }
 
-// superblockFormat is a superblock on a replica, little-endian.
+// superblockFormat is the little-endian format of a superblock on a replica.
 type superblockFormat struct {
 	Magic                                 [16]byte
 	Version, Checksum                     uint32
@@ -75,14 +75,15 @@ func (s superblock) encode() ([]byte, error) {
 
 const checksumOffset = 20
 
-// checksum returns the checksum of a block whose own checksum counts as zero.
+// checksum returns the checksum of a block. The field that contains the checksum itself counts as
+// zero.
 func checksum(block []byte) uint32 {
 	sum := crc32.Update(0, castagnoli, block[:checksumOffset])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
 	return crc32.Update(sum, castagnoli, block[checksumOffset+4:])
 }
 
-// decodeSuperblock decodes a block that has the magic.
+// decodeSuperblock decodes a block that begins with the magic.
 func decodeSuperblock(block []byte) (superblock, error) {
 	var f superblockFormat
 	if _, err := binary.Decode(block, binary.LittleEndian, &f); err != nil {
@@ -104,8 +105,8 @@ func decodeSuperblock(block []byte) (superblock, error) {
 	}, nil
 }
 
-// readHead determines what is on a replica. The superblock is valid if the state is Ours. An error
-// says why a replica is Foreign or Unreadable.
+// readHead determines what is on a replica. The returned superblock is valid if the state is Ours.
+// For a state of Foreign or Unreadable, the error contains the reason.
 func readHead(d disk) (replica.State, superblock, error) {
 	var found []superblock
 	var damaged error
@@ -156,8 +157,8 @@ func readBlank(d disk) (replica.State, superblock, error) {
 	return replica.Blank, superblock{}, nil
 }
 
-// writeSuperblock writes both copies, the older one first, so that an interruption leaves one copy
-// that is valid.
+// writeSuperblock writes both copies of the superblock, the older one first, so that at least one
+// copy is valid after an interruption.
 func writeSuperblock(d disk, s superblock) error {
 	block, err := s.encode()
 	if err != nil {

@@ -29,8 +29,9 @@ func TestSuperblockIsReadBack(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Values that this version cannot have written are not used, even with a valid checksum.
-func TestImpossibleSuperblocks(t *testing.T) {
+// A superblock with values that this version cannot have written is not used, even if its checksum
+// is valid.
+func TestImpossibleSuperblocksAreRefused(t *testing.T) {
 	for name, change := range map[string]func(s *superblock){
 		"id":      func(s *superblock) { s.ID = replica.MaxReplicas },
 		"no set":  func(s *superblock) { s.InSync = 0 },
@@ -46,8 +47,8 @@ func TestImpossibleSuperblocks(t *testing.T) {
 	}
 }
 
-// An interrupted write leaves the previous or the new superblock.
-func TestInterruptedSuperblockWrite(t *testing.T) {
+// After an interrupted write, either the previous or the new superblock can be read.
+func TestInterruptedWriteLeavesAValidSuperblock(t *testing.T) {
 	for crash := range 3 { // after this number of copies
 		for _, torn := range []bool{false, true} {
 			w := newWorld(t)

@@ -20,33 +20,34 @@ const (
 	maxRegions   = (HeadBytes - logOffset - logHeadBytes) * 8
 )
 
-// A target is the only line of a device-mapper table. Its length is in sectors.
+// A target is the only line of a device-mapper table. The length is in sectors.
 type target struct {
 	kind   string
 	length uint64
 	params string
 }
 
-// A leg is a leg of a mirror: the number of its device, and where its data begin, in sectors.
+// A leg is one leg of a mirror: the number of its device, and the offset of its data in sectors.
 type leg struct {
 	number string
 	offset uint64
 }
 
 // A table is a dm-mirror table with two legs. Regions are copied from the first leg, and all reads
-// and writes of a marked region go to it alone.
+// and writes of a marked region go only to the first leg.
 type table struct {
-	// log is the number of the log's device. If it is empty, the log is in memory, and nothing is
-	// marked.
+	// log is the number of the log's device. If log is empty, the log is in memory, and no region
+	// is marked.
 	log  string
 	legs [2]leg
-	// keepLog means that the second leg is missing: a write goes on, and marks its region, if it
-	// fails there. Otherwise, a write that fails on one leg is held.
+	// keepLog means that the second leg is missing: a write that fails on that leg marks its region
+	// and succeeds. Without keepLog, a write that fails on one leg is held.
 	keepLog bool
 }
 
 func (t table) target(length uint64) target {
-	// With the argument sync or nosync, each resume would overwrite the marks of a log on disk.
+	// Do not pass sync or nosync to a log on disk, because each resume would then overwrite its
+	// marks.
 	words := []string{"core", "2", strconv.Itoa(regionSectors), "nosync"}
 	if t.log != "" {
 		words = []string{"disk", "2", t.log, strconv.Itoa(regionSectors)}
@@ -63,7 +64,7 @@ func (t table) target(length uint64) target {
 	return target{"mirror", length, strings.Join(words, " ")}
 }
 
-// errTable means that a table is not one of those that this package loads.
+// errTable means that a table is not of the form that this package loads.
 var errTable = errors.New("not a table of this driver")
 
 // parseTable parses the table of a mirror as the kernel reports it. It accepts only tables that
@@ -100,7 +101,8 @@ func parseTable(t target) (table, error) {
 
 // A progress describes a running mirror.
 type progress struct {
-	// synced of total regions are the same on both legs.
+	// total is the number of regions, and synced is the number of those that are the same on both
+	// legs.
 	synced, total uint64
 	// alive reports for each leg whether no I/O to it has failed since the table was loaded.
 	alive [2]bool

@@ -38,7 +38,7 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	}
 }
 
-func TestStatusOfAMirror(t *testing.T) {
+func TestMirrorStatusIsParsed(t *testing.T) {
 	for status, want := range map[string]progress{
 		"2 259:0 259:1 64/64 1 AA 1 core":         {64, 64, [2]bool{true, true}, false},
 		"2 259:0 259:1 3/64 1 AD 3 disk 253:1 A":  {3, 64, [2]bool{true, false}, false},
@@ -60,7 +60,7 @@ func TestStatusOfAMirror(t *testing.T) {
 	assert.False(t, progress{synced: 1, total: 1, alive: [2]bool{true, true}, logFailed: true}.complete())
 }
 
-func TestVolumesThatCannotBeMirrored(t *testing.T) {
+func TestInvalidVolumesAreRefused(t *testing.T) {
 	good := Volume{ID: testID, Size: testSize, UUIDs: [3]string{"a", "b"}}
 	good.Writer.Node, good.Writer.Generation = node, 1
 	w := newWorld(t)

@@ -26,7 +26,7 @@ func (m *Monitor) look(ctx context.Context, v Volume, mounts mount.Table) State 
 	}
 	for _, target := range v.Targets {
 		if at, err := mounts.At(target); err == nil && at.Fault() == mount.DeviceGone {
-			s.add(DeadMount, target, fmt.Sprintf("the device below %s was removed because its target did not answer for too long: delete the pod, so that the volume is published again", target))
+			s.add(DeadMount, target, fmt.Sprintf("the device below %s was removed because its target did not respond for too long: delete the pod, so that the volume is published again", target))
 		}
 	}
 	return s
@@ -72,7 +72,7 @@ func (m *Monitor) lookAtMapping(ctx context.Context, s *State, device string) {
 	case err != nil:
 		s.add(Unknown, "", fmt.Sprintf("the state of the volume's mapping cannot be read: %v", err))
 	case dead:
-		s.add(DeadMount, "", "the device below the volume's mapping was removed because its target did not answer for too long: delete the pods that use the volume, so that it is published again")
+		s.add(DeadMount, "", "the device below the volume's mapping was removed because its target did not respond for too long: delete the pods that use the volume, so that it is published again")
 	}
 }
 
@@ -92,7 +92,7 @@ var faults = map[mount.Fault]struct {
 	kind Kind
 	text string
 }{
-	mount.DeviceGone:         {DeadMount, "the device below %s was removed because its target did not answer for too long: delete the pods that use the volume, so that it is published again"},
+	mount.DeviceGone:         {DeadMount, "the device below %s was removed because its target did not respond for too long: delete the pods that use the volume, so that it is published again"},
 	mount.ShutDown:           {ShutDown, "the kernel shut the file system at %s down after errors: delete the pods that use the volume, so that it is checked and published again"},
 	mount.ReadOnlyAfterError: {ReadOnly, "the kernel made the file system at %s read-only after errors: delete the pods that use the volume, so that it is checked and published again"},
 }

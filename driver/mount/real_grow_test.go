@@ -60,7 +60,7 @@ func TestUnprivilegedProcessGrowsBeforeMounting(t *testing.T) {
 }
 
 // A file system that cannot be grown is mounted with its current size.
-func TestMountedWithoutGrowing(t *testing.T) {
+func TestFilesystemThatCannotGrowIsMounted(t *testing.T) {
 	for name, can := range map[string]func(string) error{"before mounting": withoutCapability, "after mounting": func(string) error { return nil }} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder

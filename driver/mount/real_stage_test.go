@@ -271,7 +271,7 @@ func TestGrow(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotMounted)
 }
 
-func TestCloneIsMountedBesideItsSource(t *testing.T) {
+func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

@@ -298,7 +298,7 @@ func TestShorten(t *testing.T) {
 }
 
 // Devices that are too small for the mark of an interrupted mkfs can be scanned.
-func TestScanSmallDevices(t *testing.T) {
+func TestSmallDevicesCanBeScanned(t *testing.T) {
 	for _, size := range []int64{1, 512 << 10, 1<<20 - 1} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "disk"))
 		require.NoError(t, err)

@@ -167,7 +167,7 @@ func decide(found contents, s *Stage) (format bool, err error) {
 	case !s.MayFormat && !(s.MayFinish && found.interrupted):
 		return false, fmt.Errorf("%w: it should have a file system, because it is a copy of a volume or was used before, so it is not formatted: check whether the target has lost its data, or the source was empty. The driver's manual says what to do about a volume that is not formatted", ErrEmptyDevice)
 	case s.ReadOnly:
-		return false, fmt.Errorf("%w: it is to be mounted read-only, so it is not formatted: mount it read-write once", ErrEmptyDevice)
+		return false, fmt.Errorf("%w: it is mounted read-only, so it is not formatted: mount it read-write once", ErrEmptyDevice)
 	}
 	if s.FSType == "" {
 		s.FSType = ext4

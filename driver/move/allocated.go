@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// allocations asks which clusters of the two volumes are allocated. Where that is unknown, volumes
-// are read completely.
+// allocations queries which clusters of the two volumes are allocated. A volume whose clusters are
+// unknown is read completely.
 type allocations struct {
 	m        Mover
 	original request.VolumeID
@@ -31,7 +31,8 @@ func (a *allocations) ofCopy(ctx context.Context, size int64) *inventory.Allocat
 	return a.ask(ctx, a.copied, size)
 }
 
-// ask returns nil if the clusters are unknown. size is that of the attached device.
+// ask returns the allocated clusters of a volume, or nil if they are unknown. size is the size of
+// the attached device.
 func (a *allocations) ask(ctx context.Context, volume string, size int64) *inventory.Allocation {
 	id, err := request.ParseVolumeID(volume)
 	var found inventory.Allocation
@@ -52,7 +53,8 @@ func (a *allocations) ask(ctx context.Context, volume string, size int64) *inven
 	return &found
 }
 
-// proven reports whether clusters that are not listed need not be read, even to verify the copy.
+// proven reports whether clusters that are not listed can be skipped even when the copy is
+// verified.
 func (a *allocations) proven() bool { return !a.uncounted }
 
 // unchanged returns an error if clusters of the original were allocated or freed since ofOriginal,
@@ -68,7 +70,7 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 		case err != nil:
 			return fmt.Errorf("read the original's size again: %w", err)
 		case now.SizeBytes != size:
-			return fmt.Errorf("%w: it now has %d bytes, of which %d were copied", ErrChanged, now.SizeBytes, size)
+			return fmt.Errorf("%w: it now has %d bytes, but %d were copied", ErrChanged, now.SizeBytes, size)
 		}
 		return nil
 	}
@@ -86,14 +88,14 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	return nil
 }
 
-// The last question about the original is repeated, because a repeated move would read both volumes
-// again.
+// The last query about the original is retried, because a repeated move would have to read both
+// volumes again.
 const (
 	tries = 4
 	pause = 5 * time.Second
 )
 
-// retry calls do until it succeeds, a few times. The error is do's last one.
+// retry calls do until it succeeds, but only a few times, and returns the last error.
 func (m Mover) retry(ctx context.Context, do func() error) (err error) {
 	for try := range tries {
 		if try > 0 {

@@ -27,9 +27,10 @@ func allocation(list ...int) inventory.Allocation {
 	return a
 }
 
-// sparse returns a farm whose original has clusters 0 and 3. Its file contains bytes elsewhere that
-// no host would read. want is what hosts read. The copy is thin: clusters that are written to
-// become allocated, and then contain stale bytes of a deleted volume wherever nothing was written.
+// sparse returns a farm whose original has only the clusters 0 and 3. Elsewhere, the original's
+// file contains bytes that no host would read. want is the content that hosts read. The copy is
+// thin: a cluster becomes allocated when it is written to, and then contains stale bytes of a
+// deleted volume outside the written parts.
 func sparse(t *testing.T) (f *farm, want []byte) {
 	want = make([]byte, clusters*clusterBytes)
 	copy(want[:clusterBytes], bytes.Repeat([]byte("data"), clusterBytes/8)) // the first half
@@ -81,14 +82,14 @@ func TestOnlyAllocatedClustersAreRead(t *testing.T) {
 	assert.EqualValues(t, 2*2*clusterBytes, r.ReadBytes-markBytes, "the two clusters were copied and verified, and the first block was read last")
 	assert.Empty(t, log.String())
 
-	// A complete verification has the same hash.
+	// A complete verification returns the same hash.
 	full := newFarm(t, want)
 	whole, err := full.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, whole.SHA256, r.SHA256)
 	assert.EqualValues(t, 2*clusters*clusterBytes, whole.ReadBytes-markBytes)
 
-	// A repeated move only verifies.
+	// A repeated move only verifies the copy.
 	r, err = m.Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2*clusterBytes, r.ReadBytes)
@@ -104,8 +105,8 @@ func TestOnlyAllocatedClustersAreRead(t *testing.T) {
 	require.ErrorIs(t, err, ErrCopied)
 }
 
-// An interrupted copy may have content in any cluster, and a thick copy has what deleted volumes
-// left there.
+// Stale bytes in the copy are overwritten: an interrupted copy may have content in any cluster, and
+// a thick copy contains data of deleted volumes.
 func TestStaleBytesOfTheCopyAreOverwritten(t *testing.T) {
 	for name, known := range map[string]bool{"the copy's clusters are known": true, "they are unknown": false} {
 		f, want := sparse(t)
@@ -135,7 +136,8 @@ func TestStaleBytesOfTheCopyAreOverwritten(t *testing.T) {
 	}
 }
 
-// If clusters are unknown, everything is read, and the reason is logged.
+// If the allocated clusters are unknown, both volumes are read completely, and the reason is
+// logged.
 func TestUnknownClustersAreRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer inventory.Allocation
@@ -158,9 +160,9 @@ func TestUnknownClustersAreRead(t *testing.T) {
 	}
 }
 
-// A list that lacks a cluster is noticed: by the target, which counts its clusters, or else by
-// reading everything.
-func TestMissingClustersAreNoticed(t *testing.T) {
+// A list that lacks an allocated cluster is noticed: from the target's cluster count, or else
+// because the whole volume is read.
+func TestMissingClustersInAListAreNoticed(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, counted, all bool
 		readEverything     bool
@@ -200,8 +202,9 @@ func TestMissingClustersAreNoticed(t *testing.T) {
 	}
 }
 
-// Even if its clusters are unknown, an original that was resized meanwhile is noticed.
-func TestOriginalMustNotBeResizedMeanwhile(t *testing.T) {
+// If the original is resized during the copy, the move fails, even if the original's clusters are
+// unknown.
+func TestResizedOriginalIsNoticed(t *testing.T) {
 	for name, size := range map[string]int64{"it has grown": 2 * clusters * clusterBytes, "it has shrunk": clusterBytes} {
 		f, _ := sparse(t)
 		f.allocated = nil
@@ -218,8 +221,9 @@ func TestOriginalMustNotBeResizedMeanwhile(t *testing.T) {
 	}
 }
 
-// The copy is not completed if the original's clusters changed meanwhile, or if that is unknown.
-func TestOriginalMustNotChangeMeanwhile(t *testing.T) {
+// The copy is not completed if the original's clusters changed during the copy, or if it is unknown
+// whether they changed.
+func TestChangedOriginalIsNoticed(t *testing.T) {
 	for name, c := range map[string]struct {
 		later inventory.Allocation
 		err   error
@@ -251,7 +255,7 @@ func TestOriginalMustNotChangeMeanwhile(t *testing.T) {
 }
 
 // A storage server that does not respond for a moment does not fail a move that is almost complete.
-func TestLastQuestionIsRepeated(t *testing.T) {
+func TestLastAllocationQueryIsRepeated(t *testing.T) {
 	for _, failures := range []int{1, tries - 1, tries} {
 		f, want := sparse(t)
 		was, asked := f.allocated, 0

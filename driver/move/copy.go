@@ -29,8 +29,8 @@ const (
 type device struct {
 	*os.File
 	size int64
-	// allocated lists the clusters that are read. All others read as zeros. If nil, everything is
-	// read.
+	// allocated lists the clusters that are read; all others count as zeros. If allocated is nil,
+	// the whole device is read.
 	allocated *inventory.Allocation
 	read      atomic.Int64 // bytes
 }
@@ -77,9 +77,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy each chunk of the original that differs. An interrupted copy
-// therefore continues, and clusters of thin volumes that were never written stay unallocated. The
-// first markBytes of the copy stay unchanged.
+// differing writes to the copy only those chunks of the original that differ. So an interrupted
+// copy continues where it stopped, and clusters of thin volumes that were never written stay
+// unallocated. The first markBytes of the copy stay unchanged.
 func (m *moving) differing(ctx context.Context) error {
 	m.zeros = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
 	if err := m.each(ctx, m.copyChunk); err != nil {
@@ -92,8 +92,8 @@ func (m *moving) differing(ctx context.Context) error {
 }
 
 // clearStale writes zeros to those chunks that are zero in the original, and to everything beyond
-// the original's end, where the copy is not zero. A cluster allocated by a write elsewhere in it
-// may contain what a deleted volume left there.
+// the original's end, where the copy is not zero. If a write allocates a cluster, the rest of that
+// cluster may contain data of a deleted volume.
 func (m *moving) clearStale(ctx context.Context) error {
 	written := m.written.Load()
 	err := m.each(ctx, func(zeros, to []byte, offset int64) error {
@@ -152,7 +152,7 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls do for each chunk, several at once, with two buffers.
+// each calls do for each chunk of the volume, several at once. It passes two buffers to each call.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -213,9 +213,9 @@ func (m *moving) write(b []byte, offset int64) error {
 	return nil
 }
 
-// verify reads the devices again, without clusters that are not allocated, and compares them,
-// except for the mark. Beyond the original's end, the copy must be zero. It returns the SHA-256 of
-// the original.
+// verify reads the allocated clusters of both devices again and compares them, except for the mark.
+// Beyond the original's end, the copy must be zero. verify returns the SHA-256 hash of the
+// original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {
@@ -258,7 +258,7 @@ func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// first reads the first block.
+// first reads the first block of the device.
 func (d *device) first() ([]byte, error) {
 	b, free, err := buffer()
 	if err != nil {
@@ -269,7 +269,7 @@ func (d *device) first() ([]byte, error) {
 	return bytes.Clone(b), err
 }
 
-// setFirst writes the first block, and waits until it is durable.
+// setFirst writes the first block of the device, and waits until the write is durable.
 func (d *device) setFirst(block []byte) error {
 	b, free, err := buffer()
 	if err != nil {

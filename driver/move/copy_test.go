@@ -31,8 +31,8 @@ func TestUnopenableDevicesAreRefused(t *testing.T) {
 	assert.EqualValues(t, 5000, d.size)
 }
 
-// Only differing chunks are written, for devices of any size. A failure of either device fails the
-// copy.
+// Only differing chunks are written, for devices of any size. An error of either device makes the
+// copy fail.
 func TestCopyWritesOnlyDifferingChunks(t *testing.T) {
 	for _, size := range []int{markBytes, markBytes + 1, chunkBytes, chunkBytes + 1, 2*chunkBytes + 512} {
 		want := bytes.Repeat([]byte{7}, size)

@@ -10,6 +10,6 @@
 // From the beginning of the move until Keep or DeleteOriginal, the original is exported to the
 // move's own node (NodeOf), so that no other node can attach it.
 //
-// It does not depend on targets, SPDK's RPC or the implementation of connectors: it calls CSI's
-// controller service and a connector. Start reading at Mover.Copy (move.go).
+// Package move does not depend on targets, SPDK's RPCs or the implementation of connectors: it
+// calls CSI's controller service and a connector. Start reading at Mover.Copy (move.go).
 package move

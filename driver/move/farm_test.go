@@ -29,8 +29,8 @@ var (
 	errUnknown  = errors.New("the proxy refuses")
 )
 
-// A farm simulates a controller and a connector, with files as volumes. Its step-th call, counted
-// over both, fails before or after it is executed.
+// A farm simulates a controller and a connector, with files as volumes. The step-th call to either
+// of them fails before or after it is executed.
 type farm struct {
 	t       *testing.T
 	dir     string
@@ -38,7 +38,7 @@ type farm struct {
 	named   map[string]string // name by volume
 	used    map[string]bool
 	growing int64 // number of bytes by which new volumes exceed the requested size
-	// attached counts devices.
+	// attached counts the attached devices of each volume.
 	attached map[string]int
 	calls    int
 	failAt   int

@@ -32,7 +32,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 		return fmt.Errorf("volume %s: %w: compare it with the copy, and delete it by hand if it is not needed", id, ErrNotLocked)
 	}
 	if err := m.isComplete(ctx, id, copied, copyContext); err != nil {
-		return fmt.Errorf("volume %s stays: its copy %s: %w", id, copied, err)
+		return fmt.Errorf("the original %s was not deleted: its copy %s: %w", id, copied, err)
 	}
 	if err := m.Keep(ctx, id); err != nil {
 		return err

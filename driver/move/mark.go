@@ -9,8 +9,8 @@ import (
 // replaced atomically.
 const markBytes = 4096
 
-// markOf returns the contents of the first block of an unfinished copy of a volume. No file system
-// or partition table has its magic number there.
+// markOf returns the contents of the first block of an unfinished copy of a volume. The mark cannot
+// be mistaken for a file system or partition table, because it contains no magic number.
 func markOf(source string) []byte {
 	text := fmt.Sprintf("spdk-csi move: this volume is an unfinished copy of %s.\nRepeat the command spdk-csi move to complete it.\n", source)
 	return append([]byte(text), make([]byte, markBytes-len(text))...)

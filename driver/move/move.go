@@ -52,26 +52,26 @@ type Controller interface {
 	Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error)
 }
 
-// A Mover moves volumes. It connects to targets as the node NodeOf(volume).
+// A Mover moves volumes. To move a volume, it connects to targets as the node NodeOf(volume).
 type Mover struct {
 	Controller Controller
 	Connector  connect.Connector
 	// Topology contains the labels of this machine, which determine the target addresses that it
 	// uses.
 	Topology map[string]string
-	// Secrets contains the keys for nodes to authenticate with, as in a StorageClass's Secret, if a
-	// volume requires authentication.
+	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret. It is
+	// needed if a volume requires authentication.
 	Secrets map[string]string
-	// Filesystem means that the volume has a file system, which Kubernetes mounts. Other volumes
-	// may be raw block devices. They are not copied to a target that may examine their contents for
-	// bdevs of its own.
+	// Filesystem means that Kubernetes mounts the file system on the volume. Other volumes may be
+	// raw block devices, which are not copied to a target that may load lvstores or RAIDs from
+	// their contents.
 	Filesystem bool
 	// VerifyAll makes Copy verify the copy by reading both volumes completely, even the clusters
 	// that are not allocated.
 	VerifyAll bool
-	// Log receives the reason if more has to be read than the allocated clusters.
+	// Log receives the reason if Copy must read more than the allocated clusters.
 	Log *slog.Logger
-	// Pause is the time between attempts to ask about the original again at the end. 0 means 5 s.
+	// Pause is the time between attempts of the last query about the original. 0 means 5 s.
 	Pause time.Duration
 	// Progress, if not nil, is called periodically while data is copied and verified.
 	Progress func(Progress)
@@ -80,7 +80,7 @@ type Mover struct {
 // NodeOf returns the node to which a volume is published while it is moved.
 func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
 
-// Progress reports how much of a copy is done.
+// Progress describes how much of a copy is done.
 type Progress struct {
 	Phase       string // "copy" or "verify"
 	Done, Total int64  // bytes
@@ -95,7 +95,7 @@ type Result struct {
 	// WrittenBytes is less than SizeBytes if parts of the copy already matched, or were zero in the
 	// original.
 	WrittenBytes int64
-	// ReadBytes counts what was read from the original, by copying and verifying it.
+	// ReadBytes is the number of bytes read from the original, to copy and to verify it.
 	ReadBytes int64
 	// Empty means that all bytes of the volume are zero.
 	Empty bool
@@ -116,8 +116,8 @@ type moving struct {
 // verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume; it
 // may be nil if the original does not require authentication. Copy fails while the volume is
 // published to a node. After Copy succeeds, no node can attach the original until Keep or
-// DeleteOriginal is called. If it fails, the original is as before, and Copy can be repeated: it
-// continues where it stopped. A copy that is complete is only verified.
+// DeleteOriginal is called. If Copy fails, the original is unchanged, and a repeated Copy continues
+// where the first one stopped. A complete copy is only verified.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
@@ -129,8 +129,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 
 	// Publish the copy to the move's node before the original. DeleteOriginal treats a copy as
 	// complete if it is not published to that node while the original is. An earlier copy must not
-	// satisfy this before it was compared with the original again, because nodes may have written
-	// to the original since.
+	// count as complete before it is compared with the original again, because nodes may have
+	// written to the original since.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -225,8 +225,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 // move finds the copy.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
-// onlyRead makes publish treat the volume as one with a file system. That is safe whatever the
-// volume contains, because the move only reads it.
+// onlyRead makes publish treat the volume as one with a file system. That is safe for any contents,
+// because the move only reads the volume.
 const onlyRead = true
 
 // capability returns the capability that the move requests. A move needs no file system, but
@@ -286,8 +286,8 @@ func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *alloc
 	if err := m.report(state, "copy", func() error { return state.differing(ctx) }); err != nil {
 		return "", err
 	}
-	// Each write may have allocated a cluster with stale bytes, and so may the zeros that replace
-	// them, if they reach into the next cluster.
+	// Each write may have allocated a cluster with stale bytes. So may a write of zeros over stale
+	// bytes, if it extends into the next cluster; repeat until no more is written.
 	for written := int64(-1); written != state.written.Load(); {
 		written = state.written.Load()
 		state.to.allocated = clusters.ofCopy(ctx, state.to.size)
@@ -336,7 +336,7 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 }
 
 // publish publishes a volume to the move's node. mayFormat reports whether the volume was never
-// used before. publish uses only the authentication settings of volumeContext.
+// used before. Of volumeContext, publish uses only the authentication settings.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,

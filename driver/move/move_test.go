@@ -17,7 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// random returns random contents with zeros in the middle. They end in the middle of a chunk.
+// random returns random contents with zeros in the middle. Their length is not a multiple of the
+// chunk size.
 func random() []byte {
 	b := make([]byte, 5*chunkBytes+3*markBytes)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -48,7 +49,7 @@ func TestMove(t *testing.T) {
 	assert.Equal(t, Progress{"verify", int64(len(want)), int64(len(want))}, phases[len(phases)-1])
 	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "nodes cannot attach the original, but can attach the copy")
 
-	// A repeated move does not overwrite the copy, which may be newer than the original by now.
+	// A repeated move does not overwrite the copy, which may now be newer than the original.
 	f.node[copied.String()] = "worker-1"
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, export.ErrInUse)
@@ -63,7 +64,7 @@ func TestMove(t *testing.T) {
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 		_, err = f.mover().Copy(t.Context(), original, nil, nil)
 		require.ErrorIs(t, err, ErrCopied)
-		assert.Equal(t, text, f.contents(copied), "what was written to the copy stays")
+		assert.Equal(t, text, f.contents(copied), "data written to the copy stays")
 		text[at]--
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 	}
@@ -75,9 +76,9 @@ func TestMove(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// If a move fails or dies at any of its calls, the original stays unchanged, and repeating the move
-// completes it. An unfinished copy is never mistaken for a complete one.
-func TestMoveIsInterrupted(t *testing.T) {
+// If a move fails or is killed at any of its calls, the original stays unchanged, and repeating the
+// move completes it. An unfinished copy is never mistaken for a complete one.
+func TestInterruptedMoveIsCompleted(t *testing.T) {
 	want := random()[:chunkBytes+3*markBytes]
 	points, retried := 0, 0
 	for _, executed := range []bool{false, true} {
@@ -100,7 +101,7 @@ func TestMoveIsInterrupted(t *testing.T) {
 			require.ErrorIs(t, err, errInjected, where)
 			complete := f.named[copied.String()] != "" && bytes.Equal(want, f.contents(copied))
 			if !complete && f.node[copied.String()] == "" && f.named[copied.String()] != "" && f.used[copied.String()] {
-				t.Errorf("%s: an unfinished copy could be taken for a volume", where)
+				t.Errorf("%s: an unfinished copy could be mistaken for a complete one", where)
 			}
 			if !complete {
 				err := f.mover().DeleteOriginal(t.Context(), original, copied, nil)
@@ -120,8 +121,8 @@ func TestMoveIsInterrupted(t *testing.T) {
 }
 
 // TestInterruptedSecondMoveKeepsTheNewerOriginal completes a move, lets nodes write to the original
-// again, and stops a second move at each of its calls. Then only the original contains the new
-// data.
+// again, and stops a second move at each of its calls. At that point, only the original contains
+// the new data.
 func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
@@ -148,7 +149,7 @@ func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	assert.Greater(t, points, 8)
 }
 
-// The process may die while it copies data.
+// If the process is killed while it copies data, a repeated move continues the copy.
 func TestInterruptedCopyContinues(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
@@ -214,7 +215,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// The volume is not a copy, or a node has written to it.
+	// DeleteOriginal must refuse a volume that is not a copy, or to which a node has written.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
 	f.named[copied.String()] = "pvc-2"

@@ -44,8 +44,8 @@ func TestParsePV(t *testing.T) {
 	}
 }
 
-// A copy's PersistentVolume refers to the copy, and keeps what users and sidecars need from the
-// original's.
+// The PersistentVolume of a copy refers to the copy, and keeps the fields that users and sidecars
+// need from the original's PersistentVolume.
 func TestCopyPersistentVolume(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)

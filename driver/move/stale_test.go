@@ -58,9 +58,9 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 	return a
 }
 
-// Whatever the sizes of clusters and volumes, no bytes of deleted volumes remain in a copy: neither
-// in clusters that the zeros for others allocate, nor beyond the original's end.
-func TestCopyKeepsNoStaleBytes(t *testing.T) {
+// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. They remain
+// neither in clusters allocated by the zeros for other clusters, nor beyond the original's end.
+func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
 		size, copied, cluster int64

@@ -206,7 +206,7 @@ func TestUnusablePassphrasesAreRefused(t *testing.T) {
 }
 
 // A volume cannot be staged again with different encryption while it is staged.
-func TestEncryptionOfStagedVolume(t *testing.T) {
+func TestEncryptionCannotChangeWhileStaged(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)
 	_, err := n.NodeStageVolume(t.Context(), req)

@@ -52,7 +52,7 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 			return nil, err
 		}
 		if at.Stale {
-			report(health, monitor.DeadMount, fmt.Sprintf("the device below %s was removed because its target did not answer for too long: publish the volume again", path))
+			report(health, monitor.DeadMount, fmt.Sprintf("the device below %s was removed because its target did not respond for too long: publish the volume again", path))
 		}
 	}
 	state, _ := n.monitor.State(id)

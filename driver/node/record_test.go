@@ -12,7 +12,7 @@ import (
 )
 
 // If a stage record cannot be written, the call fails, and any previous record is kept.
-func TestRecordCannotBeWritten(t *testing.T) {
+func TestUnwritableRecordFailsTheCall(t *testing.T) {
 	for name, old := range map[string]bool{"the first": false, "a later one": true} {
 		t.Run(name, func(t *testing.T) {
 			staging := t.TempDir()
@@ -33,7 +33,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 }
 
 // A record counts as written only after its directory was synced.
-func TestDirectoryCannotBeSynced(t *testing.T) {
+func TestSyncDirFailsForMissingDirectory(t *testing.T) {
 	require.NoError(t, syncDir(t.TempDir()))
 	require.Error(t, syncDir(filepath.Join(t.TempDir(), "missing")))
 }
@@ -73,7 +73,7 @@ func TestStagingStopsIfTheRecordCannotBeWritten(t *testing.T) {
 }
 
 // If spdk-csi's record cannot be read, the volume counts as still connected.
-func TestDamagedLegacyRecord(t *testing.T) {
+func TestDamagedLegacyRecordCountsAsConnected(t *testing.T) {
 	for name, prepare := range map[string]func(path string) error{
 		"no JSON":     func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
 		"no export":   func(path string) error { return os.WriteFile(path, []byte(`{"targetType":"TCP"}`), 0o600) },
@@ -95,7 +95,7 @@ func TestDamagedLegacyRecord(t *testing.T) {
 
 // If a record cannot be removed, the call fails, because kubelet could not remove the staging
 // directory.
-func TestRecordCannotBeRemoved(t *testing.T) {
+func TestUnremovableRecordFailsTheCall(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.MkdirAll(filepath.Join(f.staging, recordName+".new", "x"), 0o700))
 	_, err := n.NodeUnstageVolume(t.Context(), f.unstageRequest())

@@ -3,8 +3,8 @@ package replica
 // A State is the state of a replica from a node's point of view.
 type State uint8
 
-// The states. An unreachable replica is not connected. An unreadable one is connected, but its
-// superblock cannot be read. A foreign one contains other data.
+// The states. An Unreachable replica is not connected. An Unreadable replica is connected, but its
+// superblock cannot be read. A Foreign replica contains data other than this replica.
 const (
 	Unreachable State = iota
 	Unreadable
@@ -28,10 +28,10 @@ const (
 type Superblock struct {
 	// Epoch is the witness's epoch when the superblock was written.
 	Epoch uint64
-	// InSync is the in-sync set when the superblock was written. It implies that all other replicas
-	// had failed.
+	// InSync is the in-sync set when the superblock was written. All other replicas had failed by
+	// then.
 	InSync Set
-	// Rebuild is a rebuild that has started and is not known to be complete.
+	// Rebuild is the kind of a rebuild that was started and is not known to be complete.
 	Rebuild Rebuild
 }
 
@@ -48,8 +48,8 @@ type View [MaxReplicas]Seen
 // An Action is what a node does to stage a volume.
 type Action uint8
 
-// The actions. Wait and Refuse change nothing. After Wait, the node tries again. After Refuse, an
-// administrator or another publication is needed.
+// The actions. With Wait and Refuse, the node changes nothing. After Wait, the node tries again.
+// After Refuse, an administrator or a new publication is needed.
 const (
 	Wait Action = iota
 	Refuse
@@ -57,7 +57,7 @@ const (
 	Start
 )
 
-// A Reason says why a volume waits or is refused, or why a replica is not used.
+// A Reason is the reason why a volume waits or is refused, or why a replica is not used.
 type Reason uint8
 
 // Reasons.
@@ -76,7 +76,7 @@ const (
 // witness with InSync and Logged.
 type Decision struct {
 	Action Action
-	// InSync contains the replicas to start from. It is also the new in-sync set.
+	// InSync contains the replicas to start from, which are also the new in-sync set.
 	InSync Set
 	// Logged contains the replicas for which the log marks every region that may differ.
 	Logged Set
@@ -84,8 +84,8 @@ type Decision struct {
 	ByBitmap, InFull Set
 	// Left contains the replicas that must not be changed without an administrator's decision.
 	Left Set
-	// Reason says why the volume waits or is refused. Because contains the replicas that caused
-	// this.
+	// Reason is the reason why the volume waits or is refused. Because contains the replicas that
+	// caused this.
 	Reason  Reason
 	Because Set
 }
@@ -98,7 +98,8 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	case w.permits(self) != nil:
 		return Decision{Action: Refuse, Reason: Fenced}
 	}
-	// A restored witness may lack its status, and then looks like that of a new volume.
+	// A witness that was restored without its status looks like the witness of a new volume, so
+	// check for later superblocks first.
 	if later := v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Epoch > w.Epoch }); later != 0 {
 		return Decision{Action: Refuse, Reason: WitnessOlder, Because: later}
 	}
@@ -141,7 +142,8 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	return d
 }
 
-// decideNew decides for a volume without data. A previous attempt may have written a superblock.
+// decideNew makes the decision for a new volume, which has no data. A previous attempt to create
+// the volume may have written a superblock.
 func decideNew(w Witness, v View) Decision {
 	if missing := v.where(w.Replicas, func(s Seen) bool { return s.State == Unreachable || s.State == Unreadable }); missing != 0 {
 		return Decision{Reason: ReplicaMissing, Because: missing}
@@ -155,7 +157,8 @@ func decideNew(w Witness, v View) Decision {
 // A Return is the way in which a replica returns to a running mirror.
 type Return uint8
 
-// The ways to return. A replica with Leave is not changed until an administrator decides.
+// The ways in which a replica returns. With Leave, the replica is not changed until an
+// administrator decides.
 const (
 	NotThere Return = iota
 	AddByBitmap

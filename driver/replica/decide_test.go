@@ -157,8 +157,8 @@ func TestTransitions(t *testing.T) {
 	assert.NotEqual(t, first, w.Publish("node1").Writer, "the former publication of a node never returns")
 }
 
-// A stop is clean only between Stop and the next Start, and the log covers a replica from Log until
-// it is in sync again.
+// A stop counts as clean only between Stop and the next Start. The log covers a replica from Log
+// until that replica is in sync again.
 func TestCleanAndLogged(t *testing.T) {
 	w := NewWitness(setAB).Publish("node1")
 	first := w.Writer

@@ -1,6 +1,6 @@
 package replica
 
-// heal adds the steps that bring replicas back.
+// heal adds the steps that rebuild and re-add replicas.
 func (m *stepper) heal(s world, n int) {
 	node := s.Nodes[n]
 	slots := node.Members | s.W.Replicas
@@ -87,7 +87,8 @@ func (m *stepper) heal(s world, n int) {
 	}
 }
 
-// copyChunk copies a chunk from one replica to another. A write in flight is then the same on both.
+// copyChunk copies a chunk from one replica to another. Afterwards, a write in flight is the same
+// on both replicas.
 func (s *world) copyChunk(from, to ID) {
 	if from == to {
 		return

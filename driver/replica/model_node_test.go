@@ -1,8 +1,8 @@
 package replica
 
-// The steps of a node: its plugin, and the mirror.
+// The steps of a node: those of its plugin and those of its mirror.
 
-// stage adds the steps of a node without a running array.
+// stage adds the steps of a node on which no array is running.
 func (m *stepper) stage(s world, n int) {
 	node := s.Nodes[n]
 	if node.Plan == planStart {
@@ -51,8 +51,8 @@ func (m *stepper) stage(s world, n int) {
 	}
 }
 
-// agrees reports whether the superblock of a member says that members are in sync. Its epoch may be
-// earlier.
+// agrees reports whether a member's superblock records members as the in-sync set, even with an
+// earlier epoch.
 func (s *world) agrees(id ID, members Set) bool {
 	b := s.Replicas[id].Seen.Superblock
 	return s.Replicas[id].Seen.State == Ours && b.InSync == members && b.Rebuild == NoRebuild
@@ -208,8 +208,8 @@ func (m *stepper) clearBits(s world, n int) {
 	}
 }
 
-// epoch returns the epoch for superblocks of a running mirror: a restored witness does not decrease
-// it.
+// epoch returns the epoch to write to superblocks of a running mirror. A restored witness does not
+// decrease this epoch.
 func (m *stepper) epoch(s *world, n int) uint64 {
 	epoch := s.W.Epoch
 	for _, id := range s.Nodes[n].Members.IDs() {
@@ -302,7 +302,8 @@ func (m *stepper) maintain(s world, n int) {
 	}
 }
 
-// diskLog replaces the log in memory by the log on the members. The writes in flight are repeated.
+// diskLog replaces the log in memory with the log on the members, after which the writes in flight
+// are repeated.
 func (s *world) diskLog(n int) {
 	node := &s.Nodes[n]
 	if node.Core {
@@ -311,7 +312,8 @@ func (s *world) diskLog(n int) {
 	}
 }
 
-// keepLog adds the steps by which the plugin changes where the log is, and records what it covers.
+// keepLog adds the steps by which the plugin moves the log, and records which replicas the log
+// covers.
 func (m *stepper) keepLog(s world, n int) {
 	node := s.Nodes[n]
 	if node.Core && !m.rules.coreDegraded || node.Plan != noPlan {

@@ -12,8 +12,8 @@ var (
 	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailures stops")
 )
 
-// No state to which failures lead violates an invariant. The search is exhaustive. Between the
-// failures, there can be any number of writes, rebuilds and starts.
+// No state that failures can lead to violates an invariant. The search is exhaustive: between
+// failures, any number of writes, rebuilds and starts can happen.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -59,9 +59,9 @@ func TestModelWithMoreFailures(t *testing.T) {
 	}
 }
 
-// If a live server returns an error, md lets the other writes in flight return. A write is lost if
-// the node then loses power before the witness has changed.
-func TestErrorsThatPassTakeTwoFailures(t *testing.T) {
+// If a live server returns an error, md lets the other writes in flight return. If the node then
+// loses power before the witness has changed, a write is lost.
+func TestPassedErrorsLoseAWriteAfterTwoFailures(t *testing.T) {
 	m := &stepper{rules: productRules(), errors: true, window: true}
 	m.rules.errorsPass, m.rules.inFlightReturns = true, true
 	m.faults = 1

@@ -125,10 +125,11 @@ type stepper struct {
 	replace, errors bool
 	// restore lets the witness be replaced by an earlier one, or by one without a status.
 	restore bool
-	// reduced merges states that differ only in what cannot matter. It does not suit wrong rules.
+	// reduced merges states whose differences cannot affect decisions. Do not set it with planted
+	// mistakes in the rules.
 	reduced bool
-	// window permits a witness that lists a replica which lacks a write, so that mistakes behind it
-	// show when an array starts.
+	// window permits a witness that lists a replica lacking a write, so that the search also finds
+	// mistakes that show only when an array starts.
 	window bool
 	// only contains the failures that can happen; empty means all.
 	only  []kind
@@ -168,8 +169,8 @@ func (m *stepper) next(s world) []step {
 	return m.steps
 }
 
-// running adds the steps of a running mirror. For its plugin, an API server whose data were
-// restored counts as one that does not respond.
+// running adds the steps of a running mirror. To the mirror's plugin, an API server with restored
+// data is the same as one that does not respond.
 func (m *stepper) running(s world, n int) {
 	first, noAPI := len(m.steps), s.Nodes[n].NoAPI
 	if s.W.Epoch < m.epoch(&s, n) && !m.rules.changeRestored {

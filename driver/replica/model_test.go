@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// The model of a replicated volume: what can happen to two nodes, the servers of the replicas, the
-// links between them, and the API server. Decisions and transitions are those of the package; a
-// test can replace one of them with a wrong one. Data are abstract: a replica has a content, and
-// may lack an acknowledged write.
+// The model of a replicated volume contains all events that can happen to two nodes, the replicas'
+// servers, the links between them, and the API server. Its decisions and transitions are those of
+// this package; a test can replace one of them with a wrong one. Data is abstract: a replica has a
+// content, and may lack an acknowledged write.
 
 // rules are the decisions that the model follows.
 type rules struct {
@@ -23,10 +23,11 @@ type rules struct {
 	// errorsPass makes the mirror drop a replica after an error of a live server, as md does,
 	// instead of holding the failed writes.
 	errorsPass bool
-	// goOnAfterError lets the mirror continue after such an error once the superblocks are written,
-	// as md with native metadata does.
+	// goOnAfterError lets the mirror continue after a live server's error once the superblocks are
+	// written, as md with native metadata does.
 	goOnAfterError bool
-	// inFlightReturns lets the writes in flight at such an error return immediately, as md does.
+	// inFlightReturns lets the writes that are in flight when a live server returns an error return
+	// immediately, as md does.
 	inFlightReturns bool
 	// forgetBits makes an array that starts with an empty slot ignore the marks of its bitmap, as
 	// md with external metadata does.
@@ -43,9 +44,9 @@ type rules struct {
 	admitUnchecked bool
 	// cleanEarly records a clean stop before the mirror is stopped.
 	cleanEarly bool
-	// logEarly records that the log covers a replica when the witness drops it.
+	// logEarly records that the log covers a replica as soon as the witness drops the replica.
 	logEarly bool
-	// coreDegraded keeps the log in memory when a replica is lost.
+	// coreDegraded keeps the log in memory after a replica is lost.
 	coreDegraded bool
 	// coreEarly moves the log to memory when a rebuild ends, before the witness lists the replica.
 	coreEarly bool
@@ -55,7 +56,7 @@ type rules struct {
 	followRestored bool
 	// changeRestored lets a running mirror change a restored witness.
 	changeRestored bool
-	// dropSlot gives the slot of a replica that is not in sync to the replacement.
+	// dropSlot assigns the slot of a replica that is not in sync to its replacement.
 	dropSlot bool
 }
 
@@ -104,8 +105,8 @@ type nodeState struct {
 	NoAPI bool
 	Link  Set // the replicas whose servers the node cannot reach
 
-	// Generation is the last publication that the node has seen, and Known is the in-sync set that
-	// it has stored last.
+	// Generation is the latest publication that the node has seen, and Known is the in-sync set
+	// that the node stored last.
 	Generation uint8
 	Known      Set
 
@@ -135,7 +136,8 @@ type world struct {
 	Nodes    [nodeCount]nodeState
 	// Faults is the number of failures and publications so far.
 	Faults uint8
-	// Backup is an earlier witness, if BackedUp is set. Restorable is set if there can be one.
+	// Backup is an earlier witness, if BackedUp is set. Restorable is set if the model makes
+	// backups of the witness.
 	Backup               Witness
 	BackedUp, Restorable bool
 }
@@ -160,9 +162,9 @@ func runningWorld() world {
 	return s
 }
 
-// canonical reduces the state to what decisions compare: the order of epochs relative to the
-// witness, which contents are equal, and plans that can succeed. If reduced is true, it also omits
-// the mirror of an inert node, and marks of a log that is not in use.
+// canonical reduces the state to the facts on which decisions depend: the order of epochs relative
+// to the witness, which contents are equal, and plans that can succeed. If reduced is true, it also
+// omits the mirror of an inert node, and marks of a log that is not in use.
 func (s world) canonical(reduced bool) world {
 	s.rankEpochs()
 	for n := range s.Nodes {
@@ -204,8 +206,8 @@ func (s world) canonical(reduced bool) world {
 	return s
 }
 
-// rankEpochs replaces each epoch by its rank. Without backups, no epoch is later than the
-// witness's, and all earlier ones have the same rank.
+// rankEpochs replaces each epoch by its rank. Without backups, no epoch is later than that of the
+// witness, and all earlier epochs have the same rank.
 func (s *world) rankEpochs() {
 	epochs := []*uint64{&s.W.Epoch, &s.Backup.Epoch}
 	for id := range s.Replicas {
@@ -253,7 +255,7 @@ func (s *world) logInUse() bool {
 	return false
 }
 
-// newContent returns a content that no replica has.
+// newContent returns a content that does not exist on any replica.
 func (s *world) newContent() uint8 {
 	var used [2*MaxReplicas + nodeCount + 1]bool
 	for id := range s.Replicas {

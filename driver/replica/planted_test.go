@@ -15,7 +15,8 @@ func changed(row func(w Witness, v View, d Decision) Decision) func(Writer, Witn
 	}
 }
 
-// ours returns the replicas that are Ours and are not being rebuilt, whatever the witness lists.
+// ours returns the replicas that are Ours and are not being rebuilt, regardless of what the witness
+// lists.
 func ours(w Witness, v View) Set {
 	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 }
@@ -64,7 +65,7 @@ type planted struct {
 
 var setA, setB, setAB = SetOf(0), SetOf(1), SetOf(0, 1)
 
-// plantedDecisions contains mistakes in the decision for staging, for each row of the table in
+// plantedDecisions contains mistakes in the decision for staging, one for each row of the table in
 // docs/design/replication.md.
 func plantedDecisions() []planted {
 	return []planted{

@@ -28,7 +28,7 @@ type visit struct {
 	event  event
 }
 
-// A result describes what a search has covered.
+// A result describes the extent and the outcome of a search.
 type result struct {
 	states, steps, depth int
 	// complete reports whether every state was reached within the limits of the model.

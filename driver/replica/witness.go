@@ -14,8 +14,8 @@ var (
 )
 
 // A Writer is a publication of the volume to a node. Each publication has a new generation, and the
-// node connects with a host NQN derived from the node and the generation. A mirror that a node
-// keeps from an earlier publication can therefore never reconnect.
+// node connects with a host NQN derived from the node and the generation. Therefore, a mirror left
+// on a node by an earlier publication can never reconnect.
 type Writer struct {
 	Node       string
 	Generation uint64
@@ -25,10 +25,11 @@ type Writer struct {
 // changed witness. The caller stores it by compare-and-swap, and reads the witness again if that
 // fails.
 type Witness struct {
-	// Writer is the publication that may write, and that alone may change the in-sync set. If its
-	// Node is empty, there is none.
+	// Writer is the only publication that may write and change the in-sync set. If its Node is
+	// empty, the volume is not published.
 	Writer Writer
-	// Created reports whether superblocks have been written. Before that, no data exist.
+	// Created reports whether the superblocks have been written. Until then, the volume has no
+	// data.
 	Created bool
 	// Replicas contains all replicas of the volume.
 	Replicas Set
@@ -52,9 +53,9 @@ type Witness struct {
 // NewWitness returns the witness of a volume that is being created.
 func NewWitness(replicas Set) Witness { return Witness{Replicas: replicas} }
 
-// Publish names the node that may write from now on. An empty name means none. The controller
-// stores the result before it removes the export of any replica, so that the previous node cannot
-// acknowledge a write that a fenced replica lacks.
+// Publish records which node may write from now on. An empty name means that no node may write. The
+// controller stores the result before it removes the export of any replica, so that the previous
+// node cannot acknowledge a write that a fenced replica lacks.
 func (w Witness) Publish(node string) Witness {
 	if w.Writer.Node != node {
 		w.Writer, w.Held = Writer{node, w.Writer.Generation + 1}, 0
@@ -75,9 +76,9 @@ func (w Witness) Create(self Writer) (Witness, error) {
 }
 
 // Start records the replicas from which the writer starts the mirror, and those that the log
-// covers. Both are taken from a [Decision]. From then on, a stop counts as unclean until Stop is
-// stored. The writer writes the new epoch to the superblocks of these replicas before it starts the
-// mirror.
+// covers. Both sets come from a [Decision]. After Start is stored, a stop counts as unclean until
+// Stop is stored. The writer writes the new epoch to the superblocks of these replicas before it
+// starts the mirror.
 func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 	started := w
 	started.Held, started.Logged, started.Clean = inSync, logged, false
@@ -103,8 +104,8 @@ func (w Witness) Stop(self Writer) (Witness, error) {
 }
 
 // Log records that the log marks every region in which the dropped replicas may differ. The writer
-// stores the result when the table without them is active, and each write that was in flight before
-// has returned.
+// stores the result when the table without the dropped replicas is active, and each earlier write
+// in flight has returned.
 func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -161,8 +162,8 @@ func (w Witness) Add(id ID) (Witness, error) {
 }
 
 // Remove removes a replica from the volume. The replica must be neither in sync nor in the writer's
-// mirror, because its ID may be given to another replica. Delete the replica only after the result
-// is stored.
+// mirror, because its ID may be reused for another replica. Delete the replica only after the
+// result is stored.
 func (w Witness) Remove(id ID) (Witness, error) {
 	switch {
 	case !w.Replicas.Has(id):

@@ -26,7 +26,7 @@ var (
 	ErrNotFound = errors.New("the volume has no witness")
 	// ErrOlder means that a witness is older than one that this process has read before: the API
 	// server's data were restored, or it returns old data.
-	ErrOlder = errors.New("the witness is older than before: the API server's data were restored from a backup, or it returns old data")
+	ErrOlder = errors.New("the witness is older than before: the API server's data was restored from a backup, or the API server returns old data")
 	// ErrReplaced means that the witness is not the object that the caller has used so far.
 	ErrReplaced = errors.New("the witness was deleted and created again, possibly from a backup")
 	// ErrDeleting means that the volume of this name is being deleted.
