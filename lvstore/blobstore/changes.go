@@ -29,38 +29,39 @@ type Reading struct {
 // StartBytes is the length of Reading.TargetStart and BaseStart.
 const StartBytes = 5 * PageSize
 
-// Find searches the metadata pages for an lvol, starting at the first page, and returns its blob's
-// id. size is the device's size in bytes. Find checks only the lvol's first page.
-func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string) (id uint64, err error) {
+// Find searches the metadata pages from number from on for an lvol, and returns its blob's id. size
+// is the device's size in bytes. Find checks only the lvol's first page. If it fails, searched is
+// the number of the first page that it has not searched.
+func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string, from int64) (id uint64, searched int64, err error) {
 	s, err := readSuper(r, size)
 	if err != nil {
-		return 0, err
+		return 0, from, err
 	}
 	chunk := int64(64)
 	buffer := []byte(nil)
-	for from := int64(0); from < s.MetadataPages; {
+	for from < s.MetadataPages {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return 0, from, err
 		}
 		n := min(chunk, s.MetadataPages-from)
 		if int64(len(buffer)) < n*PageSize {
 			buffer = make([]byte, n*PageSize)
 		}
 		if _, err := r.ReadAt(buffer[:n*PageSize], s.offset(from)); err != nil {
-			return 0, fmt.Errorf("read metadata pages from %d: %w", from, err)
+			return 0, from, fmt.Errorf("read metadata pages from %d: %w", from, err)
 		}
 		for i := range n {
 			p := (*page)(buffer[i*PageSize:])
 			id := uint64(firstID + from + i)
 			b := &blob{attrs: map[string]string{}}
 			if !p.zero() && id != s.SuperBlob && b.add(p, id, 0) == nil && b.attrs["uuid"] == uuid {
-				return id, nil
+				return id, from, nil
 			}
 		}
 		from += n
 		chunk = min(2*chunk, 1024)
 	}
-	return 0, ErrNoLvol
+	return 0, from, ErrNoLvol
 }
 
 // readSuper reads a device's super block, and checks that the blobstore fits into size bytes.
@@ -88,8 +89,9 @@ func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uin
 // ReadChanges reads which clusters of the snapshot in blob target may differ from those of base, a
 // snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It lists the
 // clusters of all blobs on both sides down to the common ancestor, below which both are identical.
-func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
-	v, p, err := readDiffering(ctx, r, size, target, base, false)
+// It takes the extent pages that kept has, and remembers those it reads; kept may be nil.
+func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, kept *Kept) (*Reading, error) {
+	v, p, err := readDiffering(ctx, r, size, target, base, false, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +108,9 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 // ReadAllocated reads which clusters are allocated in the lvol in blob target, or in the snapshots
 // below it. The lvol may be a volume, even one that hosts write to: SPDK completes a write only
 // after the device has the metadata of the cluster allocated for it. Its content may change between
-// two readings, so the digest does not cover TargetStart.
-func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64) (*Reading, error) {
-	v, p, err := readDiffering(ctx, r, size, target, 0, true)
+// two readings, so the digest does not cover TargetStart. kept is used as by ReadChanges.
+func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64, kept *Kept) (*Reading, error) {
+	v, p, err := readDiffering(ctx, r, size, target, 0, true, kept)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +121,12 @@ func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64
 
 // readDiffering reads the clusters of the lvols that are in only one of the two chains. If volume
 // is true, the target may be a volume.
-func readDiffering(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, volume bool) (*Reading, *pageReader, error) {
+func readDiffering(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, volume bool, kept *Kept) (*Reading, *pageReader, error) {
 	v, p, err := readChains(ctx, r, size, target, base)
 	if err != nil {
 		return nil, nil, err
 	}
+	p.kept = kept
 	if err := v.Suitable(volume); err != nil {
 		return nil, nil, err
 	}
@@ -189,6 +192,7 @@ func (p *pageReader) store(ctx context.Context) (uuid, name string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	_, _ = p.sum.Write(pages[0][:])
 	b := &blob{page: int64(id - firstID), attrs: map[string]string{}}
 	if err := b.add(&pages[0], id, 0); err != nil {
 		return "", "", fmt.Errorf("%w: the page that describes the lvstore %w", ErrMetadata, err)

@@ -34,7 +34,7 @@ const idA, idB, idC, idD, idR, idV = firstID + 1, firstID + 2, firstID + 3, firs
 
 func read(t *testing.T, m image, target, base uint64) (*Reading, error) {
 	t.Helper()
-	return ReadChanges(t.Context(), m, int64(len(m)), target, base)
+	return ReadChanges(t.Context(), m, int64(len(m)), target, base, nil)
 }
 
 func bits(b []byte) (list []uint64) {
@@ -165,17 +165,17 @@ func TestFindLvol(t *testing.T) {
 	s := chained()
 	m := image(s.Image())
 	for i, l := range s.Lvols {
-		id, err := Find(t.Context(), m, int64(len(m)), l.UUID)
+		id, _, err := Find(t.Context(), m, int64(len(m)), l.UUID, 0)
 		require.NoError(t, err)
 		assert.EqualValues(t, firstID+1+i, id)
 	}
 	for _, uuid := range []string{"uuid-x", "", s.UUID} {
-		_, err := Find(t.Context(), m, int64(len(m)), uuid)
+		_, _, err := Find(t.Context(), m, int64(len(m)), uuid, 0)
 		require.ErrorIs(t, err, ErrNoLvol, uuid)
 	}
 	p := blobstoretest.Page(m, 2)
 	p[20]++
-	_, err := Find(t.Context(), m, int64(len(m)), "uuid-b")
+	_, _, err := Find(t.Context(), m, int64(len(m)), "uuid-b", 0)
 	require.ErrorIs(t, err, ErrNoLvol, "a page with a wrong checksum is not a result")
 
 	big := chained()
@@ -186,7 +186,7 @@ func TestFindLvol(t *testing.T) {
 	last := blobstoretest.Page(m, 3999)
 	le.PutUint64(last, firstID+3999)
 	blobstoretest.Seal(last)
-	id, err := Find(t.Context(), m, int64(len(m)), "uuid-a")
+	id, _, err := Find(t.Context(), m, int64(len(m)), "uuid-a", 0)
 	require.NoError(t, err)
 	assert.EqualValues(t, firstID+3999, id)
 }
@@ -277,7 +277,7 @@ func TestReadChangesFails(t *testing.T) {
 	m := image(chained().Image())
 	for at := 1; ; at++ {
 		f := &failing{image: m, at: at}
-		_, err := ReadChanges(t.Context(), &serial{r: f}, int64(len(m)), idC, idD)
+		_, err := ReadChanges(t.Context(), &serial{r: f}, int64(len(m)), idC, idD, nil)
 		if f.reads < at {
 			require.NoError(t, err)
 			require.Greater(t, at, 8)
@@ -287,9 +287,9 @@ func TestReadChangesFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := ReadChanges(ctx, m, int64(len(m)), idC, 0)
+	_, err := ReadChanges(ctx, m, int64(len(m)), idC, 0, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	_, err = Find(ctx, m, int64(len(m)), "uuid-a")
+	_, _, err = Find(ctx, m, int64(len(m)), "uuid-a", 0)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -327,7 +327,7 @@ func FuzzReadChanges(f *testing.F) {
 		if err == nil {
 			assert.LessOrEqual(t, len(v.Changed), MaxClusters/8)
 		}
-		_, _ = Find(t.Context(), m, int64(len(m)), "uuid-c")
+		_, _, _ = Find(t.Context(), m, int64(len(m)), "uuid-c", 0)
 	})
 }
 

@@ -2,6 +2,7 @@ package blobstore
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash"
@@ -49,7 +50,8 @@ type Lvol struct {
 	Counted   bool
 	Allocated uint64
 
-	blob *blob
+	blob  *blob
+	heads [sha256.Size]byte // digest of its pages, except its extent pages
 }
 
 // A pageReader reads the metadata pages for one Reading.
@@ -57,6 +59,7 @@ type pageReader struct {
 	super Super
 	r     io.ReaderAt
 	sum   hash.Hash // of all pages, in the order requested
+	kept  *Kept     // nil: all extent pages are read
 
 	entries, heads int // of the lvols read, see maxEntries and maxChainPages
 }
@@ -78,9 +81,6 @@ func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
 		})
 	}
 	wg.Wait()
-	for i := range pages {
-		_, _ = p.sum.Write(pages[i][:])
-	}
 	return pages, errors.Join(errs...)
 }
 
@@ -91,6 +91,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	}
 	b := &blob{page: int64(id - firstID), attrs: map[string]string{}, bounded: true}
 	at := uint32(id - firstID)
+	heads := sha256.New()
 	for n := uint32(0); at != noPage; n++ {
 		if n >= maxHeadPages {
 			return nil, fmt.Errorf("%w: %s has more than %d pages", ErrMetadata, b.name(), maxHeadPages)
@@ -99,6 +100,7 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 		if err != nil {
 			return nil, err
 		}
+		_, _ = heads.Write(pages[0][:])
 		if err := b.add(&pages[0], id, n); err != nil {
 			return nil, fmt.Errorf("%w: page %d of %s %w", ErrMetadata, n, b.name(), err)
 		}
@@ -108,7 +110,9 @@ func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 		at = pages[0].next()
 	}
 	p.entries += b.entries()
+	_, _ = p.sum.Write(heads.Sum(nil))
 	l := &Lvol{ID: id, UUID: b.attrs["uuid"], Name: b.attrs["name"], Parent: b.parent, Clusters: b.clusters, blob: b}
+	heads.Sum(l.heads[:0])
 	if b.table == nil {
 		for _, r := range b.runs {
 			l.Clusters += uint64(r.length)
@@ -157,13 +161,9 @@ func (b *blob) add(p *page, id uint64, n uint32) error {
 // l.Allocated.
 func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uint64)) error {
 	l.Allocated = 0
-	one := func(index uint64, cluster uint32) error {
-		if !p.super.forData(cluster) {
-			return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
-		}
+	count := func(index uint64) {
 		l.Allocated++
 		visit(index)
-		return nil
 	}
 	index := uint64(0)
 	for _, r := range l.blob.runs {
@@ -174,54 +174,26 @@ func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uin
 			if uint64(r.first)+uint64(i) >= noPage {
 				return fmt.Errorf("%w: %s has a run of %d clusters at %d", ErrMetadata, l.blob.name(), r.length, r.first)
 			}
-			if err := one(index+uint64(i), r.first+i); err != nil {
+			if err := p.super.checkData(l, r.first+i); err != nil {
 				return err
 			}
+			count(index + uint64(i))
 		}
 		index += uint64(r.length)
 	}
-	for from := 0; from < len(l.blob.table); from += maxReads {
-		if err := p.extents(ctx, l, from, min(from+maxReads, len(l.blob.table)), one); err != nil {
-			return err
-		}
+	if err := p.extentPages(ctx, l, count); err != nil {
+		return err
 	}
 	l.Counted = true
 	return nil
 }
 
-// extents visits the clusters on the extent pages from first to end.
-func (p *pageReader) extents(ctx context.Context, l *Lvol, first, end int, visit func(uint64, uint32) error) error {
-	var at, number []uint32
-	for i := first; i < end; i++ {
-		if page := l.blob.table[i]; page != 0 {
-			at, number = append(at, page), append(number, uint32(i))
-		}
-	}
-	pages, err := p.pages(ctx, at)
-	if err != nil {
-		return err
-	}
-	for i := range pages {
-		begin := uint64(number[i]) * perExtent
-		from, list, err := pages[i].extents()
-		if err != nil || !pages[i].intact() || !pages[i].isExtent() || pages[i].next() != noPage || uint64(from) != begin || uint64(len(list)) != min(perExtent, l.Clusters-begin) {
-			return fmt.Errorf("%w: metadata page %d must be extent page %d of %s, but is not", ErrMetadata, at[i], number[i], l.blob.name())
-		}
-		for j, c := range list {
-			if c == 0 {
-				continue
-			}
-			if err := visit(begin+uint64(j), c); err != nil {
-				return err
-			}
-		}
+// checkData checks that a cluster of an lvol exists and holds no metadata.
+func (s Super) checkData(l *Lvol, cluster uint32) error {
+	if int64(cluster) >= s.clusters() || (int64(cluster)+1)*s.ClusterSize <= s.offset(s.MetadataPages) {
+		return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
 	}
 	return nil
-}
-
-// forData reports whether a cluster exists and holds no metadata.
-func (s Super) forData(cluster uint32) bool {
-	return int64(cluster) < s.clusters() && (int64(cluster)+1)*s.ClusterSize > s.offset(s.MetadataPages)
 }
 
 // start reads the first StartBytes bytes of a snapshot's content, page by page.
@@ -253,25 +225,28 @@ func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found 
 	if index >= l.Clusters {
 		return 0, nil
 	}
-	note := func(i uint64, cluster uint32) error {
-		if i == index {
-			if found = cluster; !p.super.forData(cluster) {
-				return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)
-			}
-		}
-		return nil
-	}
 	if l.blob.table != nil {
-		err = p.extents(ctx, l, 0, 1, note)
-		return found, err
-	}
-	first := uint64(0)
-	for _, r := range l.blob.runs {
-		if r.first != 0 && index >= first && index-first < uint64(r.length) {
-			err = note(index, r.first+uint32(index-first))
-			return found, err
+		if l.blob.table[0] == 0 {
+			return 0, nil
 		}
-		first += uint64(r.length)
+		read, err := p.readExtents(ctx, l, []int{0})
+		if err != nil {
+			return 0, err
+		}
+		_, _ = p.sum.Write(read[0].digest[:])
+		found = read[0].clusters[index]
+	} else {
+		first := uint64(0)
+		for _, r := range l.blob.runs {
+			if r.first != 0 && index >= first && index-first < uint64(r.length) {
+				found = r.first + uint32(index-first)
+				break
+			}
+			first += uint64(r.length)
+		}
 	}
-	return 0, nil
+	if found == 0 {
+		return 0, nil
+	}
+	return found, p.super.checkData(l, found)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spdkgate/spdkgate/lvstore/blobstore"
 	"github.com/spdkgate/spdkgate/lvstore/device"
@@ -69,11 +68,16 @@ type Changes struct {
 	Counted bool
 }
 
-// A Reader reads changes. It remembers the page on which each snapshot begins. It is safe for
-// concurrent use.
+// A Reader reads changes. It remembers the page on which each snapshot begins. It also remembers
+// how far it came if a read was interrupted or ended at its deadline, so that the next read of the
+// same snapshots continues there. It is safe for concurrent use.
 type Reader struct {
-	mu    sync.Mutex
-	blobs map[string]uint64 // by UUID of the lvstore and of the snapshot
+	mu       sync.Mutex
+	blobs    map[string]uint64 // by UUID of the lvstore and of the snapshot
+	searched map[string]int64  // likewise: metadata pages that an unfinished search has covered
+
+	// The extent pages read by unfinished first and second readings.
+	extents [2]blobstore.Extents
 }
 
 // maxRemembered bounds the memory of a Reader.
@@ -121,11 +125,18 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	if err := r.locate(ctx, q); err != nil {
 		return nil, err
 	}
+	for i := range q.kept {
+		q.kept[i] = r.extents[i].Kept(q.place)
+	}
 	var result *Changes
 	err := q.Lock(ctx, q.find, func(ctx context.Context) (err error) {
-		bounded, cancel := context.WithTimeout(ctx, maxLocked)
-		defer cancel()
-		result, err = q.readTwice(bounded)
+		result, err = q.readTwice(ctx)
+		var refused *Refusal
+		if err == nil || errors.As(err, &refused) { // otherwise the next read continues
+			for _, k := range q.kept {
+				k.Forget()
+			}
+		}
 		return err
 	})
 	if err != nil {
@@ -133,10 +144,6 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	}
 	return result, nil
 }
-
-// maxLocked bounds how long a read keeps other calls from changing the chain. A read that takes
-// longer fails with context.DeadlineExceeded.
-const maxLocked = 30 * time.Second
 
 // locate finds the snapshots' blobs, and checks what reading their clusters costs. It runs before
 // anything is locked, because it can take long.
@@ -170,22 +177,33 @@ func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 func (r *Reader) blob(ctx context.Context, q *query, uuid string) (uint64, error) {
 	key := q.store + " " + uuid
 	r.mu.Lock()
-	id := r.blobs[key]
+	id, from := r.blobs[key], r.searched[key]
 	r.mu.Unlock()
 	if id != 0 {
 		return id, nil
 	}
-	id, err := blobstore.Find(ctx, q.device, q.size, uuid)
-	if err != nil {
-		return 0, q.mismatch(err)
+	id, searched, err := blobstore.Find(ctx, q.device, q.size, uuid, from)
+	if from > 0 && errors.Is(err, blobstore.ErrNoLvol) {
+		id, searched, err = blobstore.Find(ctx, q.device, q.size, uuid, 0)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.blobs) >= maxRemembered || r.blobs == nil {
-		r.blobs = map[string]uint64{}
+	delete(r.searched, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			remember(&r.searched, key, searched)
+		}
+		return 0, q.mismatch(err)
 	}
-	r.blobs[key] = id
+	remember(&r.blobs, key, id)
 	return id, nil
+}
+
+func remember[T any](m *map[string]T, key string, value T) {
+	if len(*m) >= maxRemembered || *m == nil {
+		*m = map[string]T{}
+	}
+	(*m)[key] = value
 }
 
 func (r *Reader) forget(q *query) {
@@ -236,6 +254,7 @@ func (q *query) open(ctx context.Context) error {
 		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("the metadata of lvstore %s on bdev %s cannot be read: %v. See docs/backup-volumes.md, or make a full backup by reading the snapshot.", q.store, list[0].Name, err), err,
 			fmt.Sprintf("the metadata of lvstore %s cannot be read. Ask the administrator of this proxy, or make a full backup by reading the snapshot.", q.store)}
 	}
+	q.place = q.device.Place + " " + list[0].Name + " " + list[0].UUID
 	if q.size = int64(list[0].NumBlocks) * int64(list[0].BlockSize); q.device.Size < q.size {
 		defer func() { _ = q.device.Close() }()
 		return q.contradiction("the target says that the device has %d bytes, but it has %d", q.size, q.device.Size)

@@ -24,7 +24,9 @@ type query struct {
 	volume bool      // the target may be a volume; there is no base
 	store  string    // UUID of the lvstore
 	device *device.Device
-	size   int64 // of the bdev, in bytes
+	size   int64  // of the bdev, in bytes
+	place  string // identifies the device
+	kept   [2]*blobstore.Kept
 
 	// What find found last: the target's description of each snapshot in the chains.
 	described map[string]*spdkrpc.BdevInfo // by UUID
@@ -203,14 +205,14 @@ func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 
 // readTwice reads the changes twice while the chains are locked, and checks them.
 func (q *query) readTwice(ctx context.Context) (*Changes, error) {
-	first, err := q.readOnce(ctx)
+	first, err := q.readOnce(ctx, q.kept[0])
 	if err != nil {
 		return nil, q.mismatch(err)
 	}
 	if err := q.check(first); err != nil {
 		return nil, err
 	}
-	second, err := q.readOnce(ctx)
+	second, err := q.readOnce(ctx, q.kept[1])
 	if err != nil {
 		return nil, q.mismatch(err)
 	}
@@ -224,12 +226,12 @@ func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 	}, nil
 }
 
-func (q *query) readOnce(ctx context.Context) (*blobstore.Reading, error) {
+func (q *query) readOnce(ctx context.Context, kept *blobstore.Kept) (*blobstore.Reading, error) {
 	target, base := q.ids()
 	if q.volume {
-		return blobstore.ReadAllocated(ctx, q.device, q.size, target)
+		return blobstore.ReadAllocated(ctx, q.device, q.size, target, kept)
 	}
-	return blobstore.ReadChanges(ctx, q.device, q.size, target, base)
+	return blobstore.ReadChanges(ctx, q.device, q.size, target, base, kept)
 }
 
 // hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header after 16

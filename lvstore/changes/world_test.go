@@ -30,6 +30,7 @@ type world struct {
 	missing string      // UUID of a bdev missing from the target
 	release string
 	reads   int
+	command func() // called before each NVMe command
 
 	mu     sync.Mutex
 	locked [][]string
@@ -102,6 +103,9 @@ func (w *world) answer(method, name, command, kind string) (any, error) {
 		sqe, err := base64.URLEncoding.DecodeString(command)
 		require.NoError(w.t, err)
 		data := make([]byte, 4096)
+		if w.command != nil {
+			w.command()
+		}
 		if kind == "io" {
 			from, n := binary.LittleEndian.Uint64(sqe[40:])*512, (uint64(binary.LittleEndian.Uint16(sqe[48:]))+1)*512
 			if from == 0 {

@@ -110,7 +110,7 @@ func (e *Executor) errorFor(c Command, err error) error {
 var (
 	errVolumeHasBase = &changes.Refusal{Errno: syscall.EINVAL, Text: "allow_volume cannot be combined with base: take a snapshot of the volume, and compare that with the base"}
 	errNoOutcome     = errors.New("reading the changes failed")
-	errDeviceSlow    = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time"}
+	errDeviceSlow    = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time; a retry continues where this call stopped"}
 )
 
 func (e *Executor) changesTarget(c Command) changes.Target {

@@ -229,8 +229,9 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 // need not be of the same volume. The proxy reads the lvstore's metadata from its device: a file or block device
 // on the target's host that the proxy may open (AIO, io_uring), or an NVMe namespace through the target.
 // Meanwhile, it locks the snapshots and those below them. It reads the metadata twice, and compares it with what
-// the target reports. Any mismatch is an error, so the bitmap is never incomplete. External snapshots, and
-// snapshots of volumes that were shrunk, are refused.
+// the target reports. Any mismatch is an error, so the bitmap is never incomplete. A deletion that waits for
+// these locks interrupts the call (-32029); a retry continues where it stopped, even after a timeout. External
+// snapshots, and snapshots of volumes that were shrunk, are refused.
 //
 // The result: the clusters.
 //

@@ -1,0 +1,178 @@
+package blobstore
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
+)
+
+// large returns an lvstore with a snapshot of 100 extent pages, two later ones of 70 and 10, and a
+// volume of 40.
+func large() blobstoretest.Store {
+	s := blobstoretest.Store{UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 400, MetadataPages: 300}
+	for i, pages := range []uint64{100, 70, 10, 40} {
+		l := blobstoretest.Lvol{UUID: string(rune('a' + i)), Name: string(rune('a' + i)), Clusters: 100 * perExtent, Parent: i, Writable: i == 3}
+		for n := range pages {
+			l.Allocated = append(l.Allocated, n*perExtent+uint64(i))
+		}
+		s.Lvols = append(s.Lvols, l)
+	}
+	return s
+}
+
+// A counter counts reads of metadata pages, and cancels after some of them.
+type counter struct {
+	image
+	reads  atomic.Int64
+	after  int64 // 0: never
+	cancel context.CancelFunc
+}
+
+func (c *counter) ReadAt(b []byte, at int64) (int, error) {
+	if c.reads.Add(1) == c.after {
+		c.cancel()
+	}
+	return c.image.ReadAt(b, at)
+}
+
+// attempt reads the changes from a to target, and is canceled after some reads.
+func attempt(t *testing.T, m image, e *Extents, target uint64, after int64) (v *Reading, reads int64, err error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := &counter{image: m, after: after, cancel: cancel}
+	v, err = ReadChanges(ctx, c, int64(len(m)), target, 0, e.Kept("disk"))
+	return v, c.reads.Load(), err
+}
+
+// However often a read is interrupted, the next one continues where it stopped, and the result is
+// the same as without interruptions.
+func TestInterruptedReadContinues(t *testing.T) {
+	m := image(large().Image())
+	want, all, err := attempt(t, m, new(Extents), idC, 0)
+	require.NoError(t, err)
+	require.Greater(t, all, int64(180))
+	var e Extents
+	const each = 40 // fewer than the extent pages of a
+	attempts := 0
+	for ; ; attempts++ {
+		require.Less(t, attempts, 20, "no progress")
+		got, _, err := attempt(t, m, &e, idC, each)
+		if err == nil {
+			assert.True(t, want.Equal(got))
+			assert.Equal(t, want.Target[0].Allocated, got.Target[0].Allocated)
+			break
+		}
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	assert.Greater(t, attempts, 2)
+	_, again, err := attempt(t, m, &e, idC, 0)
+	require.NoError(t, err)
+	assert.Less(t, again, int64(30), "only the other pages are read again")
+
+	k := e.Kept("disk")
+	_, err = ReadChanges(t.Context(), m, int64(len(m)), idC, 0, k)
+	require.NoError(t, err)
+	k.Forget()
+	_, again, err = attempt(t, m, &e, idC, 0)
+	require.NoError(t, err)
+	assert.Equal(t, all, again, "they were forgotten")
+}
+
+// The extent pages of a snapshot into which SPDK has moved the clusters of a deleted one are read
+// again, and so are those of another device.
+func TestRememberedExtentsBelongToOneState(t *testing.T) {
+	s := large()
+	m := image(s.Image())
+	var e Extents
+	_, all, err := attempt(t, m, &e, idC, 0)
+	require.NoError(t, err)
+	_, err = ReadChanges(t.Context(), m, int64(len(m)), idC, 0, e.Kept("other"))
+	require.NoError(t, err)
+	c := &counter{image: m}
+	_, err = ReadChanges(t.Context(), c, int64(len(m)), idC, 0, e.Kept("third"))
+	require.NoError(t, err)
+	assert.Equal(t, all, c.reads.Load())
+
+	// b was deleted: c has its clusters, in part on the same pages, and its parent.
+	s.Lvols[2].Parent = 1
+	s.Lvols[2].Allocated = append(append([]uint64{}, s.Lvols[2].Allocated...), s.Lvols[1].Allocated...)
+	m = s.Image()
+	want, err := read(t, m, idC, 0)
+	require.NoError(t, err)
+	got, reads, err := attempt(t, m, &e, idC, 0)
+	require.NoError(t, err)
+	assert.True(t, want.Equal(got))
+	assert.Less(t, reads, all-90, "those of a are remembered")
+	assert.Greater(t, reads, int64(70))
+}
+
+// Hosts may change which clusters a volume has, and no other page shows that.
+func TestExtentsOfVolumesAreNotRemembered(t *testing.T) {
+	m := image(large().Image())
+	var e Extents
+	const idVolume = firstID + 4
+	var reads [2]int64
+	for i := range reads {
+		c := &counter{image: m}
+		_, err := ReadAllocated(t.Context(), c, int64(len(m)), idVolume, e.Kept("disk"))
+		require.NoError(t, err)
+		reads[i] = c.reads.Load()
+	}
+	assert.EqualValues(t, 180, reads[0]-reads[1], "only those of the snapshots are remembered")
+}
+
+// The number of remembered pages is limited. Lvols that were used least recently are forgotten.
+func TestRememberedExtentsAreLimited(t *testing.T) {
+	var e Extents
+	lvol := func(n byte) *Lvol { return &Lvol{blob: &blob{readOnly: true}, heads: [32]byte{n}} }
+	put := func(n byte, count int) *Kept {
+		k := e.Kept("disk")
+		for i := range count {
+			k.get(lvol(n), i)
+			k.put(lvol(n), i, &extent{})
+		}
+		return k
+	}
+	put(1, maxKept/2)
+	put(2, maxKept/4)
+	e.Kept("disk").get(lvol(1), 0)
+	put(3, maxKept/2)
+	assert.LessOrEqual(t, e.pages, maxKept)
+	k := e.Kept("disk")
+	assert.NotNil(t, k.get(lvol(1), 0))
+	assert.Nil(t, k.get(lvol(2), 0))
+	assert.NotNil(t, k.get(lvol(3), maxKept/2-1))
+
+	k = put(4, maxKept+1)
+	assert.Equal(t, maxKept, e.pages)
+	assert.Len(t, e.lvols, 1)
+	assert.NotNil(t, k.get(lvol(4), maxKept-1))
+	assert.Nil(t, k.get(lvol(4), maxKept))
+	k.Forget()
+	assert.Zero(t, e.pages)
+	assert.Empty(t, e.lvols)
+}
+
+// A search for an lvol can continue, too.
+func TestSearchContinues(t *testing.T) {
+	s := large()
+	s.Lvols, s.MetadataPages = append(make([]blobstoretest.Lvol, 0), s.Lvols[0]), 290
+	s.Lvols[0].Blob = 280
+	m := image(s.Image())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, searched, err := Find(ctx, &counter{image: m, after: 2, cancel: cancel}, int64(len(m)), "a", 0)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.EqualValues(t, 64, searched)
+	id, _, err := Find(t.Context(), m, int64(len(m)), "a", searched)
+	require.NoError(t, err)
+	assert.EqualValues(t, firstID+280, id)
+	_, _, err = Find(t.Context(), m, int64(len(m)), "a", 281)
+	require.ErrorIs(t, err, ErrNoLvol)
+}
