@@ -31,7 +31,9 @@ func TestChangesRestoreSnapshots(t *testing.T) {
 			total, refused := map[string]int{}, map[int]map[string]int{}
 			for h := range int64(*histories) {
 				t.Run(fmt.Sprint(*seed+h), func(t *testing.T) {
+					began := time.Now()
 					w := newWorld(t, kind, *seed+h)
+					t.Cleanup(func() { w.summarize(kind, *seed+h, time.Since(began)) })
 					w.history()
 					for name, n := range w.stat {
 						total[name] += n
@@ -58,6 +60,17 @@ func TestChangesRestoreSnapshots(t *testing.T) {
 			}
 		})
 	}
+}
+
+// summarize logs the results of a history in one line: kind of base, release, seed, snapshots,
+// comparisons, kills, clusters that differed, clusters listed, wrong clusters, seconds, and whether
+// it passed.
+func (w *world) summarize(kind string, seed int64, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := func(name string) int { return w.stat["all"+name] + w.stat["pairs"+name] + w.stat["volumes"+name] }
+	w.t.Logf("HISTORY\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.0f\t%v", kind, w.release, seed, w.stat["snapshots"], sum(""), w.stat["target killed"],
+		sum(": clusters that differ"), sum(": clusters listed"), w.stat["WRONG"], took.Seconds(), !w.t.Failed())
 }
 
 func (w *world) history() {
@@ -217,7 +230,7 @@ func (w *world) resize(v *volume) {
 		next = max(volumeMiB/2, size-2)
 	}
 	w.shut(v)
-	require.NoError(w.t, w.proxy.call("bdev_lvol_resize", p{"name": v.uuid, "size_in_mib": next}, nil))
+	require.NoError(w.t, w.retry("bdev_lvol_resize", p{"name": v.uuid, "size_in_mib": next}, nil))
 	w.open(v)
 	if next < size {
 		w.count("shrunk")
@@ -237,7 +250,7 @@ func (w *world) deleteVolume(v *volume) {
 		}
 	}
 	w.shut(v)
-	require.NoError(w.t, w.proxy.call("bdev_lvol_delete", p{"name": v.uuid}, nil))
+	require.NoError(w.t, w.retry("bdev_lvol_delete", p{"name": v.uuid}, nil))
 	w.count("volumes deleted")
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -156,7 +157,7 @@ func (w *world) take(v *volume) {
 	seed := w.rnd.Int63()
 	writing.Go(func() { w.write(v, 20, rand.New(rand.NewSource(seed))) })
 	var made []spdkrpc.ProxySnapshot
-	err := w.proxy.call("spdkgate_lvol_snapshot", p{"snapshots": []p{{"lvol_name": v.uuid, "snapshot_name": fmt.Sprint("s", w.n), "nqn": v.nqn}}}, &made)
+	err := w.retry("spdkgate_lvol_snapshot", p{"snapshots": []p{{"lvol_name": v.uuid, "snapshot_name": fmt.Sprint("s", w.n), "nqn": v.nqn}}}, &made)
 	writing.Wait()
 	require.NoError(w.t, err)
 	s := &snapshot{made[0].UUID, w.content(made[0].UUID)}
@@ -164,6 +165,19 @@ func (w *world) take(v *volume) {
 	defer w.mu.Unlock()
 	w.snaps[s.uuid] = s
 	w.stat["snapshots"]++
+}
+
+// retry makes a call through the proxy until the volume is not busy. On a busy machine, freezing a
+// volume can take longer than the proxy allows.
+func (w *world) retry(method string, params, result any) (err error) {
+	for began := time.Now(); time.Since(began) < long; time.Sleep(100 * time.Millisecond) {
+		var rpc *spdkrpc.Error
+		if err = w.proxy.call(method, params, result); !errors.As(err, &rpc) || rpc.Code != -32029 {
+			return err
+		}
+		w.count("retried")
+	}
+	return err
 }
 
 func (w *world) list() []*snapshot {
