@@ -41,7 +41,7 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
 	if err != nil {
-		return nil // config.Load has already returned the same error
+		return nil // config.Load has already returned this error
 	}
 	return gate.CheckRoles(c, schema)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// A targetClaim shows other proxies on the host that this one serves the target. A proxy serializes
-// only its own calls, but a deletion concurrent with another proxy's call can lose space or crash
-// the target.
+// A targetClaim is a lock that shows other proxies on the host that this proxy serves the target. A
+// proxy serializes only its own calls, but a deletion concurrent with another proxy's call can lose
+// space or crash the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	wanted  bool   // true from take to drop
-	release func() // nil if another proxy holds the claim, or if wanted is false
+	wanted  bool   // true between take and drop
+	release func() // nil if another proxy has the claim, or if wanted is false
 }
 
 // take claims the target until drop is called. It logs an error if another proxy has already
@@ -36,7 +36,8 @@ func (c *targetClaim) try() (err error) {
 	return err
 }
 
-// shared reports whether another proxy serves the target. It first tries again to claim the target.
+// shared reports whether another proxy serves the target. Unless this proxy already has the claim,
+// shared first tries again to get it.
 func (c *targetClaim) shared() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

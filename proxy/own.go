@@ -33,7 +33,8 @@ func (s *Server) ownMethods() []gate.Own {
 			return s.execute.ListTenants(ctx, r.Command, r.Settings.Tenancy)
 		}},
 
-		// The status does not need the target: it is needed most while the target is unreachable.
+		// The status does not depend on the target, because administrators need it most while the
+		// target is unreachable.
 		{Name: "spdkgate_config_get_status", Target: gate.Never, Slot: true, Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).SavedStatus)},
 		{Name: "spdkgate_config_await", Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).AwaitSaved)},
 		{Name: "spdkgate_config_list_saved", Key: save, Enabled: saves, Serve: s.byExecutor((*execute.Executor).ListSaved)},
@@ -46,7 +47,7 @@ func (s *Server) ownMethods() []gate.Own {
 		{Name: "spdkgate_get_metrics", Target: gate.Never, Slot: true, Serve: s.observe.Metrics},
 		{Name: "spdkgate_get_target_metrics", Target: gate.Never, Slot: true, Serve: s.observe.TargetMetrics},
 
-		// Pages.
+		// The following rows are pages.
 		{Name: web.NotificationsMethod, Endpoint: get + " /events", Target: gate.ForTenants, Tenants: gate.Filtered,
 			Serve: func(_ context.Context, r *gate.Request) (any, error) { return s.web.OpenStream(r) }},
 		{Name: stream.Method, Endpoint: get + " " + web.StreamPath, Users: gate.Everybody, Target: gate.Never, Tenants: gate.Unscoped,

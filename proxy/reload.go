@@ -50,7 +50,7 @@ func (s *Server) Reload(c *config.Config) error {
 		}
 	}
 	s.gate.Apply(settings, c.Limits)
-	s.events.Wake() // ends the streams of users who may no longer listen
+	s.events.Wake() // ends the streams of users who are no longer authorized
 	s.sessions.SetLimits(settings.SessionLimits())
 	s.auditLog.Feed.SetEnabled(c.Console.Enabled)
 	if !c.Console.Enabled {

@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	}
 	// If systemd holds the socket, new connections wait there for the next process.
 	_ = l.Close()
-	<-ended // ensures that no further connection is accepted
+	<-ended // so that no further connection is accepted
 	programs.StopAccepting()
 	return s.stop(server, programs)
 }
@@ -88,7 +88,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server still responds on its open connections after the last
-// call has ended. Clients might not have noticed that it is stopping, so calls may be in transit.
+// call has ended. Calls may be in transit, because clients may not have noticed that the server is
+// stopping.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners must already be closed.
@@ -127,7 +128,7 @@ func (s *Server) stop(server *http.Server, programs *stream.Local) error {
 func (s *Server) serverTLS() *tls.Config {
 	base := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"http/1.1"}, // see web.Server.HTTP about HTTP/2
+		NextProtos:     []string{"http/1.1"}, // no HTTP/2; see web.Server.HTTP
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Current(), nil },
 	}
 	asking := base.Clone()

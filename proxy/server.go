@@ -28,7 +28,8 @@ import (
 
 // A Server is the proxy in front of one target.
 type Server struct {
-	config *config.Config // from the start; only keys that a reload cannot change are read from it
+	// the configuration at startup; only keys that a reload cannot change are read from it
+	config *config.Config
 	log    *slog.Logger
 	cert   cert.Shown
 	claim  targetClaim
@@ -45,17 +46,17 @@ type Server struct {
 	sessions *session.Store[web.SignedIn]
 	metrics  *metrics.Metrics
 	auditLog *auditlog.Log
-	callLog  io.Closer // the audit log's file; nil if none
+	callLog  io.Closer // the file of the audit log; may be nil
 	handler  http.Handler
 
-	began    chan struct{} // closed when Serve begins to accept; see Alive
-	ended    chan struct{} // closed when it no longer accepts
+	began    chan struct{} // closed when Serve begins to accept connections; see Alive
+	ended    chan struct{} // closed when Serve no longer accepts connections
 	stopping chan struct{} // closed when the server begins to stop
 }
 
 // Options configures a Server. The zero value means the defaults.
 type Options struct {
-	Schema  *rpcschema.Document // nil: rpcschema.Default()
+	Schema  *rpcschema.Document // nil means rpcschema.Default()
 	Log     *slog.Logger        // events and the audit log; nil means no log
 	Version string              // the program's version, for the metrics
 }
@@ -163,8 +164,8 @@ func (s *Server) Handler() http.Handler { return s.handler }
 // complete reports whether the target contains every object in its saved configuration.
 func (s *Server) complete() bool { return s.execute.Saves() && s.execute.Saver().Complete() }
 
-// Reloaded counts a reload in the metrics, as failed if err is not nil. A file that could not be
-// read, so that Reload was not called, counts as a failed reload.
+// Reloaded counts a reload in the metrics. The reload counts as failed if err is not nil, even if
+// Reload was not called because the file could not be read.
 func (s *Server) Reloaded(err error) { s.metrics.Reloaded(err) }
 
 // clientLimits returns the limits on clients' connections.

@@ -23,8 +23,8 @@ func (h handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handlerFunc) WithGroup(string) slog.Handler             { return h }
 func (h handlerFunc) Handle(context.Context, slog.Record) error { return h() }
 
-// In a series of failures, only the first and the recovery are reported; every failed line goes to
-// the second log.
+// Of a series of failures, only the first one and the recovery are reported. Every line that fails
+// is written to the second log.
 func TestFallbackReportsFailuresOnce(t *testing.T) {
 	var second bytes.Buffer
 	var broken error
@@ -80,7 +80,8 @@ func TestDisabledFeedDropsItsLines(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters up to a certain length are logged. For longer ones, only the length is logged.
+// Parameters are logged only up to a certain length. Of longer parameters, only the length is
+// logged.
 func TestLongParametersAreNotLogged(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {
 		params := map[string]any{"a": strings.Repeat("x", n-len(`{"a":""}`))}

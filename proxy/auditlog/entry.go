@@ -13,43 +13,45 @@ import (
 // A Decision is the proxy's decision on a call.
 type Decision string
 
-// The decisions.
+// These are the possible decisions.
 const (
 	Undecided       Decision = "none" // the call failed before a decision was made
 	Unauthenticated Decision = "unauthenticated"
 	Allowed         Decision = "allow"
-	Learned         Decision = "learn" // allowed only by learning mode: policy alone would have refused it
-	Denied          Decision = "deny"
+	// allowed only by learning mode; policy would have refused the call
+	Learned Decision = "learn"
+	Denied  Decision = "deny"
 )
 
 // An Entry is the log's record of one call: the caller, its address, the method, the decision, and
 // the outcome.
 type Entry struct {
 	RequestID string
-	// How the client identifies its request: X-Request-Id, and the trace id in traceparent. They
-	// are empty if the client sent none.
+	// ClientRequestID and TraceID are the ids by which the client identifies its request:
+	// X-Request-Id and the trace id in traceparent. They are empty if the client sent none.
 	ClientRequestID, TraceID string
 
-	User       string // "" or the name that was given, if the call is unauthenticated
+	User       string // if the call is unauthenticated, the name that was given, or ""
 	Auth       string // the kind of credential
-	Credential string // identifies the credential, without any secret; may be ""
+	Credential string // identifies the credential without any secret; may be ""
 	Source     Source
 
-	Method       string         // the client's spelling, if SPDK lacks the method
-	Params       map[string]any // redacted; nil: the entry has neither parameters nor resources
+	Method string // as the client wrote it, if SPDK lacks the method
+	// without secrets; if nil, the entry contains neither parameters nor resources
+	Params       map[string]any
 	Translations []rpcschema.Translation
 
-	Tenant string   // "": the user belongs to no tenant
-	Hidden int      // names in the call that do not belong to the tenant
-	Raised []string // parameters set to a safer value than the client's
+	Tenant string   // "" if the user belongs to no tenant
+	Hidden int      // number of names in the call that do not belong to the tenant
+	Raised []string // parameters that were set to a safer value than the client's
 
-	Batch string // place in a batch, such as 2/3; "": not part of a batch
+	Batch string // position in a batch, such as 2/3; "" if the call is not part of a batch
 
 	Decision Decision
 	Rule     string // the rule that decided
 
-	Status int // of the response
-	Code   int // of the error in the response
+	Status int // status of the response
+	Code   int // code of the error in the response
 	Err    error
 	// NotExecuted means that Err is the proxy's own error: SPDK was not called, or did not respond.
 	NotExecuted bool
@@ -57,7 +59,7 @@ type Entry struct {
 	Took time.Duration
 }
 
-// The keys of a log line. [ReadLearned] reads them.
+// These are the keys in a log line. [ReadLearned] reads them.
 const (
 	keyMessage  = slog.MessageKey
 	keyUser     = "user"
@@ -70,13 +72,13 @@ const (
 // message is the log message of all entries.
 const message = "call"
 
-// Limits on the length of logged texts that clients control.
+// These constants limit the length of logged texts that clients control.
 const (
-	maxParams = 16 << 10 // encoded parameters of one call; longer ones are left out
-	maxName   = 128      // name of a method, which may not exist
+	maxParams = 16 << 10 // encoded parameters of one call; longer ones are omitted
+	maxName   = 128      // name of a method, which need not exist
 	maxError  = 2 << 10  // error that repeats unknown names
 
-	maxResources = 16  // resources that a call names
+	maxResources = 16  // number of resources that a call names
 	maxResource  = 256 // name of a resource; SPDK's longest are NQNs, with 223
 )
 
@@ -88,7 +90,7 @@ func (e *Entry) level() slog.Level {
 }
 
 func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
-	list := make([]slog.Attr, 0, 14) // few entries need more
+	list := make([]slog.Attr, 0, 14) // enough for most entries
 	list = append(list,
 		slog.String("request_id", e.RequestID),
 		slog.String(keyUser, e.User),
@@ -154,13 +156,14 @@ func inWords(translations []rpcschema.Translation) (list []string) {
 	return list
 }
 
-// ClipName shortens a name chosen by a client to the length that is logged.
+// ClipName shortens a name chosen by a client to the maximum length that is logged.
 func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable returns the part of parameters that is logged. Only the length of the parameters counts:
-// a client could lengthen the request to hide them.
+// loggable returns the parameters in the form that is logged. They are omitted if they are too
+// long. The length of the rest of the request does not matter, because a client could otherwise
+// lengthen it to hide the parameters.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

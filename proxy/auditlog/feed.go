@@ -17,23 +17,23 @@ type Feed struct {
 	enabled atomic.Bool
 
 	mu    sync.Mutex
-	lines []Line // lines first to next-1, each at its number modulo FeedLines
+	lines []Line // lines first to next-1, each at the index of its number modulo FeedLines
 	first uint64
 	next  uint64
-	size  int           // of the lines, in bytes
+	size  int           // total size of the lines, in bytes
 	grown chan struct{} // closed by the next line; nil if no watcher waits
 }
 
-// The limits of a Feed.
+// These constants limit a Feed.
 const (
 	FeedLines = 1000
 	feedBytes = 8 << 20
 	lineBytes = 1 << 10 // size of a line without long values
 )
 
-// A Line is an entry as written.
+// A Line is an entry in the form in which it was written.
 type Line struct {
-	Number uint64 // consecutive, from 0
+	Number uint64 // consecutive, starting at 0
 
 	at    time.Time
 	level slog.Level
@@ -42,7 +42,7 @@ type Line struct {
 }
 
 // SetEnabled sets whether entries are kept. When disabled, the Feed also drops the entries that it
-// already holds.
+// contains.
 func (f *Feed) SetEnabled(enabled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,8 +87,9 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines with this number or a higher one. missed is how many of these were already
-// dropped, and next is the number of the next line. grown is closed when there are more lines.
+// From returns the lines with the given number or a higher one. missed is how many of these were
+// already dropped, and next is the number of the next line. grown is closed when there are further
+// lines.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +111,8 @@ func (l Line) JSON() []byte {
 	r := slog.NewRecord(l.at, l.level, message, 0)
 	r.AddAttrs(l.attrs...)
 	if err := slog.NewJSONHandler(printable.NewWriter(&b), nil).Handle(context.Background(), r); err != nil {
-		panic(err) // the values can be encoded, and a buffer can be written
+		// cannot happen: all values can be encoded, and writing to a buffer does not fail
+		panic(err)
 	}
 	return bytes.TrimSpace(b.Bytes())
 }

@@ -82,7 +82,7 @@ func TestFeedDropsTheOldestLines(t *testing.T) {
 	assert.Empty(t, lines)
 }
 
-// Long parameters take a bounded amount of memory.
+// The memory for long parameters is limited.
 func TestFeedIsBoundedInBytes(t *testing.T) {
 	l, _ := newFed(slog.LevelError)
 	e := named("bdev_get_bdevs")

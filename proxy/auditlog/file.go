@@ -20,7 +20,7 @@ import (
 type File struct {
 	path string
 	most int64 // maximum size of a file, in bytes
-	keep int   // previous files
+	keep int   // number of previous files to keep
 	warn func(problem string, err error)
 	now  func() time.Time
 
@@ -28,17 +28,17 @@ type File struct {
 	file    *os.File
 	size    int64
 	checked time.Time // when the file at path was last compared with file
-	dirty   bool      // some lines are not synced yet
-	retry   time.Time // when to try again to rotate, after a failure
+	dirty   bool      // some lines have not been synced yet
+	retry   time.Time // after a failure, when to try to rotate again
 	closed  bool
 }
 
 const (
-	// syncAfter is how long a line may remain only in memory. A power failure loses the lines of
-	// that period. If only the process ends, no line is lost.
+	// syncAfter is how long a line may remain only in the kernel's memory. A power failure loses
+	// the lines of that period, but no line is lost if only the process ends.
 	syncAfter = time.Second
-	// checkAfter is how long lines may still go to a file that another program has renamed or
-	// removed.
+	// checkAfter is how long lines may still be written to a file that another program has renamed
+	// or removed.
 	checkAfter = time.Second
 	// retryAfter is how long the file may grow before another attempt to create a new one.
 	retryAfter = time.Minute
@@ -112,7 +112,7 @@ func (f *File) follow() error {
 			return err
 		}
 		if os.SameFile(there, own) {
-			f.size = own.Size() // another program may have truncated it
+			f.size = own.Size() // another program may have truncated the file
 			return nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +157,8 @@ func (f *File) sync() {
 		f.mu.Unlock()
 		return
 	}
-	file, err := syscall.Dup(int(f.file.Fd())) // a slow disk must not delay calls, and the file may be closed meanwhile
+	// a slow disk must not delay calls, and the file may be closed in the meantime
+	file, err := syscall.Dup(int(f.file.Fd()))
 	f.mu.Unlock()
 	if err == nil {
 		err = errors.Join(syscall.Fsync(file), syscall.Close(file))
@@ -173,7 +174,7 @@ func (f *File) previous(at time.Time) string {
 	return strings.TrimSuffix(f.path, extension) + "-" + at.UTC().Format(rotatedAt) + extension
 }
 
-// prune removes the oldest previous files, and no others.
+// prune removes the oldest previous files beyond keep, and no other files.
 func (f *File) prune() error {
 	dir, name := filepath.Split(f.path)
 	extension := filepath.Ext(name)

@@ -21,7 +21,7 @@ type logFile struct {
 	*File
 	path     string
 	warnings atomic.Int32
-	clock    atomic.Int64 // ns since the start
+	clock    atomic.Int64 // in ns since the start
 }
 
 func newLogFile(t *testing.T, dir string, most int64, keep int) *logFile {
@@ -30,7 +30,8 @@ func newLogFile(t *testing.T, dir string, most int64, keep int) *logFile {
 	l.File, err = OpenFile(l.path, most, keep, func(string, error) { l.warnings.Add(1) })
 	require.NoError(t, err)
 	began := time.Now()
-	l.now = func() time.Time { return began.Add(time.Duration(l.clock.Add(1))) } // never the same time twice
+	// never returns the same time twice
+	l.now = func() time.Time { return began.Add(time.Duration(l.clock.Add(1))) }
 	l.checked = began
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -67,7 +68,7 @@ func TestFilesRotate(t *testing.T) {
 	}
 	l := newLogFile(t, dir, 10, 2)
 	for i := range 7 {
-		l.write(t, fmt.Sprintf("%04d", i)) // two fit into a file
+		l.write(t, fmt.Sprintf("%04d", i)) // two lines fit into a file
 	}
 	require.NoError(t, os.Remove(filepath.Join(dir, "calls-notes.log")))
 	lines, files := l.all(t)
@@ -107,7 +108,7 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{"fourth"}, lines)
 
-	// If another program's file is at the path, the log refuses lines and leaves that file
+	// If there is another program's file at the path, the log refuses lines and leaves that file
 	// unchanged.
 	require.NoError(t, os.Remove(l.path))
 	require.NoError(t, os.WriteFile(l.path, nil, 0o644))
@@ -130,7 +131,7 @@ func TestFailedRotationLosesNothing(t *testing.T) {
 	l.write(t, "0000")
 	l.path = filepath.Join(dir, "calls.log")
 	l.File.path = filepath.Join(dir, "none", "calls.log")
-	l.checked = l.now().Add(time.Hour) // no check meanwhile
+	l.checked = l.now().Add(time.Hour) // prevents a check in the meantime
 	for i := 1; i < 5; i++ {
 		l.write(t, fmt.Sprintf("%04d", i))
 	}
@@ -145,7 +146,7 @@ func TestFailedRotationLosesNothing(t *testing.T) {
 	assert.Equal(t, 2, files)
 }
 
-// On a full disk, a line is written as a whole or refused.
+// On a full disk, a line is either written completely or refused.
 func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a small tmpfs")

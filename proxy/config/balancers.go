@@ -10,11 +10,11 @@ import (
 // LoadBalancers describes the peers that connect on behalf of clients.
 type LoadBalancers struct {
 	Addresses []string `yaml:"addresses"`
-	// ClientAddress is how the load balancers pass on the client's address.
+	// ClientAddress states how the load balancers pass on the client's address.
 	ClientAddress string `yaml:"client_address" empty:"no"`
 }
 
-// The values of LoadBalancers.ClientAddress.
+// These are the values of LoadBalancers.ClientAddress.
 const (
 	ProxyProtocol = "proxy_protocol"
 	XForwardedFor = "x_forwarded_for"

@@ -53,7 +53,7 @@ func TestNumberBounds(t *testing.T) {
 	}
 }
 
-// Each key is tested alone and together with keys that contradict it.
+// Keys that need or contradict each other are refused in each combination.
 func TestConflictingKeysAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -153,7 +153,7 @@ func TestConflictingKeysAreRefused(t *testing.T) {
 	} {
 		_, err := loadWith(t, keys)
 		if says == "" {
-			// Certificate files are read by package cert.
+			// Ignore errors about missing certificate files, which package cert reads later.
 			if err != nil && !strings.Contains(err.Error(), "no such file") {
 				assert.NoError(t, err, keys)
 			}
@@ -204,7 +204,7 @@ func TestLocalUserAndGroupIDs(t *testing.T) {
 	assert.Equal(t, []uint32{8}, gids)
 }
 
-// Methods that take SPDK long have longer timeouts, unless the configuration sets others.
+// Methods that take a long time have longer default timeouts. The configuration can override them.
 func TestSlowMethodTimeouts(t *testing.T) {
 	schema := rpcschema.Default()
 	timeouts, err := Timeouts{Default: Duration(30 * time.Second)}.ByMethod(schema)
@@ -258,7 +258,7 @@ func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
 	}
 }
 
-// A secrets file that every user of the host can read causes a warning.
+// A file of secrets that every user of the host can read causes a warning.
 func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")

@@ -25,7 +25,7 @@ type Config struct {
 	Users  []User          `yaml:"users"`
 	OIDC   []OIDC          `yaml:"oidc"`
 	Roles  map[string]Role `yaml:"roles"`
-	// Learning allows every user's calls; see roles.go.
+	// Learning allows all calls by every user, to learn which are needed; see roles.go.
 	Learning bool `yaml:"learning"`
 	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
@@ -38,8 +38,8 @@ type Config struct {
 	Log    Log    `yaml:"log"`
 	Limits Limits `yaml:"limits"`
 
-	file     string // path of the file
-	dir      string // base of relative paths
+	file     string // path of the configuration file
+	dir      string // base directory of relative paths
 	warnings []string
 }
 
@@ -55,11 +55,12 @@ type Target struct {
 	Freeze      Freeze   `yaml:"freeze"`
 	// See freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
-	// AcceptLoadingWhatHostsWrite accepts a target that examines every bdev. Such a target loads
-	// lvstores, RAIDs and partitions that hosts have written into volumes.
+	// AcceptLoadingWhatHostsWrite permits tenants' calls to a target that examines every bdev. Such
+	// a target loads lvstores, RAIDs and partitions that hosts have written into volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
-	// AcceptChangesWithoutCounts accepts releases that do not report the number of clusters in a
-	// snapshot (rpcschema.CountsClusters). The metadata cannot be checked against that number.
+	// AcceptChangesWithoutCounts permits spdkgate_lvol_changes on releases that do not report the
+	// number of clusters in a snapshot (rpcschema.CountsClusters). On these releases, the metadata
+	// cannot be checked against that number.
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
@@ -73,7 +74,7 @@ type Limits struct {
 	// See limits.go.
 	UserInFlight         int            `yaml:"user_in_flight"`
 	UsersInFlight        map[string]int `yaml:"users_in_flight"`
-	UserCallsPerSecond   int            `yaml:"user_calls_per_second"` // 0: any number
+	UserCallsPerSecond   int            `yaml:"user_calls_per_second"` // 0 means any number
 	UsersCallsPerSecond  map[string]int `yaml:"users_calls_per_second"`
 	Connections          int            `yaml:"connections"`
 	ConnectionsPerSource int            `yaml:"connections_per_source"`
@@ -101,8 +102,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. The error joins all mistakes, each with file, line and remedy;
-// it contains no values.
+// Load reads a configuration file. The error joins all mistakes, each with the file, the line and
+// what to do. It contains no values, because they may be secret.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,15 +142,15 @@ func LoadWithoutSecrets(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWhatDecodes reads a file that Load refuses, as far as it can be decoded, so that more
-// mistakes are found at once. The result must not be used to serve.
+// LoadWhatDecodes decodes as much as possible of a file that Load refuses, so that the caller can
+// check the rest of the file. The result must not be used to serve requests.
 func LoadWhatDecodes(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	c := Default()
-	_ = yaml.Unmarshal(text, &c) // Load has reported the errors
+	_ = yaml.Unmarshal(text, &c) // Load has already reported the errors
 	return &c, nil
 }
 
@@ -170,7 +171,7 @@ func InFile(path string, err error) error {
 	return errors.Join(named...)
 }
 
-// Warnings lists settings that are allowed but risky.
+// Warnings describes settings that are allowed but risky.
 func (c *Config) Warnings() []string { return c.warnings }
 
 func (c *Config) warnAbout(path string) {

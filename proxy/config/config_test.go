@@ -48,7 +48,7 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	assert.False(t, c.TLS.InsecurePlaintext, "TLS is the default")
 }
 
-// values derives the values for all stages from a configuration.
+// values derives all values that the stages of the proxy need from a configuration.
 func values(c *Config) error {
 	_, users := c.AuthUsers()
 	_, issuers := c.AuthIssuers()
@@ -69,8 +69,8 @@ func TestValidValuesAreAccepted(t *testing.T) {
 	}
 }
 
-// The first line of each *.bad.yml contains the expected error. Files that only a stage refuses are
-// tested in package proxy.
+// The first line of each *.bad.yml file contains the expected error. Package proxy tests the files
+// that config.Load accepts but a stage refuses.
 func TestInvalidValuesAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
@@ -100,7 +100,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--config")
 }
 
-// The errors for two frequent mistakes name the remedy.
+// The errors for two frequent mistakes state what to do.
 func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -137,7 +137,7 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The installed example is valid, with only the keys set that are not commented out.
+// The installed example configuration is valid, and sets only the keys that are not commented out.
 func TestInstalledExampleIsValid(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -159,7 +159,7 @@ func TestInstalledExampleIsValid(t *testing.T) {
 	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// The comments in the installed example are valid, and contain every existing key.
+// If all comments in the installed example are uncommented, it is valid and contains every key.
 func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	text := commentedOut(t)
 	var c Config
@@ -212,7 +212,8 @@ func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []str
 	return keys
 }
 
-// keysIn returns the paths of the keys in a document, with * for members whose names are free.
+// keysIn adds the paths of a document's keys to keys, with * in place of names that the user
+// chooses.
 func keysIn(n *yaml.Node, path string, keys map[string]bool) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {

@@ -14,8 +14,7 @@ import (
 // may also be just true or false.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
-	// A session ends when it has been unused for Idle, and at the latest Lifetime after the
-	// sign-in.
+	// A session ends if it is unused for Idle, and no later than Lifetime after sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
 	// Grafana is the URL of a Grafana dashboard to which the console links. The values in its
@@ -36,8 +35,8 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// Bounds on the timeouts: shorter ones would end a session between two clicks, and longer ones
-// would not limit it.
+// Shorter timeouts than these would end a session between two clicks, and longer ones would hardly
+// limit it.
 const (
 	minConsoleIdle     = Duration(time.Minute)
 	maxConsoleLifetime = Duration(7 * 24 * time.Hour)
@@ -55,7 +54,7 @@ func (c *Config) validateConsole() error {
 	return validateGrafana(c.Console.Grafana)
 }
 
-// validateGrafana accepts "" and URLs that a browser opens as a page of another site.
+// validateGrafana returns an error unless template is "" or the URL of a web page.
 func validateGrafana(template string) error {
 	if template == "" {
 		return nil

@@ -31,11 +31,11 @@ func stateDirectory() string {
 	return state
 }
 
-// How bdev_lvol_snapshot is handled for a volume in use by hosts.
+// These values define what the proxy does with bdev_lvol_snapshot if hosts use the volume.
 const (
-	SnapshotsRefuse = "refuse" // refuse, and name the safe method
-	SnapshotsFreeze = "freeze" // freeze, like spdkgate_lvol_snapshot
-	SnapshotsAllow  = "allow"  // send it to SPDK unchanged
+	SnapshotsRefuse = "refuse" // refuse the call, and name the safe method
+	SnapshotsFreeze = "freeze" // freeze the volume, like spdkgate_lvol_snapshot
+	SnapshotsAllow  = "allow"  // send the call to SPDK unchanged
 )
 
 var snapshotsInUse = []string{SnapshotsRefuse, SnapshotsFreeze, SnapshotsAllow}

@@ -15,9 +15,9 @@ type Log struct {
 	Calls  CallLog    `yaml:"calls"`
 }
 
-// Destinations for the log of calls.
+// These are the destinations of the log of calls.
 const (
-	CallsToLog     = "log"     // in the general log
+	CallsToLog     = "log"     // to the general log
 	CallsToJournal = "journal" // to journald, with fields
 	CallsToFile    = "file"
 )
@@ -56,7 +56,7 @@ func (c *Config) validateLog() error {
 // NewLogger returns the logger for a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
-	w = printable.NewWriter(w) // JSON does not escape all terminal control characters
+	w = printable.NewWriter(w) // JSON does not escape all control characters of terminals
 	if c.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}

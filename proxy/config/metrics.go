@@ -12,8 +12,8 @@ import (
 // Metrics defines an additional address for metrics, and limits their number.
 type Metrics struct {
 	Listen string `yaml:"listen"`
-	// Volumes is how many volumes get their own series at /metrics/target. The same limit applies
-	// to other bdevs.
+	// Volumes is the maximum number of volumes with their own series at /metrics/target. The same
+	// limit applies to other bdevs.
 	Volumes int `yaml:"volumes"`
 	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
 	// histograms must be enabled on the target.
@@ -28,12 +28,12 @@ func (m Metrics) Equal(o Metrics) bool {
 }
 
 const (
-	// maxVolumeSeries bounds Metrics.Volumes.
+	// maxVolumeSeries is the maximum of Metrics.Volumes.
 	maxVolumeSeries = 20000
-	// maxLatencyHistograms bounds Metrics.LatencyHistograms. The proxy reads one of them in ten
-	// seconds, so each is at most 100 s old.
+	// maxLatencyHistograms is the maximum length of Metrics.LatencyHistograms. The proxy reads one
+	// histogram every ten seconds, so each is at most 100 s old.
 	maxLatencyHistograms = 10
-	maxBdevName          = 255 // bytes
+	maxBdevName          = 255 // in bytes
 )
 
 // validateMetrics refuses addresses reachable from other hosts, because metrics are served without

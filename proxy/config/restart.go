@@ -10,7 +10,7 @@ import (
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
-	// DisableAutoExamine is the option of the same name in package persist.
+	// DisableAutoExamine is passed to package persist; see persist.Options.
 	DisableAutoExamine bool `yaml:"disable_auto_examine"`
 }
 

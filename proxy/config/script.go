@@ -12,10 +12,11 @@ import (
 type Script struct {
 	Host, Port, User, Password string
 	Socket                     string
-	Cert                       string // PEM with certificate and key; "": plain HTTP
+	Cert                       string // PEM file with certificate and key; "" means plain HTTP
 }
 
-// Config returns a configuration that behaves like the script: one user, who may call everything.
+// Config returns a configuration that behaves like the script: it has one user, who may call every
+// method.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)
 	if err != nil {

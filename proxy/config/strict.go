@@ -42,13 +42,13 @@ func (s *strictness) complain(n *yaml.Node, format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// check compares a node with the type that it will be decoded into.
+// check compares a node with the type into which the node will be decoded.
 func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if n.Tag == "!!null" || t == reflect.TypeFor[yaml.Node]() {
-		return // null counts as absent, or any value is allowed
+		return // null counts as absent, or t accepts any value
 	}
 	if t.Kind() == reflect.Pointer && t.Elem().Kind() == reflect.Struct {
 		t = t.Elem()
@@ -129,8 +129,8 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	}
 }
 
-// scalar tries to decode a single value. The library's own errors repeat the value, which may be
-// secret.
+// scalar checks that a single value can be decoded. It replaces the library's errors, which quote
+// the value, because the value may be secret.
 func (s *strictness) scalar(n *yaml.Node, t reflect.Type, path string) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -24,7 +24,7 @@ type Tenant struct {
 }
 
 // Quota limits a tenant's usage. If a key is absent, the default limit applies (for GiB, none). 0
-// is an error, because it could mean either no limit or no usage.
+// is an error, because it could be meant either as no limit or as no usage.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
@@ -34,7 +34,7 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// Default limits for a tenant. All tenants share SPDK's subsystems (1,024, unless
+// These are the default limits for a tenant. All tenants share SPDK's subsystems (1,024, unless
 // nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
 // the time it takes to read the configuration before responding to a change, and to load it at a
 // restart.
@@ -45,7 +45,7 @@ const (
 	defaultListeners  = 1024
 	defaultKeys       = 256
 
-	most     = 1 << 30 // in GiB, one exbibyte
+	most     = 1 << 30 // in GiB, this is one exbibyte
 	mostKeys = 4096
 )
 
@@ -66,7 +66,7 @@ func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
 	return tenants, errors.Join(wrong...)
 }
 
-// TenantsOfUsers maps users to their tenants. Users without one are absent.
+// TenantsOfUsers maps users to their tenants. Users without a tenant are absent.
 func (c *Config) TenantsOfUsers() map[string]string {
 	tenants := map[string]string{}
 	for _, u := range c.Users {

@@ -29,7 +29,8 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// slowMethods holds the default timeouts for methods whose duration depends on the amount of data.
+// slowMethods contains the default timeouts of methods whose duration depends on the amount of
+// data.
 var slowMethods = map[string]time.Duration{
 	"bdev_lvol_create_lvstore":  10 * time.Minute,
 	"bdev_lvol_delete_lvstore":  10 * time.Minute,
@@ -43,7 +44,7 @@ var slowMethods = map[string]time.Duration{
 	"spdkgate_lvol_changes":     10 * time.Minute,
 }
 
-// ByMethod returns the timeouts of methods that have their own.
+// ByMethod returns the timeouts of methods that do not use the general timeout.
 func (t Timeouts) ByMethod(schema *rpcschema.Document) (map[string]time.Duration, error) {
 	timeouts := map[string]time.Duration{}
 	for name, d := range slowMethods {

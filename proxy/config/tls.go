@@ -24,7 +24,7 @@ type TLS struct {
 	CipherSuites []string `yaml:"cipher_suites"`
 }
 
-// Values of tls.client_auth.
+// These are the values of tls.client_auth.
 const (
 	ClientAuthOptional = "optional"
 	ClientAuthRequired = "required"
@@ -47,8 +47,8 @@ func (t *TLS) validateClients() error {
 // versions are the values of tls.min_version; the default is 1.2.
 var versions = map[string]uint16{"": tls.VersionTLS12, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// Protocol returns the oldest accepted version of TLS, and the cipher suites for TLS 1.2; nil means
-// Go's choice.
+// Protocol returns the oldest accepted version of TLS, and the cipher suites for TLS 1.2. If suites
+// is nil, Go chooses them.
 func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	minVersion, known := versions[t.MinVersion]
 	switch {

@@ -19,8 +19,8 @@ func (c *Config) read(name string) ([]byte, error) {
 	return ReadTrusted(path)
 }
 
-// ReadTrusted reads a file that controls access. It refuses a file that every user of this host may
-// change.
+// ReadTrusted reads a file that controls access. It returns an error if every user of this host may
+// change the file.
 func ReadTrusted(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return text, unreadable(path, err)
 }
 
-// unreadable adds the remedy to the errors of two common mistakes.
+// unreadable adds what to do to the errors for two common mistakes.
 func unreadable(path string, err error) error {
 	dir := os.Getenv(credentials[1:])
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)
@@ -68,7 +68,7 @@ func missingSecret(dir, credential string) error {
 const credentials = "$CREDENTIALS_DIRECTORY"
 
 // path makes a path in the configuration absolute. A relative path is relative to the configuration
-// file. It may begin with $CREDENTIALS_DIRECTORY.
+// file. The path may begin with $CREDENTIALS_DIRECTORY.
 func (c *Config) path(p string) (string, error) {
 	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {
 		dir := os.Getenv(credentials[1:])

@@ -23,8 +23,8 @@ type User struct {
 	Local            *Local       `yaml:"local"`
 	Roles            []string     `yaml:"roles"`
 	Learning         bool         `yaml:"learning"` // see roles.go
-	// Tenant is the user's tenant. A user without one may see everything, so an empty value is an
-	// error.
+	// Tenant is the user's tenant. A user without a tenant may see everything, so an empty value is
+	// an error.
 	Tenant string `yaml:"tenant" empty:"no"`
 }
 
@@ -127,8 +127,8 @@ func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 	return hashes, errors.Join(wrong...)
 }
 
-// readHashes reads a file of password hashes. Unlike a token file, it must contain at least one: a
-// user locked out by mistake could not correct it.
+// readHashes reads a file of password hashes. Unlike a token file, this file must contain at least
+// one hash, because a user who is locked out by mistake could not correct the file.
 func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	text, err := c.read(path)
 	if err != nil {
@@ -142,8 +142,8 @@ func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 }
 
 // tokensOf reads the hashes of a user's tokens from the configuration and from a file. An empty or
-// missing file means no tokens. If that were an error, a reload would keep the old configuration,
-// and the removed tokens would stay valid.
+// missing file means no tokens. If a missing file were an error, a reload would keep the old
+// configuration, and the removed tokens would remain valid.
 func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
@@ -184,7 +184,7 @@ func (c *Certificate) name() (*authn.CertificateName, error) {
 // tokens.
 func (c *Config) warnAboutCredentials() {
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error: it was read a moment ago
+		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
 		switch {
 		case u.TokenHashFile != "" && len(hashes) == 0:
 			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or empty (spdk-proxy new-token creates one)", u.Name, u.TokenHashFile))
@@ -199,7 +199,7 @@ const tokenEndsSoon = 14 * 24 * time.Hour
 // warnAboutTokens warns about tokens that have expired or will expire soon.
 func (c *Config) warnAboutTokens(now time.Time) {
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error: it was read a moment ago
+		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
 		for _, h := range hashes {
 			switch {
 			case h.NotAfter.IsZero() || h.NotAfter.After(now.Add(tokenEndsSoon)):
@@ -216,7 +216,7 @@ func (c *Config) warnAboutTokens(now time.Time) {
 func (c *Config) TokensExpire() map[string]time.Time {
 	first := map[string]time.Time{}
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error: it was read a moment ago
+		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
 		for _, h := range hashes {
 			if at, known := first[u.Name]; !h.NotAfter.IsZero() && (!known || h.NotAfter.Before(at)) {
 				first[u.Name] = h.NotAfter

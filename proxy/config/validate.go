@@ -7,7 +7,7 @@ import (
 )
 
 // validate checks the keys' values. Values that depend on the schema of SPDK's methods are checked
-// when a Server is created.
+// later, when a Server is created.
 func (c *Config) validate() error {
 	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateLoadBalancers(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLog(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
 }

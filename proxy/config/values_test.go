@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// rpc_http_proxy.py's command line configures one user, who may call all methods.
+// The command line of rpc_http_proxy.py configures one user, who may call all methods.
 func TestScriptCommandLine(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
@@ -51,8 +51,8 @@ func TestScriptCommandLine(t *testing.T) {
 	require.ErrorContains(t, err, "PASSWORD")
 }
 
-// There are warnings about tokens that have expired or will expire soon. TokensExpire returns each
-// user's first expiry.
+// Tokens that have expired or will expire soon cause warnings. TokensExpire returns when each
+// user's first token expires.
 func TestExpiringTokensCauseAWarning(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
@@ -75,8 +75,8 @@ func TestExpiringTokensCauseAWarning(t *testing.T) {
 	assert.Equal(t, map[string]string{"b": "t"}, c.TenantsOfUsers())
 }
 
-// A file with mistakes is decoded as far as possible. Roles and users can be read from a file whose
-// secrets do not exist on this host.
+// Files with mistakes are decoded as far as possible. Roles and users can be read even if the files
+// with secrets do not exist on this host.
 func TestFilesWithMistakesAreDecodedPartially(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
@@ -150,7 +150,7 @@ func TestLoggers(t *testing.T) {
 	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
 }
 
-// One line disables the console, and omitted keys keep their defaults.
+// A single line disables the console, and omitted keys keep their defaults.
 func TestConsoleKeys(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
@@ -174,7 +174,8 @@ func TestConsoleKeys(t *testing.T) {
 	}
 }
 
-// A link with another URL scheme could run a script in the console's page.
+// console.grafana must be a web page's URL, because a link with another scheme could run a script
+// in the console.
 func TestGrafanaURLs(t *testing.T) {
 	for _, text := range []string{
 		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",

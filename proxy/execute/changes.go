@@ -21,8 +21,8 @@ type changesReader struct {
 	slots  *target.Slots
 }
 
-// Limits on concurrent reads of changes. Each read keeps up to 16 MiB of metadata in memory before
-// it knows how much it needs. It then reserves that amount (see Command.Reserve).
+// These constants limit concurrent reads of changes. Each read keeps up to 16 MiB of metadata in
+// memory before it knows how much it needs, and then reserves that amount (see Command.Reserve).
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -96,8 +96,8 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 }
 
-// errorFor returns a read's error in the form that the caller may see. Tenants see neither paths on
-// the target's host nor names of bdevs below lvstores. These appear only in the log.
+// errorFor returns a read's error in the form that the caller may see. Paths on the target's host
+// and names of bdevs below lvstores appear only in the log, so that tenants do not see them.
 func (e *Executor) errorFor(c Command, err error) error {
 	refused, ok := errors.AsType[*changes.Refusal](err)
 	if !ok || c.Tenant == nil {
@@ -148,7 +148,7 @@ func (o ownCaller) Call(ctx context.Context, method string, params, result any) 
 	return nil
 }
 
-// value returns what p points to, or the zero value.
+// value returns *p, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// SPDK accepts one connection per poll, every 4 ms, and each new connection needs a call that
-// returns the release. So the Executor reuses the connections of successful operations.
+// SPDK accepts one connection per poll (every 4 ms), and each new connection needs a call that
+// returns the release. Therefore, the Executor reuses the connections of successful operations.
 
 // connections keeps connections to the target for the Quiescer's next operations. It is safe for
 // concurrent use.
@@ -45,8 +45,8 @@ func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.T
 	return &made, nil
 }
 
-// take removes and returns a connection to the current process, or nil if there is none. It closes
-// connections to other processes.
+// take removes a connection to the current process from the kept ones and returns it, or nil if
+// there is none. It closes connections to other processes.
 func (c *connections) take(at quiesce.Place) *directTarget {
 	process, _ := persist.ProcessAt(at.Socket)
 	c.mu.Lock()

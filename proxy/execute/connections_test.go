@@ -33,9 +33,9 @@ func TestConnectionsAreReused(t *testing.T) {
 
 	third.Reuse()
 	other := connect(quiesce.Place{Socket: at.Socket, PeerUIDs: []uint32{0}})
-	assert.NotSame(t, first.Caller, other.Caller, "its peer was checked for other users")
+	assert.NotSame(t, first.Caller, other.Caller, "a connection whose peer was checked for different users is not reused")
 
-	for _, gone := range []bool{true, false} { // whether the old connection has already ended
+	for _, gone := range []bool{true, false} { // whether the old connection has ended already
 		old := connect(at)
 		old.Reuse()
 		require.NoError(t, sim.Restart())
@@ -43,7 +43,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			require.Eventually(t, c.idle[0].ended, 10*time.Second, time.Millisecond)
 		}
 		fresh := connect(at)
-		assert.NotSame(t, old.Caller, fresh.Caller, "the process was replaced")
+		assert.NotSame(t, old.Caller, fresh.Caller, "a connection to the previous process is not reused")
 		assert.NotEqual(t, old.Process, fresh.Process)
 		require.NoError(t, fresh.Close())
 	}
@@ -51,7 +51,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	connect(at).Reuse()
 	kept := c.idle[0]
 	c.drop(kept)
-	assert.Empty(t, c.idle, "it was idle for long")
+	assert.Empty(t, c.idle, "a connection that was idle too long is not reused")
 	require.Error(t, kept.Caller.Call(t.Context(), "bdev_get_bdevs", nil, nil), "it is closed")
 	c.drop(kept)
 

@@ -1,8 +1,8 @@
-// Package execute carries out calls that every stage of the proxy has allowed. It sends them to
-// SPDK, or serves the proxy's own methods itself. Calls that would endanger data if they ran
-// concurrently wait for each other (package quiesce). Changes to the target's configuration are
-// saved for its next start (package persist).
+// Package execute executes calls that every stage of the proxy has allowed. It sends them to SPDK,
+// or serves the proxy's own methods. Calls that would endanger data if they ran concurrently wait
+// for each other (package quiesce). Changes to the target's configuration are saved for its next
+// start (package persist).
 //
-// It must not depend on how a request arrived, how its sender was authenticated, or why a call is
-// allowed.
+// The package must not depend on how a request arrived, how its sender was authenticated, or why a
+// call is allowed.
 package execute

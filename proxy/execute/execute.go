@@ -36,7 +36,7 @@ type Command struct {
 	Reserve func(bytes int) (release func(), err error)
 }
 
-// Ask makes a call that this command needs, on the same connection and on the user's behalf.
+// Ask makes another call that this command needs, on the same connection and on the user's behalf.
 func (c Command) Ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return c.Conn.Call(ctx, c.User, method, params, c.Timeout(method))
 }
@@ -46,7 +46,7 @@ type Executor struct {
 	Options
 	restart  *restart
 	quiescer *quiesce.Quiescer
-	barriers barrier.Barriers // for snapshots on several targets
+	barriers barrier.Barriers // for snapshots on several targets at once
 	changes  *changesReader
 }
 
@@ -77,7 +77,7 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Execute calls an SPDK method. Snapshots and changes below volumes go through the Quiescer.
+// Execute calls an SPDK method. The Quiescer handles snapshots and changes below volumes.
 func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, error) {
 	if err := e.checkExternal(ctx, c); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 		return nil, err
 	}
 	forwarded := c
-	c.Observer.Answered = nil // the work continues after SPDK's response
+	c.Observer.Answered = nil // the call is not finished when SPDK responds
 	switch name := c.Method.Name; {
 	case name == deleteMethod:
 		return e.deleteLvol(ctx, c)
@@ -99,7 +99,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	case name == snapshotMethod && c.SnapshotsInUse != config.SnapshotsAllow:
 		return e.takeSnapshot(ctx, c)
 	}
-	if c.Tenant != nil { // the result may need further calls
+	if c.Tenant != nil { // filtering the result may need further calls
 		forwarded = c
 	}
 	return e.forwardShared(ctx, forwarded)
@@ -109,7 +109,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 // objects.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	changes := c.Method.Configures()
-	if changes && e.restart.saver != nil { // a client may wait for the save
+	if changes && e.restart.saver != nil { // the client may wait for the save
 		c.Observer.Answered = nil
 	}
 	call := func() (json.RawMessage, error) {
@@ -122,7 +122,7 @@ func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, err
 }
 
 // change makes a call that changes the target's configuration, and has the configuration saved. If
-// the change affects who can reach data, or limits a volume, change returns only after it is saved.
+// the change affects who can access data, or limits a volume, change returns only after the save.
 func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawMessage, error)) (json.RawMessage, error) {
 	saver, first := e.restart.saver, c.Method.Saved == rpcschema.SavedFirst
 	if saver == nil {
@@ -138,7 +138,7 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	switch {
 	case err == nil || errors.Is(err, spdkrpc.OutcomeUnknown):
 		saver.Changed(c.Method.Name, c.Params)
-	case saver.Lacks(c.Method.Name, c.Params): // only the saved file contains the object
+	case saver.Lacks(c.Method.Name, c.Params): // only the saved file contains the object to remove
 		saver.Changed(c.Method.Name, c.Params)
 		if notSaved := saver.AwaitSaved(ctx, process); notSaved != nil {
 			return nil, executed(notSaved)
@@ -152,13 +152,13 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	return result, err
 }
 
-// executed marks an error as that of an executed call. Quotas and ownership treat it like a call
-// with an unknown outcome.
+// executed marks err as the error of a call that was executed. Quotas and ownership treat such a
+// call like one with an unknown outcome.
 func executed(err error) error { return fmt.Errorf("%w (%w)", err, spdkrpc.OutcomeUnknown) }
 
-// NoteLate has the configuration saved after a call that SPDK answered late. The call already
-// counted as a change at its deadline, but SPDK may have reported its configuration before
-// executing it.
+// NoteLate schedules a save of the configuration after a call to which SPDK responded late. The
+// call already counted as a change at its deadline, but SPDK may have reported its configuration
+// before it executed the call.
 func (e *Executor) NoteLate(name string, params map[string]any, err error) {
 	method, known := e.Schema.Method(name)
 	if known {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// TargetInfo serves spdkgate_target_get_info. If the target does not report whether it examines
-// volumes, neither does the result.
+// TargetInfo serves spdkgate_target_get_info. If the target does not report which bdevs it
+// examines, the result omits that member.
 func (e *Executor) TargetInfo(ctx context.Context, c Command) (json.RawMessage, error) {
 	info := spdkrpc.ProxyTargetInfo{Acknowledged: c.AcceptLoading}
 	examination, err := c.Conn.Examination(ctx)

@@ -32,7 +32,7 @@ func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (j
 	})
 }
 
-// HoldKeys keeps all other users of a tenant from changing keys until release is called.
+// HoldKeys prevents all changes of a tenant's keys until release is called.
 func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(), err error) {
 	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A call that SPDK answered late is saved only if it may have changed the configuration, and only
-// if the proxy saves at all.
+// A call to which SPDK responded late causes a save only if it may have changed the configuration
+// and the proxy saves configurations at all.
 func TestOnlyLateChangesAreSaved(t *testing.T) {
 	refused := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}
 	for name, c := range map[string]struct {
@@ -21,14 +21,14 @@ func TestOnlyLateChangesAreSaved(t *testing.T) {
 		saves  bool // the proxy saves the configuration
 		want   bool
 	}{
-		"a change":                             {"bdev_malloc_create", nil, true, true},
-		"a change with an unknown outcome":     {"bdev_malloc_create", spdkrpc.OutcomeUnknown, true, true},
-		"a refused change":                     {"bdev_malloc_create", refused, true, false},
-		"a failed change":                      {"bdev_malloc_create", errors.New("broken"), true, false},
-		"a query":                              {"bdev_get_bdevs", nil, true, false},
-		"an unknown method":                    {"no_such_method", nil, true, false},
-		"a change, without saving":             {"bdev_malloc_create", nil, false, false},
-		"a change without outcome, not saving": {"bdev_malloc_create", spdkrpc.OutcomeUnknown, false, false},
+		"a change":                         {"bdev_malloc_create", nil, true, true},
+		"a change with an unknown outcome": {"bdev_malloc_create", spdkrpc.OutcomeUnknown, true, true},
+		"a refused change":                 {"bdev_malloc_create", refused, true, false},
+		"a failed change":                  {"bdev_malloc_create", errors.New("broken"), true, false},
+		"a query":                          {"bdev_get_bdevs", nil, true, false},
+		"an unknown method":                {"no_such_method", nil, true, false},
+		"a change, without saving":         {"bdev_malloc_create", nil, false, false},
+		"a change with an unknown outcome, but the proxy does not save": {"bdev_malloc_create", spdkrpc.OutcomeUnknown, false, false},
 	} {
 		noted, executed := false, false
 		e := &Executor{restart: &restart{}, Options: Options{

@@ -111,8 +111,8 @@ func (e *Executor) namedBy(c Command) (names []string) {
 	return names
 }
 
-// maxNamedObjects bounds how many objects are considered per call. No SPDK method that changes an
-// export names more than two.
+// maxNamedObjects is the maximum number of objects that are considered per call. No SPDK method
+// that changes an export names more than two.
 const maxNamedObjects = 64
 
 // storeKey returns the key locked for an lvstore, by name or UUID.
@@ -126,8 +126,8 @@ func without(names []string, name string) []string {
 const shallowCopyPoll = 250 * time.Millisecond
 
 // awaitShallowCopy waits until SPDK has finished a shallow copy, which continues after its call.
-// Until then, SPDK claims the destination. The copy's status is not read, because SPDK forgets a
-// status once it has been read.
+// Until then, SPDK claims the destination. awaitShallowCopy does not read the copy's status,
+// because SPDK drops a status once a client has read it.
 func (e *Executor) awaitShallowCopy(c Command) {
 	destination, _ := c.Params["dst_bdev_name"].(string)
 	for range time.Tick(shallowCopyPoll) {
@@ -138,7 +138,7 @@ func (e *Executor) awaitShallowCopy(c Command) {
 		}
 		conn, err := e.Target.Connect(context.Background(), "")
 		if err != nil {
-			continue // a restarted target has no copy running
+			continue // after a restart of the target, the copy no longer runs
 		}
 		c.Conn, c.User = conn, ""
 		if b, err := e.bdev(context.Background(), c, destination); err == nil && (b == nil || !b.Claimed) {
@@ -147,10 +147,10 @@ func (e *Executor) awaitShallowCopy(c Command) {
 	}
 }
 
-// renameLvol serves bdev_lvol_rename. Other calls may use the volume by its names, so no such call
-// may run concurrently. If the volume is a snapshot, SPDK refuses only after changing its bdev's
-// alias, which then differs from the name that its clones report. So the proxy refuses to rename
-// snapshots and read-only volumes itself.
+// renameLvol serves bdev_lvol_rename. No call that uses the volume by one of its names may run
+// concurrently. If the volume is a snapshot, SPDK refuses the rename only after it has changed the
+// bdev's alias, which then differs from the name that the snapshot's clones report. Therefore, the
+// proxy itself refuses to rename snapshots and read-only volumes.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)
@@ -197,7 +197,8 @@ func (e *Executor) changeStore(ctx context.Context, c Command) (result json.RawM
 	return result, err
 }
 
-// namesInStore returns the names of an lvstore and its volumes, or none if it does not exist.
+// namesInStore returns the names of an lvstore and its volumes, or none if the lvstore does not
+// exist.
 func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string, err error) {
 	which := map[string]any{}
 	for from, to := range map[string]string{"uuid": "uuid", "lvs_name": "lvs_name", "old_name": "lvs_name"} {
@@ -220,8 +221,8 @@ func (e *Executor) namesInStore(ctx context.Context, c Command) (names []string,
 	return names, err
 }
 
-// ask makes a call for the proxy that lists objects. If no object has the requested name, the list
-// is empty.
+// ask makes one of the proxy's own calls, which lists objects. If no object has the requested name,
+// the list is empty.
 func ask[T any](ctx context.Context, c Command, method string, params map[string]any) (list []T, err error) {
 	raw, err := c.Ask(ctx, method, params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) || errors.Is(err, spdkrpc.InvalidParams) {

@@ -16,14 +16,15 @@ const (
 	inflateMethod  = "bdev_lvol_inflate"
 )
 
-// mustFitParent reports whether a call would crash SPDK if the volume is larger than its parent.
+// mustFitParent reports whether the call would crash SPDK if the volume were larger than its
+// parent.
 func mustFitParent(c Command) bool {
 	return c.Method.Name == decoupleMethod || c.Method.Name == inflateMethod && !c.Conn.Release().Has(rpcschema.InflatesBeyondParent)
 }
 
-// checkFitsParent refuses bdev_lvol_decouple_parent or bdev_lvol_inflate for a volume larger than
-// its parent, because SPDK would read beyond the end of the parent's cluster list. All other cases
-// are left to SPDK.
+// checkFitsParent returns an error if bdev_lvol_decouple_parent or bdev_lvol_inflate names a volume
+// larger than its parent, because SPDK would read beyond the end of the parent's cluster list. SPDK
+// itself checks all other cases.
 func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 	name, _ := c.Params["name"].(string)
 	v, err := e.bdev(ctx, c, name)
@@ -44,11 +45,10 @@ func setsParent(c Command) bool {
 	return c.Method.Name == "bdev_lvol_set_parent" || c.Method.Name == "bdev_lvol_set_parent_bdev"
 }
 
-// checkNothingOn refuses a new parent for a volume that has clones, or that another bdev claims,
-// such as a clone in another lvstore. The new parent could be one of those clones or bdevs, and
-// SPDK does not detect such a loop. A volume without them cannot become part of a loop.
-// checkNothingOn also refuses a new parent for a snapshot, because a snapshot's content must not
-// change.
+// checkNothingOn refuses to set a new parent for a volume that has clones, or that another bdev
+// claims, such as a clone in another lvstore. The new parent could be one of these, and SPDK does
+// not detect such a loop. checkNothingOn also refuses to set a new parent for a snapshot, because a
+// snapshot's content must not change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {
@@ -66,7 +66,7 @@ func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) e
 }
 
 // isReadOnly reports whether an lvol is a snapshot or a read-only volume. After a restart, SPDK
-// reports a snapshot without clones as a volume, but no I/O that writes as supported.
+// reports a snapshot without clones as a volume, but not as one that supports writes.
 func isReadOnly(b *spdkrpc.BdevInfo) bool {
 	return value(b.DriverSpecific.Lvol.Snapshot) || !b.SupportedIOTypes.Write
 }

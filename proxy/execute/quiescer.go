@@ -35,16 +35,16 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 	return quiesce.New(o), nil
 }
 
-// Limits on the Quiescer's concurrent operations. Each operation uses one of the 64 connections
-// that SPDK allows. A single user gets at most half of the slots.
+// These constants limit the Quiescer's concurrent operations. Each operation uses one of the 64
+// connections that SPDK allows. A single user gets at most half of the slots.
 const (
 	maxOperations = 16
-	maxBarriers   = 16 // snapshots with a barrier, which wait for clients
+	maxBarriers   = 16 // for snapshots with a barrier, which wait for clients
 	operationWait = 10 * time.Second
 )
 
 // enterOperation returns the function that grants slots to the Quiescer's operations. An operation
-// counts as a running call of its user. Snapshots with a barrier have their own slots, so that no
+// counts as a running call of its user. Snapshots with a barrier use separate slots, so that no
 // other operation waits for their clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
 	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
@@ -83,7 +83,7 @@ func (t *directTarget) ended() bool {
 }
 
 // connectDirectly connects to one process of the target. It identifies the process after it has
-// connected: if the process is replaced in between, the connection is dead.
+// connected, so that the connection is already dead if the process was replaced in between.
 func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, error) {
 	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
 	var down *target.DownError
@@ -94,15 +94,15 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, erro
 		return nil, err
 	}
 	process, err := persist.ProcessAt(at.Socket)
-	if err != nil { // the process has just ended, and its socket is gone
+	if err != nil { // the process has just ended, and its socket no longer exists
 		_ = conn.Close()
 		return nil, fmt.Errorf("%w: %w", quiesce.ErrAway, &target.DownError{Socket: at.Socket, Err: err})
 	}
 	return &directTarget{quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, conn.Gone()}, nil
 }
 
-// Thaw thaws the volumes of all operations in a journal that no running process is working on. It
-// tries once, and returns how many operations are left. dir is the journal's directory.
+// Thaw thaws the volumes of all operations in a journal on which no running process works. It tries
+// once, and returns how many operations are left. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {
@@ -111,9 +111,9 @@ func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err erro
 	return quiesce.New(quiesce.Options{Folder: folder, Connect: (&connections{}).connect, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
 }
 
-// Recover makes one attempt to thaw what an earlier process left frozen, and returns how many
-// operations remain.
+// Recover makes one attempt to thaw volumes that an earlier process left frozen, and returns how
+// many operations remain.
 func (e *Executor) Recover(ctx context.Context) (left int) { return e.quiescer.Recover(ctx) }
 
-// RecoverFrozen keeps trying to thaw what an earlier process left frozen, until ctx ends.
+// RecoverFrozen keeps trying to thaw volumes that an earlier process left frozen, until ctx ends.
 func (e *Executor) RecoverFrozen(ctx context.Context) { e.quiescer.Run(ctx) }

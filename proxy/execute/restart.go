@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// restart holds what a restarted target needs: its saved configuration and its keys. A field is nil
-// if the configuration does not enable it.
+// restart contains the parts of the proxy that prepare a restart of the target: they save its
+// configuration and its keys. A field is nil if the proxy's configuration does not enable it.
 type restart struct {
 	saver  *persist.Saver
 	folder *persist.Folder

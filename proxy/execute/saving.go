@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	finalSaveTimeout = 5 * time.Second // when the proxy stops
+	finalSaveTimeout = 5 * time.Second // for the last save, when the proxy stops
 	sweepInterval    = time.Hour
 )
 
-// targetNow returns the target's running process, for the saver. It connects first: if the process
-// is replaced before ProcessAt identifies it, the connection is dead. So no configuration is
-// attributed to the wrong process.
+// targetNow returns the target's running process, for the saver. It connects before it identifies
+// the process, so that the connection is already dead if the process was replaced in between. Thus,
+// no configuration is attributed to the wrong process.
 func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := e.Target.Connect(ctx, "")
 	if err != nil {
@@ -64,8 +64,8 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 }
 
 // checkSaveable refuses to create a second NVMe-oF target in an SPDK process whose configuration is
-// saved. SPDK reports only the transports and subsystems of its first one, so a restart would lose
-// the others.
+// saved. SPDK reports only the transports and subsystems of the first NVMe-oF target, so a restart
+// would lose the others.
 func (e *Executor) checkSaveable(c Command) error {
 	if e.restart.saver == nil || c.Method.Name != "nvmf_create_target" {
 		return nil
@@ -74,8 +74,8 @@ func (e *Executor) checkSaveable(c Command) error {
 		Message: "Invalid argument: SPDK does not save the transports and subsystems of a second NVMe-oF target, so a restart would lose them (target.save). Nothing was executed. Create subsystems on the target that SPDK has; several listeners and subsystems separate hosts"}
 }
 
-// SweepKeys removes unused key files if it is certain which ones are in use. It ignores an
-// unreachable target.
+// SweepKeys removes unused key files if it is certain which ones are in use. It does nothing if the
+// target is unreachable.
 func (e *Executor) SweepKeys(ctx context.Context) {
 	if !everythingSaved(e.restart.saver.Status()) {
 		return
@@ -93,8 +93,8 @@ func (e *Executor) SweepKeys(ctx context.Context) {
 	}
 }
 
-// everythingSaved reports whether the target contains everything in the saved file, and no other
-// saved file was selected.
+// everythingSaved reports whether the target contains all objects in the saved file, and no
+// administrator has chosen another saved file.
 func everythingSaved(now persist.Status) bool {
 	return !now.SavedAt.IsZero() && !now.Pending && !now.Failed && len(now.Missing) == 0 && now.Chosen.IsZero()
 }

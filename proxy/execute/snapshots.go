@@ -53,7 +53,7 @@ func (e *Executor) TakeSnapshots(ctx context.Context, c Command) (json.RawMessag
 	return json.Marshal(list)
 }
 
-// barrierWait bounds how long a client waits for volumes to be frozen. Freezing itself has separate
+// barrierWait is how long a client waits for volumes to be frozen. The freeze itself has separate
 // time limits.
 const barrierWait = 10 * time.Second
 
@@ -77,8 +77,8 @@ func (e *Executor) PassBarrier(ctx context.Context, c Command) (json.RawMessage,
 	return marshal(true, err)
 }
 
-// barrierKey returns the key of a barrier. It contains the user, so users cannot reach each other's
-// barriers.
+// barrierKey returns the key of a barrier. It contains the user's name, so users cannot reach each
+// other's barriers.
 func (c Command) barrierKey(id string) string { return c.User + "\x00" + id }
 
 // paramsOf decodes the parameters of a call to one of the proxy's own methods.
@@ -90,13 +90,13 @@ func paramsOf[T any](c Command) (p T, err error) {
 	return p, err
 }
 
-// mode returns how SPDK's own methods for snapshots and deletions treat volumes in use.
+// mode returns the Mode for SPDK's own methods that take snapshots and delete volumes.
 func (c Command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Unchecked: c.SnapshotsInUse == config.SnapshotsAllow, User: c.User, Freeze: c.SnapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot serves bdev_lvol_snapshot, because SPDK's own snapshot of a volume in use can
-// destroy the lvstore.
+// takeSnapshot serves bdev_lvol_snapshot, because SPDK can destroy the lvstore when it takes a
+// snapshot of a volume in use.
 func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage, error) {
 	volume, _ := c.Params["lvol_name"].(string)
 	name, _ := c.Params["snapshot_name"].(string)
@@ -136,8 +136,8 @@ func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, 
 	return result, nil
 }
 
-// unusedVolumeParam maps each method to the parameter naming a volume that must not be in use,
-// because SPDK changes the blobs below it without waiting for I/O.
+// unusedVolumeParam maps methods to the parameter that names a volume which must not be in use,
+// because SPDK changes the blobs below this volume without waiting for I/O.
 var unusedVolumeParam = map[string]string{
 	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
 	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",

@@ -86,5 +86,5 @@ func sharedBy(s *tenancy.Scope) keys.Share {
 	return keys.Share{Most: s.Quota.Keys, Has: func(name string) bool { return s.Owns("key", name) }}
 }
 
-// listed returns list, which becomes an empty array in JSON rather than null.
+// listed returns a copy of list that is encoded as [] rather than null in JSON if it is empty.
 func listed(list []string) []string { return append([]string{}, list...) }

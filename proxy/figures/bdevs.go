@@ -46,7 +46,7 @@ func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	return unknown, err
 }
 
-// noteOthers records which bdevs are not volumes.
+// noteOthers records the bdevs that are not volumes.
 func (r *Reader) noteOthers() {
 	r.others = make(map[string]struct{}, len(r.bdevs))
 	for _, b := range r.bdevs {
@@ -54,9 +54,9 @@ func (r *Reader) noteOthers() {
 	}
 }
 
-// settle moves the I/O of new volumes from the other bdevs to the volumes, once the list of volumes
-// has been read again. If the list is not due yet, settle omits the new bdevs, because they may or
-// may not be volumes.
+// settle assigns the I/O of new bdevs. If the list of volumes was read again, settle moves the I/O
+// of new volumes from the other bdevs to the volumes. Otherwise, it omits the new bdevs, because
+// they could be volumes.
 func (r *Reader) settle() {
 	fresh := r.listed && r.others == nil // see readVolumes
 	var bdevs []Bdev
@@ -75,7 +75,7 @@ func (r *Reader) settle() {
 	}
 }
 
-// io reads a bdev's statistics. In the text, the tick rate precedes the bdevs.
+// io reads a bdev's statistics. rate is the tick rate, which precedes the bdevs in the text.
 func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
 	var read, written, unmapped uint64
 	end = t.members(at, func(member string, at int) int {

@@ -3,9 +3,9 @@
 // metrics, for warnings and for people. Package targetmetrics writes them as metrics, and package
 // terminal shows them to people. Package metrics does not contain them.
 //
-// A [Reader] bounds the load on the target. It makes one call at a time. If a call took time t, it
-// waits at least 100 t before repeating it. [Shared] shares one reading among any number of
-// callers.
+// A [Reader] limits the load on the target: it makes one call at a time, and if a call took time t,
+// it waits at least 100 t before it repeats the call. [Shared] shares one reading among any number
+// of callers.
 //
 // A reading is the set of figures that one call of [Reader.Read] returns.
 //

@@ -6,10 +6,10 @@ import "time"
 type Figures struct {
 	Taken    time.Time     // when the reading ended
 	Took     time.Duration // duration of the reading
-	Up       bool          // the target responded, and is past its startup
+	Up       bool          // the target responded and is past startup
 	Phase    string        // unreachable, startup or runtime
-	Release  string        // "" if unknown
-	Restarts int           // since the caller first reached the target
+	Release  string        // "" means unknown
+	Restarts int           // number of restarts since the caller first reached the target
 	Started  time.Time     // when the target started, according to its reactors' clocks; zero if unknown
 
 	// Clock is the target's clock, in seconds, when it counted the I/O. To compute rates, divide
@@ -17,8 +17,8 @@ type Figures struct {
 	Clock float64
 
 	Stores  []Store
-	Volumes []Volume // of all stores, including snapshots
-	Bdevs   []Bdev   // other bdevs
+	Volumes []Volume // volumes and snapshots of all stores
+	Bdevs   []Bdev   // bdevs that are not volumes
 	// Histograms holds the requested histograms read so far. Read reads only one of them each time,
 	// so with n histograms, the oldest may be n readings old.
 	Histograms []Histogram
@@ -33,23 +33,24 @@ type Figures struct {
 	// Tenants holds how much of its quota each tenant uses. A Reader does not set it.
 	Tenants []TenantAmount
 
-	Calls    int // to SPDK, for this reading
+	Calls    int // number of calls to SPDK for this reading
 	Failures []Failure
 }
 
 // A Failure describes a call to which the target did not respond with a result. The call's figures
-// are missing, or are from its last result. For a histogram of a nonexistent bdev, the failure is
+// are missing, or are from its last result. If a histogram's bdev does not exist, the failure is
 // recorded without a call.
 type Failure struct {
 	Method string
 	Err    error
 }
 
-// An Operation counts I/O of one kind since the bdev was created or its statistics were reset.
+// An Operation counts I/O of one kind since its bdev was created or the bdev's statistics were
+// reset.
 type Operation struct {
 	Bytes   uint64
 	Count   uint64
-	Latency float64 // sum over all operations, in seconds
+	Latency float64 // total latency of all operations, in seconds
 }
 
 // An IO counts the I/O of a bdev.
@@ -59,16 +60,16 @@ type IO struct {
 
 // A TenantAmount describes a tenant's use of one limit in its quota.
 type TenantAmount struct {
-	Tenant, Object string // the object is bytes, volumes, subsystems, hosts, listeners or keys
+	Tenant, Object string // Object is bytes, volumes, subsystems, hosts, listeners or keys
 	Used           uint64
-	Quota          *uint64 // nil: unlimited
+	Quota          *uint64 // nil means unlimited
 }
 
 // A Store describes an lvstore.
 type Store struct {
 	Name, UUID, BaseBdev string
 	ClusterSize          uint64 // in bytes
-	Clusters, Free       uint64 // for data
+	Clusters, Free       uint64 // numbers of data clusters
 	Volumes, Snapshots   int
 	// Committed is the space, in bytes, that would be used if every volume were fully written: the
 	// sizes of the volumes plus the space that snapshots have allocated. If it exceeds the store's
@@ -93,7 +94,7 @@ type Volume struct {
 	Allocated             uint64 // in bytes, without its parents' clusters
 	AllocatedKnown        bool
 	IO                    IO
-	HasIO                 bool // IO is known
+	HasIO                 bool // whether IO is known
 }
 
 // A Bdev describes a bdev that is not a logical volume.
@@ -106,7 +107,7 @@ type Bdev struct {
 type NVMf struct {
 	Known                                   bool
 	Subsystems, Namespaces, Hosts, AnyHosts int
-	Listeners                               map[string]int // by transport
+	Listeners                               map[string]int // number of listeners by transport
 	PollGroups                              []PollGroup
 }
 
@@ -129,9 +130,9 @@ func (n NVMf) QueuePairs() (sum uint64) {
 // A PollGroup serves NVMe-oF connections on one thread.
 type PollGroup struct {
 	Name                                    string
-	AdminQueuePairs, IOQueuePairs           uint64 // at present
-	AdminQueuePairsTotal, IOQueuePairsTotal uint64 // created so far
-	Pending                                 uint64 // commands waiting for a free bdev I/O
+	AdminQueuePairs, IOQueuePairs           uint64 // current numbers
+	AdminQueuePairsTotal, IOQueuePairsTotal uint64 // numbers created so far
+	Pending                                 uint64 // number of commands waiting for a free bdev I/O
 	Completed                               uint64
 }
 
@@ -153,17 +154,18 @@ type Reactor struct {
 type BufferPool struct {
 	Module, Pool        string // small, large
 	FromCache, FromPool uint64
-	Retries             uint64 // times the module had to wait because no buffer was free
+	Retries             uint64 // how often the module had to wait because no buffer was free
 }
 
-// A Thread describes an SPDK thread. Threads with the same name are added up.
+// A Thread describes an SPDK thread. The figures of threads with the same name are added up.
 type Thread struct {
 	Name                  string
 	Busy, Idle            float64 // in seconds
-	Active, Timed, Paused uint64  // pollers
+	Active, Timed, Paused uint64  // numbers of pollers
 }
 
-// A Poller describes a thread's poller. Pollers with the same name on the same thread are added up.
+// A Poller describes a thread's poller. The figures of pollers with the same name on the same
+// thread are added up.
 type Poller struct {
 	Thread, Name   string
 	Runs, BusyRuns uint64

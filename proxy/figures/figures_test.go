@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A bench holds a Reader, a simulated target and a clock.
+// A bench combines a Reader with a simulated target and a clock.
 type bench struct {
 	*testing.T
 	target *spdktest.Target
@@ -108,12 +108,12 @@ func TestReadingContainsAllFigures(t *testing.T) {
 			assert.Equal(t, "lvs0", s.Name)
 			assert.Equal(t, "m0", s.BaseBdev)
 			assert.EqualValues(t, 4<<20, s.ClusterSize)
-			assert.Equal(t, s.Clusters-2, s.Free, "of the thick volume, in its snapshot")
+			assert.Equal(t, s.Clusters-2, s.Free, "the clusters of the thick volume now belong to its snapshot")
 			assert.Equal(t, 2, s.Volumes)
 			assert.Equal(t, 1, s.Snapshots)
-			committed := 16 << 20 // two volumes
+			committed := 16 << 20 // for two volumes
 			if release >= "v24.05" {
-				committed += 8 << 20 // and the snapshot
+				committed += 8 << 20 // for the snapshot
 			}
 			assert.EqualValues(t, committed, s.Committed)
 			assert.Zero(t, s.Unsized)
@@ -132,7 +132,7 @@ func TestReadingContainsAllFigures(t *testing.T) {
 			require.Len(t, f.Bdevs, 1)
 			assert.Equal(t, "m0", f.Bdevs[0].Name)
 
-			assert.Equal(t, 1, f.NVMf.Subsystems, "discovery does not count")
+			assert.Equal(t, 1, f.NVMf.Subsystems, "the discovery subsystem does not count")
 			assert.Equal(t, 1, f.NVMf.Namespaces)
 			assert.Equal(t, 1, f.NVMf.Hosts)
 			assert.Zero(t, f.NVMf.AnyHosts)
@@ -144,7 +144,7 @@ func TestReadingContainsAllFigures(t *testing.T) {
 			assert.Len(t, f.Threads, 3)
 			assert.Len(t, f.Pollers, 6)
 			if release < "v24.01" {
-				assert.Empty(t, f.Buffers, "SPDK does not report them yet")
+				assert.Empty(t, f.Buffers, "this release does not report buffers")
 			} else {
 				assert.Len(t, f.Buffers, 4)
 			}
@@ -152,7 +152,7 @@ func TestReadingContainsAllFigures(t *testing.T) {
 	}
 }
 
-// Long lists are read once a minute, or earlier if there are new volumes.
+// Long lists are read once per minute, or earlier if there are new volumes.
 func TestListsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -168,10 +168,10 @@ func TestListsAreReadRarely(t *testing.T) {
 	f, third := b.read()
 	assert.Contains(t, third, "bdev_lvol_get_lvols")
 	assert.NotContains(t, third, "bdev_get_bdevs", "the longest list")
-	assert.Zero(t, volume(t, f, "new").Size, "is not known yet")
+	assert.Zero(t, volume(t, f, "new").Size, "the volume's size is not known yet")
 	assert.True(t, volume(t, f, "new").HasIO)
 	assert.Equal(t, 1, f.Stores[0].Unsized)
-	assert.Len(t, f.Bdevs, 1, "it is no other bdev")
+	assert.Len(t, f.Bdevs, 1, "the new volume does not count as another bdev")
 
 	b.clock = b.clock.Add(time.Minute)
 	f, fourth := b.read()
@@ -188,14 +188,14 @@ func TestListsAreReadRarely(t *testing.T) {
 	b.ok("bdev_malloc_create", `{"name":"m1","num_blocks":16384,"block_size":4096}`)
 	b.clock = b.clock.Add(10 * time.Second)
 	f, seventh := b.read()
-	assert.Contains(t, seventh, "bdev_lvol_get_lvols", "it could be a volume")
+	assert.Contains(t, seventh, "bdev_lvol_get_lvols", "the new bdev could be a volume")
 	assert.Len(t, f.Bdevs, 2)
 	b.clock = b.clock.Add(10 * time.Second)
 	_, eighth := b.read()
 	assert.Equal(t, short, eighth)
 }
 
-// A slow call is repeated rarely, however often figures are read.
+// A slow call is seldom repeated, however often figures are read.
 func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	slow := 0
@@ -215,7 +215,7 @@ func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	assert.Equal(t, 2, slow)
 }
 
-// A new volume is omitted until the list of volumes is next due.
+// A new volume is omitted until the list of volumes is read again.
 func TestUnknownBdevsAreLeftOut(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -248,7 +248,8 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	assert.NotContains(t, methods, "thread_get_stats")
 }
 
-// A target that dies during a reading counts as down, and its successor is read from scratch.
+// A target that dies during a reading counts as down, and all figures of the next process are read
+// anew.
 func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -266,10 +267,10 @@ func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	f, methods = b.read()
 	assert.True(t, f.Up)
 	assert.Contains(t, methods, "nvmf_get_subsystems")
-	assert.Empty(t, f.Volumes, "those of memory are gone")
+	assert.Empty(t, f.Volumes, "bdevs in memory no longer exist")
 }
 
-// JSON that SPDK does not send is an error, not a panic.
+// Unexpected JSON causes an error rather than a panic.
 func FuzzResults(f *testing.F) {
 	for _, text := range []string{`[]`, `{}`, `null`, `[{"name":"a","uuid":"b"`, `{"tick_rate":1,"bdevs":[{"name":"x","bytes_read":-1}]}`, `[[{}]]`, `{"bdevs":{"a":[1]}}`, "[{\"lvs\":\"\xff\"}]", `[{"driver_specific":{"lvol":{"num_allocated_clusters":"x"}}}]`, `{"histogram":"AA==","bucket_shift":7,"tsc_rate":1}`} {
 		f.Add([]byte(text))

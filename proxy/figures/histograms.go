@@ -7,18 +7,19 @@ import (
 	"slices"
 )
 
-// A Histogram holds the last latencies of a bdev's I/O that a target reported.
+// A Histogram contains the latencies of a bdev's I/O as last reported by the target.
 type Histogram struct {
-	Bdev string // as given to NewReader
+	Bdev string // the name given to NewReader
 	// Store and Volume are the names of the logical volume, or "" for other bdevs.
 	Store, Volume string
-	// Latencies counts I/O since the histogram was enabled, on the I/O channels open now. It is
-	// unknown if Err is set.
+	// Latencies counts the I/O since the histogram was enabled, but only on I/O channels that are
+	// still open. It is unknown if Err is set.
 	Latencies Latencies
 	Err       error
 }
 
-// Reasons why a bdev's latencies are unknown, in addition to the reasons why any call can fail.
+// These errors state why a bdev's latencies are unknown. Histogram.Err can also be the error of a
+// failed call.
 var (
 	// ErrNoBdev means that there is neither a bdev nor a logical volume with this name.
 	ErrNoBdev = errors.New("no such bdev or logical volume")
@@ -32,11 +33,11 @@ var (
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the next histogram due. It reads only one histogram for each reading. So the
-// number of histograms does not change the rate of calls to the target.
+// readHistogram reads the histogram that is due next. It reads only one histogram per reading, so
+// the number of histograms does not affect the rate of calls to the target.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
-		return // it is not yet known which bdevs and volumes exist
+		return // it is not known yet which bdevs and volumes exist
 	}
 	for range r.names {
 		h := Histogram{Bdev: r.names[r.next]}
@@ -81,7 +82,7 @@ func (v *Volume) named(alias string) bool {
 
 // keep stores a histogram and replaces its previous version.
 func (r *Reader) keep(h Histogram) {
-	r.histograms = slices.Clone(r.histograms) // returned figures share the old slice
+	r.histograms = slices.Clone(r.histograms) // clone, because returned Figures share the old slice
 	for i := range r.histograms {
 		if r.histograms[i].Bdev == h.Bdev {
 			r.histograms[i] = h

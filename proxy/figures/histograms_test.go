@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// whole returns the parameters, after the name, that make a histogram count the I/O of all
+// whole returns the parameters that follow the name and make a histogram count the I/O of all
 // channels.
 func (b *bench) whole() string {
 	if b.target.Release().Before(rpcschema.MustRelease("v25.05")) {
@@ -40,8 +40,8 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// The counts are at most those for the true latencies, and at least those for latencies shorter by
-// 1/128.
+// Counts are exact except for rounding: an operation may count in the bucket of a latency that is
+// longer by at most 1/128.
 func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -95,10 +95,11 @@ func TestBucketsAreAdjacent(t *testing.T) {
 		require.LessOrEqual(t, float64(high-low), float64(low)/128+.5, i)
 		next = high + 1
 	}
-	assert.Zero(t, next, "after the last one, there is no number left")
+	assert.Zero(t, next, "the last bucket ends at the largest number")
 }
 
-// In the sum, the shortest and the longest latency in each bucket are exact to 1/256.
+// Latencies.Sum is exact to 1/256, even if all latencies are the shortest or the longest of their
+// bucket.
 func TestLatencySumIsNearlyExact(t *testing.T) {
 	counts := make([]byte, 8*buckets)
 	for i := 1; i < buckets; i += 3 {
@@ -112,7 +113,7 @@ func TestLatencySumIsNearlyExact(t *testing.T) {
 	}
 }
 
-// Without a histogram, a reading gives the reason and contains everything else.
+// If a histogram cannot be read, the reading states the reason and contains all other figures.
 func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	}
 	b.readHistograms(names...)
 	b.read()
-	const readings = 120 // in 20 minutes
+	const readings = 120 // within 20 minutes
 	calls, histograms := 0, 0
 	for range readings {
 		b.clock = b.clock.Add(10 * time.Second)
@@ -188,7 +189,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	assert.Len(t, f.Histograms, 10)
 }
 
-// A slow histogram is read rarely, and does not delay the others.
+// A slow histogram is seldom read, and does not delay other histograms.
 func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -214,7 +215,7 @@ func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	assert.Equal(t, 2, read["m0"])
 }
 
-// If a target is down or has a new process, earlier histograms are dropped.
+// If the target is down or was restarted, earlier histograms are dropped.
 func TestRestartDropsHistograms(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

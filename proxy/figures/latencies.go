@@ -15,13 +15,13 @@ var LatencyBounds = [...]float64{
 
 // Latencies counts I/O operations by how long they took.
 type Latencies struct {
-	// Counts holds, for each of LatencyBounds, the number of operations up to that bound and above
-	// the previous one. The last element counts operations above all bounds. If an operation's SPDK
-	// bucket contains a bound, the operation counts as above it, so none appears faster than it
-	// was.
+	// Counts contains, for each of LatencyBounds, the number of operations up to that bound and
+	// above the previous one. The last element counts operations above all bounds. If an
+	// operation's SPDK bucket contains a bound, the operation counts as above that bound, so no
+	// operation appears faster than it was.
 	Counts [len(LatencyBounds) + 1]uint64
-	// Sum is the sum of the latencies in seconds. Each latency is taken from the middle of its SPDK
-	// bucket, which differs from the true one by at most 1/256.
+	// Sum is the sum of the latencies in seconds. Each latency is represented by the middle of its
+	// SPDK bucket, which differs from the true latency by at most 1/256.
 	Sum float64
 }
 
@@ -45,12 +45,13 @@ func readLatencies(raw json.RawMessage) (l Latencies, err error) {
 	return l, err
 }
 
-// readCounts reads the result of bdev_get_histogram: SPDK's buckets, as 64-bit numbers in the byte
-// order of this host, on which the target also runs, and the number of ticks per second.
+// readCounts reads the result of bdev_get_histogram. counts contains SPDK's buckets, as 64-bit
+// numbers in the byte order of this host, on which the target also runs. ticks is the number of
+// ticks per second.
 func readCounts(raw json.RawMessage) (counts []byte, ticks float64, err error) {
 	var encoded string
 	var rate, shift uint64
-	first, last := uint64(0), uint64(ranges-1) // until v25.01, always
+	first, last := uint64(0), uint64(ranges-1) // the only values until v25.01
 	err = read(raw, func(t *text, at int) int {
 		return t.members(at, func(name string, at int) int {
 			switch name {
@@ -58,7 +59,7 @@ func readCounts(raw json.RawMessage) (counts []byte, ticks float64, err error) {
 				return t.name(at, &encoded)
 			case "tsc_rate":
 				return t.number(at, &rate)
-			case "bucket_shift", "granularity": // before and since v25.05
+			case "bucket_shift", "granularity": // names before and since v25.05
 				return t.number(at, &shift)
 			case "min_range":
 				return t.number(at, &first)
@@ -122,8 +123,8 @@ func (l *Latencies) Count() (sum uint64) {
 }
 
 // Since returns the operations counted since an earlier reading. It returns false if a count has
-// decreased. In that case, SPDK dropped the counts of a closed I/O channel, or the histogram was
-// enabled again.
+// decreased, which means that SPDK dropped the counts of a closed I/O channel, or that the
+// histogram was enabled again.
 func (l *Latencies) Since(before *Latencies) (d Latencies, ok bool) {
 	for i := range l.Counts {
 		if l.Counts[i] < before.Counts[i] {

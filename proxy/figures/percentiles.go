@@ -10,19 +10,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// perElement is the number of SPDK's buckets that an element of a Distribution counts. An element's
-// longest latency exceeds its shortest by at most 1/32.
+// perElement is how many of SPDK's buckets an element of a Distribution combines. An element's
+// longest latency exceeds the shortest one by at most 1/32.
 const perElement = 4
 
 // A Distribution counts I/O operations by how long they took, finely enough for percentiles. It
 // takes 15 KiB.
 type Distribution struct {
 	counts [buckets / perElement]uint64
-	ticks  float64 // per second
+	ticks  float64 // ticks per second
 }
 
-// ReadDistribution reads the latencies of one bdev from a target, at once. The errors are those of
-// Histogram.Err.
+// ReadDistribution immediately reads the latencies of one bdev from a target. The errors are those
+// of Histogram.Err.
 func ReadDistribution(ctx context.Context, ask Ask, bdev string) (*Distribution, error) {
 	raw, err := ask(ctx, getHistogram, map[string]any{"name": bdev})
 	if err != nil {
@@ -43,10 +43,12 @@ func readDistribution(raw json.RawMessage) (*Distribution, error) {
 	return d, nil
 }
 
-// histogramError adds ErrNoHistogram to an error of bdev_get_histogram that means this.
+// histogramError adds ErrNoHistogram to an error of bdev_get_histogram that means that the
+// histogram is not enabled.
 func histogramError(err error) error {
 	var answered *spdkrpc.Error
-	if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) { // NoSpace: since v25.05, if it was never enabled
+	// NoSpace: returned since v25.05 if the histogram was never enabled
+	if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) {
 		return fmt.Errorf("%w: %w", ErrNoHistogram, err)
 	}
 	return err
@@ -68,8 +70,9 @@ func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool
 	return since, true
 }
 
-// Percentile returns the latency, in seconds, that a share of the operations did not exceed. The
-// result is at least the true value, and at most 1/32 greater. It is 0 without operations.
+// Percentile returns the latency, in seconds, that the given share of operations did not exceed.
+// The result is at least the true value, and at most 1/32 greater. It is 0 if there are no
+// operations.
 func (d *Distribution) Percentile(share float64) float64 {
 	total := uint64(0)
 	for _, n := range d.counts {

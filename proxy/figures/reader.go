@@ -16,7 +16,7 @@ type Ask func(ctx context.Context, method string, params map[string]any) (json.R
 // A Target describes a target's state, which a Reader needs before it reads.
 type Target struct {
 	Up       bool   // the target responds, and is past its startup
-	Phase    string // for Figures
+	Phase    string // to copy into Figures
 	Release  rpcschema.Release
 	Restarts int
 	Ask      Ask
@@ -26,9 +26,10 @@ type Target struct {
 type Reader struct {
 	schema *rpcschema.Document
 	now    func() time.Time
-	share  time.Duration // a method is not called again for this many times the duration of its last call
+	// a method is not called again until this many times the duration of its last call has passed
+	share  time.Duration
 	ioOnly bool
-	names  []string // bdevs whose histograms the Reader reads
+	names  []string // bdevs whose histograms are read
 
 	target   Target
 	last     map[string]asked
@@ -39,9 +40,9 @@ type Reader struct {
 	stores   []Store
 	volumes  []Volume
 	clock    float64             // the target's clock at the last I/O statistics, in seconds
-	index    map[string]int      // index into volumes, by UUID
-	others   map[string]struct{} // bdevs that are not volumes; nil: the volumes were just listed
-	listed   bool                // the volumes were listed
+	index    map[string]int      // index into volumes by UUID
+	others   map[string]struct{} // bdevs that are not volumes; nil if the volumes were just listed
+	listed   bool                // the volumes have been listed
 	sizes    map[string]size     // by UUID
 	bdevs    []Bdev
 	nvmf     NVMf
@@ -54,7 +55,7 @@ type Reader struct {
 	started  time.Time
 
 	histograms []Histogram
-	next       int // into names
+	next       int // index into names of the next histogram to read
 }
 
 // asked records when a method was last called.
@@ -64,8 +65,8 @@ type asked struct {
 	absent bool // this target lacks the method
 }
 
-// NewReader returns a Reader. It reads the latency histograms of the named bdevs. A name is one
-// that SPDK lists, or LVSTORE/LVOL.
+// NewReader returns a Reader that also reads the latency histograms of the named bdevs. Each name
+// is one that SPDK lists, or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
@@ -77,13 +78,14 @@ func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
 
-// How often methods are called. The lists whose length grows with the number of volumes change
-// slowly.
+// These constants define how often methods are called. Lists whose length grows with the number of
+// volumes are read seldom, because they change slowly.
 const (
-	// listEvery is for lists of objects.
+	// listEvery is the interval for lists of objects.
 	listEvery = time.Minute
-	// sizesEvery is for the list of bdevs. It is the longest list, and needed only for the volumes'
-	// sizes. If a size is unknown, the list is read earlier, but not before listEvery.
+	// sizesEvery is the interval for the list of bdevs, which is the longest list and needed only
+	// for the volumes' sizes. If a size is unknown, the list is read earlier, but not before
+	// listEvery.
 	sizesEvery = 10 * time.Minute
 	// share is a Reader's default share.
 	share = 100
@@ -135,7 +137,7 @@ func (r *Reader) readAll(ctx context.Context, began time.Time) {
 		unknown, err = r.readIO(raw)
 		return err
 	})
-	if unknown && len(r.stores) > 0 { // there are new bdevs, perhaps volumes
+	if unknown && len(r.stores) > 0 { // there are new bdevs, which may be volumes
 		if r.last["bdev_lvol_get_lvols"].at.Before(began) {
 			r.call(ctx, "bdev_lvol_get_lvols", 0, r.readVolumes)
 		}
@@ -170,8 +172,8 @@ func (r *Reader) call(ctx context.Context, method string, every time.Duration, r
 	_, _ = r.callFor(ctx, method, "", every, read) // the error is recorded as a failure
 }
 
-// callFor makes one call for a bdev, or without a bdev if bdev is "", if the call is due, and reads
-// its result. made reports whether the call was due. err is its failure.
+// callFor makes one call, if it is due, and reads the result. bdev is the bdev that the call names,
+// or "". made reports whether the call was due, and err is the reason if it failed.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
 	if bdev != "" {
@@ -196,7 +198,7 @@ func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Du
 		return true, nil
 	}
 	switch spdkrpc.KindOf(err) {
-	case spdkrpc.MethodNotFound: // the target was built without it
+	case spdkrpc.MethodNotFound: // the target was built without this method
 		r.last[key] = asked{absent: true}
 		return false, nil
 	case spdkrpc.Unreachable, spdkrpc.OutcomeUnknown:

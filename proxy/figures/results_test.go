@@ -24,7 +24,8 @@ func readers(r *Reader) map[string]func(json.RawMessage) error {
 	}
 }
 
-// A result that is not JSON, or ends early, is a failure, and the earlier figures are kept.
+// A result that is not JSON, or is incomplete, counts as a failure, and the earlier figures are
+// kept.
 func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	for method, whole := range map[string]string{
 		"framework_get_reactors": `{"tick_rate":10,"reactors":[]}`, "iobuf_get_stats": `[]`, "thread_get_stats": `{"threads":[]}`, "thread_get_pollers": `{"threads":[]}`,
@@ -103,8 +104,8 @@ func TestStoreSizes(t *testing.T) {
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }
 
-// A target's start time is derived from its clock, and stays the same while the clock deviates only
-// by seconds.
+// The target's start time is derived from the target's clock. It stays the same as long as that
+// clock deviates only by seconds.
 func TestTargetStartTime(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)
@@ -119,11 +120,11 @@ func TestTargetStartTime(t *testing.T) {
 	}
 }
 
-// A failure meaning that the target is gone ends the reading; other failures do not.
+// A failure ends the reading only if it means that the target is unreachable.
 func TestOnlyFatalFailuresEndAReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
-		calls  int // 1 if the reading ended
+		calls  int // number of calls; 1 if the reading ended
 		absent bool
 	}{
 		"unreachable":     {&spdkrpc.Error{Kind: spdkrpc.Unreachable}, 1, false},
@@ -157,7 +158,7 @@ func TestOnlyFatalFailuresEndAReading(t *testing.T) {
 	assert.False(t, made)
 }
 
-// iSCSI connections are read as soon as there is one target node, and not before.
+// iSCSI connections are read only if there is at least one target node.
 func TestConnectionsOfOneTargetNodeAreRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, methods := b.read()

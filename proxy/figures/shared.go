@@ -9,8 +9,8 @@ import (
 // Shared shares one reading among any number of callers. It is safe for concurrent use.
 type Shared struct {
 	read func(ctx context.Context) *Figures
-	age  time.Duration // minimum age of the last reading before a new one is made
-	wait time.Duration // bounds one reading
+	age  time.Duration // minimum age of the last reading before another read
+	wait time.Duration // time limit of one read
 
 	mu      sync.Mutex
 	last    *Figures
@@ -18,8 +18,8 @@ type Shared struct {
 	running chan struct{} // closed when the running read ends; nil if none is running
 }
 
-// NewShared returns a Shared that calls read, at most once every age and for at most wait. Only one
-// goroutine at a time calls read.
+// NewShared returns a Shared that calls read at most once per age, with the time limit wait. Only
+// one goroutine at a time calls read.
 func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration) *Shared {
 	return &Shared{read: read, age: age, wait: wait}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any number of callers share one reading, and get another one only when it is too old.
+// Any number of callers share one reading until it is too old.
 func TestCallersShareAReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
@@ -42,14 +42,14 @@ func TestCallersShareAReading(t *testing.T) {
 	})
 }
 
-// A read continues when a caller leaves, because the read has its own time limit.
+// A read continues when its caller gives up, because it has its own time limit.
 func TestReadingContinuesWhenACallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32
 		s := NewShared(func(ctx context.Context) *Figures {
 			<-ctx.Done()
 			ended.Add(1)
-			return nil // as after a panic
+			return nil // simulates a panic
 		}, 10*time.Second, time.Minute)
 		ctx, leave := context.WithTimeout(t.Context(), time.Second)
 		defer leave()

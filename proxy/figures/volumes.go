@@ -108,7 +108,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 	return nil
 }
 
-// A size holds a volume's sizes from the list of bdevs.
+// A size contains a volume's sizes from the list of bdevs.
 type size struct {
 	bytes, clusters uint64
 	counted         bool // clusters is known
@@ -160,7 +160,8 @@ func (r *Reader) readSizes(raw json.RawMessage) error {
 	}
 	for i := range r.volumes {
 		if _, listed := sizes[r.volumes[i].UUID]; !listed {
-			sizes[r.volumes[i].UUID] = size{} // no bdev: its external snapshot is missing
+			// no bdev, because the volume's external snapshot is missing
+			sizes[r.volumes[i].UUID] = size{}
 		}
 	}
 	r.sizes = sizes
@@ -197,7 +198,7 @@ func (r *Reader) unsized() bool {
 	return false
 }
 
-// summed returns the stores with the sums over their volumes.
+// summed returns the stores together with the sums over their volumes.
 func (r *Reader) summed() []Store {
 	stores := append([]Store{}, r.stores...)
 	byName := make(map[string]*Store, len(stores))

@@ -13,7 +13,8 @@ type text struct{ jsonwalk.Text }
 
 var errNotJSON = errors.New("the result has an unexpected form")
 
-// read reads a result with f, which returns the end of the value that begins at an offset.
+// read reads a result with f. f reads the value at the given offset, and returns where the value
+// ends.
 func read(raw []byte, f func(t *text, at int) (end int)) error {
 	t := &text{jsonwalk.Text{S: string(raw)}}
 	begin := t.Space(0)
@@ -65,7 +66,7 @@ func (t *text) flag(at int, v *bool) (end int) {
 }
 
 // name reads a string into s. It ignores a string that a strict decoder refuses. The string shares
-// memory with the text, so a string to be kept must be copied.
+// memory with the text, so a caller that keeps the string must copy it.
 func (t *text) name(at int, s *string) (end int) {
 	v, sound, end := t.TextAt(at)
 	if sound {

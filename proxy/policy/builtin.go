@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Names of the built-in roles.
+// These are the names of the built-in roles.
 const (
 	Admin         = "admin"
 	ReadOnly      = "read-only"
@@ -37,8 +37,7 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 			}
 		}
 		if slices.Contains(csiController, m.Name) {
-			// The driver compares the tags of authentication groups, but does not need their
-			// passwords.
+			// The driver needs the tags of authentication groups, but not the passwords in them.
 			add(CSIController, Rule{Method: m.Name, redact: m.Name == "iscsi_get_auth_groups"})
 		}
 		if slices.Contains(cinder, m.Name) {
@@ -48,9 +47,9 @@ func BuiltIn(schema *rpcschema.Document) map[string]Role {
 	return roles
 }
 
-// readingRule returns the rule that allows those calls of a method that only read, and false if
-// there are none. It excludes methods that require a secret, because they act with another user's
-// authority. It also excludes methods that require a path, because they read files on the target's
+// readingRule returns the rule that allows those calls of a method that only read, or false if
+// there are none. It excludes methods that require a secret, because these act with another user's
+// authority. It also excludes methods that require a path, because these read files on the target's
 // host.
 func readingRule(m *rpcschema.Method) (Rule, bool) {
 	rule := Rule{Method: m.Name}
@@ -75,8 +74,8 @@ func readingRule(m *rpcschema.Method) (Rule, bool) {
 	return rule, true
 }
 
-// cinder lists the methods that OpenStack Cinder's SPDK driver calls. Package proxy replays its
-// calls with this role.
+// cinder lists the methods that OpenStack Cinder's SPDK driver calls. A test in package proxy
+// replays the driver's calls with this role.
 var cinder = []string{
 	"bdev_get_bdevs",
 	"bdev_lvol_clone",

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The built-in roles allow the methods that the schema's annotations define.
+// The built-in roles allow the methods that the schema's annotations call for.
 func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	schema := rpcschema.Default()
 	users := map[string][]string{}
@@ -27,14 +27,14 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 			assert.Equal(t, len(m.ReadsIf) == 0, reader.Refused(), m.Name)
 		}
 		if m.Stalls {
-			assert.True(t, reader.Refused(), "%s may hold up the target", m.Name)
+			assert.True(t, reader.Refused(), "%s may delay the target", m.Name)
 		}
 		for _, param := range m.Params {
 			if param.Required && param.Schema.Sensitive {
-				assert.True(t, reader.Refused(), "%s wants a secret", m.Name)
+				assert.True(t, reader.Refused(), "%s requires a secret", m.Name)
 			}
 		}
-		assert.Equal(t, reader.Allowed && schema.Discloses(m), reader.Redact, "%s: secrets are taken out", m.Name)
+		assert.Equal(t, reader.Allowed && schema.Discloses(m), reader.Redact, "%s: secrets are removed", m.Name)
 		if metrics.Refused() {
 			assert.False(t, m.Statistics && !reader.Refused(), m.Name)
 		} else {
@@ -50,8 +50,8 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 	assert.Greater(t, counts["metrics"], 15)
 }
 
-// A missing annotation would allow or deny a method by mistake. For these methods, the correct
-// decision is known.
+// The built-in roles make the correct decisions for these methods, even if the schema lacks an
+// annotation.
 func TestBuiltInRoleDecisions(t *testing.T) {
 	p, err := New(nil, with(map[string][]string{"r": {ReadOnly}, "m": {Metrics}}), rpcschema.Default())
 	require.NoError(t, err)
@@ -73,8 +73,8 @@ func TestBuiltInRoleDecisions(t *testing.T) {
 	}
 }
 
-// If one allow returns secrets and another one removes them, the result contains the secrets if the
-// first one's conditions are met.
+// If one allow rule returns secrets and another one removes them, the result contains the secrets
+// if the conditions of the first one are met.
 func TestAllowWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}

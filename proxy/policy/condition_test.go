@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// decodeParams decodes parameters like the proxy.
+// decodeParams decodes parameters as the proxy does.
 func decodeParams(t testing.TB, text string) map[string]any {
 	v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 	require.NoError(t, err, text)
@@ -24,8 +24,8 @@ func asks(t testing.TB, role, method, params string) Decision {
 	return p.Decide("u", method).WithParams(decodeParams(t, params))
 }
 
-// Each condition is tested in an allow and in a deny. Both agree if it is certain whether the
-// parameters meet it. Otherwise, the allow does not apply, but the deny does.
+// If it is certain whether the parameters meet a condition, an allow and a deny with this condition
+// agree. Otherwise, the allow does not apply, but the deny does.
 func TestConditionsInAllowAndDeny(t *testing.T) {
 	const (
 		fits  = "fits"
@@ -37,11 +37,12 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 		calls         map[string]string
 	}{
 		{"bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}}`, map[string]string{
-			`{"lvs_name":"lvs-a"}`:       fits,
-			`{"lvs_name":"lvs-a1"}`:      fits,
-			`{"lvs_name":"lvs-b"}`:       not,
-			`{"lvs_name":"xlvs-a"}`:      not,
-			`{"lvs_name":"LVS-A"}`:       maybe, // SPDK distinguishes these, but a deny must not depend on that
+			`{"lvs_name":"lvs-a"}`:  fits,
+			`{"lvs_name":"lvs-a1"}`: fits,
+			`{"lvs_name":"lvs-b"}`:  not,
+			`{"lvs_name":"xlvs-a"}`: not,
+			// SPDK distinguishes these names, but a deny must not depend on that
+			`{"lvs_name":"LVS-A"}`:       maybe,
 			`{"lvs_name":"lvs-a/x"}`:     maybe,
 			`{"uuid":"u"}`:               maybe,
 			`{}`:                         maybe,
@@ -57,7 +58,7 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 		{"bdev_lvol_create", `{/uuid: {absent: true}}`, map[string]string{`{}`: fits, `{"uuid":"u"}`: not, `{"uuid":null}`: maybe}},
 		{"bdev_lvol_create", `{/uuid: {absent: false}}`, map[string]string{`{}`: not, `{"uuid":"u"}`: fits}},
 
-		// These cases have the new parameter, and the old one in bytes.
+		// These cases use the new parameter, or the old one in bytes.
 		{"bdev_lvol_create", `{/size_in_mib: {maximum: 100}}`, map[string]string{
 			`{"size_in_mib":100}`:                  fits,
 			`{"size_in_mib":101}`:                  not,
@@ -66,15 +67,17 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 			`{"size_in_mib":18446744073709551616}`: maybe,
 			`{"size_in_mib":1e1}`:                  maybe,
 			`{"size_in_mib":100.0}`:                maybe,
-			`{"size_in_mib":-1}`:                   fits, // the schema refuses it, not policy
-			`{"size_in_mib":"100"}`:                maybe,
-			`{"size":104857600}`:                   fits,
-			`{"size":104857601}`:                   not,
-			`{"size":1048576}`:                     fits,
-			`{"size":18446744073709551615}`:        not,
-			`{"size":1e3}`:                         maybe,
-			`{"size":10485760,"size_in_mib":1}`:    maybe, // two spellings of one parameter: SPDK may use either
-			`{"size":10485760,"size_in_mib":900}`:  maybe,
+			// left to the schema, which refuses this value
+			`{"size_in_mib":-1}`:            fits,
+			`{"size_in_mib":"100"}`:         maybe,
+			`{"size":104857600}`:            fits,
+			`{"size":104857601}`:            not,
+			`{"size":1048576}`:              fits,
+			`{"size":18446744073709551615}`: not,
+			`{"size":1e3}`:                  maybe,
+			// two forms of one parameter, either of which SPDK may use
+			`{"size":10485760,"size_in_mib":1}`:   maybe,
+			`{"size":10485760,"size_in_mib":900}`: maybe,
 		}},
 		// It is unknown which of two equivalent parameters SPDK uses, so neither parameter counts
 		// as absent.
@@ -96,7 +99,8 @@ func TestConditionsInAllowAndDeny(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			`{"nqn":"nqn.b:1"}`:                 not, // one that certainly does not match suffices
+			// a single item that certainly does not match suffices
+			`{"nqn":"nqn.b:1"}`: not,
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{
 			`{"thin_provision":true}`: fits, `{"thin_provision":false}`: not, `{}`: maybe, `{"thin_provision":"true"}`: maybe,
@@ -132,7 +136,7 @@ func TestConditionsOnLists(t *testing.T) {
 	const iostat = `{allow: [{method: bdev_get_iostat, where: {"/names/*": {glob: "team-a-*"}}}]}`
 	for params, want := range map[string]bool{
 		`{"names":["team-a-1"]}`:                   true,
-		`{"name":"team-a-1"}`:                      true, // in the form of older releases
+		`{"name":"team-a-1"}`:                      true, // in the format of older releases
 		`{"name":"team-b-1"}`:                      false,
 		`{"names":["team-a-1"],"name":"team-b-1"}`: false,
 		`{"names":["team-a-1"],"name":"team-a-1"}`: false,
@@ -160,13 +164,13 @@ func TestConditionsOnPaths(t *testing.T) {
 		`{"filename":"/dev/mapper/.."}`:      false,
 		`{"filename":"/dev/mapper/a/b"}`:     false,
 		`{"filename":"/dev/mapper//a"}`:      false,
-		`{"filename":"/dev/mapper/a\u0000"}`: true, // the schema or SPDK refuses it
+		`{"filename":"/dev/mapper/a\u0000"}`: true, // left to the schema or SPDK, which refuse it
 	} {
 		assert.Equal(t, want, asks(t, role, "bdev_aio_create", params).Allowed, params)
 	}
 }
 
-// Several roles have rules on one method.
+// If several roles have rules on one method, the rules are combined.
 func TestRulesOfSeveralRolesAreCombined(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -189,7 +193,7 @@ never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
 		assert.False(t, d.Refused())
 		assert.Equal(t, c.rule, d.WithParams(decodeParams(t, c.params)).Rule, "%s %s", c.user, c.params)
 	}
-	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes others ineffective")
+	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes other allows redundant")
 }
 
 func TestInvalidConditionsAreRefused(t *testing.T) {
@@ -229,7 +233,7 @@ func TestInvalidConditionsAreRefused(t *testing.T) {
 	}
 }
 
-// A deny that could be bypassed by another spelling of the parameter is refused.
+// A deny is refused if another spelling of the parameter could bypass it.
 func TestIneffectiveDeniesAreRefused(t *testing.T) {
 	for rule, sound := range map[string]bool{
 		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is also a name

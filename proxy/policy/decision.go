@@ -2,10 +2,10 @@ package policy
 
 import "github.com/spdkgate/spdkgate/rpcschema"
 
-// A Decision states whether a call is allowed, and which rule decides.
+// A Decision states whether a call is allowed, and which rule determines this.
 type Decision struct {
 	Allowed bool
-	Rule    string // such as "role ops: deny bdev_lvol_delete"; for the log
+	Rule    string // name of the rule for the log, such as "role ops: deny bdev_lvol_delete"
 	// Learned means that the call is allowed only because of learning mode: Rule would have refused
 	// the call.
 	Learned bool
@@ -16,19 +16,19 @@ type Decision struct {
 	learning bool
 }
 
-// Values of Decision.Rule when no rule decides.
+// Decision.Rule has one of these values if no rule decides.
 const (
 	NoRule      = "no rule allows it"
 	NoRuleThere = "no rule allows it with these parameters"
 	Open        = "it depends on the parameters"
 )
 
-// Refused reports whether the call is refused whatever its parameters are. A decision that is
+// Refused reports whether the call is refused regardless of its parameters. A decision that is
 // neither refused nor allowed depends on the parameters; see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the call's parameters. They must be exactly those sent to
-// SPDK: translated for its release, and valid.
+// WithParams completes a decision with the call's parameters. They must be valid, and exactly those
+// sent to SPDK: translated for its release.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d
@@ -36,7 +36,7 @@ func (d Decision) WithParams(params map[string]any) Decision {
 	return d.open.decide(params).learn(d.learning)
 }
 
-// learn allows a refused call if learning is set.
+// learn returns d or, if learning is set and d refuses the call, a decision that allows it.
 func (d Decision) learn(learning bool) Decision {
 	d.learning = learning
 	if learning && d.Refused() {
@@ -45,7 +45,7 @@ func (d Decision) learn(learning bool) Decision {
 	return d
 }
 
-// open holds the rules for a method that depend on the parameters: denies with conditions, and the
+// open contains the rules for a method that depend on the parameters: denies with conditions, and
 // allows up to the first one without conditions.
 type open struct {
 	method         *rpcschema.Method
@@ -117,8 +117,8 @@ func decide(m *rpcschema.Method, rules []*bound) Decision {
 	return Decision{Rule: Open, open: &o}
 }
 
-// withoutRedundant removes allows that cannot decide. If an allow has no conditions, it removes all
-// others.
+// withoutRedundant removes allows that cannot affect decisions. If an allow has no conditions,
+// withoutRedundant removes all others.
 func withoutRedundant(allows []*bound) []*bound {
 	for _, r := range allows {
 		if r.conditions == nil {

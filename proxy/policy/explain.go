@@ -1,12 +1,12 @@
 package policy
 
-// A Finding is a rule that matches a method, and its effect on a decision.
+// A Finding describes a rule that matches a method, and the rule's effect on a decision.
 type Finding struct {
 	Role    string // role that contains the rule
 	Rule    string
 	Allow   bool
 	Decides bool
-	Why     string // why the rule decides or does not
+	Why     string // why the rule does or does not decide
 }
 
 // Explain lists the rules in a user's roles that match a method, in order, each with its effect.

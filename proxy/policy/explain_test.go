@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The explanation lists all of a user's rules on a method.
+// Explain lists all of a user's rules on a method.
 func TestExplainListsAllRules(t *testing.T) {
 	roles := parse(t, `
 a: {allow: [{method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}]}
@@ -31,7 +31,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 		denyWins = "allows it, but a deny takes precedence"
 	)
 	for _, c := range []struct {
-		user, params string // "": the parameters are unknown
+		user, params string // "" means that the parameters are unknown
 		why          map[string]string
 	}{
 		{"ab", "", map[string]string{"a": depends, "b": depends}},
@@ -59,8 +59,8 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
-// Conditions on two equivalent parameters are undecidable: a deny applies, but a conditional allow
-// does not.
+// If a call contains two equivalent parameters, conditions on them cannot be tested: a deny
+// applies, but a conditional allow does not.
 func TestExplainAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `
 small: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 64}}}]}
@@ -111,7 +111,7 @@ func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 	}
 }
 
-// The list of a user's methods names the rules whose conditions depend on the parameters.
+// The list of a user's methods contains the names of rules that depend on the parameters.
 func TestMethodsNameTheirConditions(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
 		with(map[string][]string{"u": {"r"}}), rpcschema.Default())

@@ -10,8 +10,8 @@ import (
 )
 
 // extended returns the names of a role and of all roles it extends, directly or indirectly. Each is
-// listed once, the role itself first. It fails if a role extends itself or a role is missing; the
-// error names the chain.
+// listed once, the role itself first. It returns an error that names the chain if a role extends
+// itself or does not exist.
 func extended(name string, roles map[string]Role) ([]string, error) {
 	var found []string
 	var visit func(chain []string) error

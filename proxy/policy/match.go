@@ -29,7 +29,7 @@ func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error)
 	return nil, fmt.Errorf("no method matches: `spdk-proxy call rpc_get_methods` lists the names")
 }
 
-// nearGlob returns a glob for the methods whose names share the longest prefix with glob.
+// nearGlob returns a glob that matches the methods whose names share the longest prefix with glob.
 func nearGlob(glob string, schema *rpcschema.Document) string {
 	literal, _, _ := strings.Cut(glob, "*")
 	literal = literal[:min(len(literal), strings.IndexAny(literal+`?`, `?[\`))]

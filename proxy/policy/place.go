@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// eachItem in a pointer stands for every item of a list. Indexes are refused, because they would
+// eachItem stands for every item of a list in a pointer. Indexes are refused, because they would
 // test one item and ignore the others.
 const eachItem = "*"
 
@@ -68,8 +68,8 @@ func successorOf(forms []*rpcschema.Schema, token string) string {
 	return ""
 }
 
-// step follows one token of a pointer. open reports whether the schema does not describe the value
-// there.
+// step follows one token of a pointer. open means that the schema does not describe the value at
+// that position.
 func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, open bool) {
 	for _, s := range forms {
 		switch {
@@ -89,7 +89,7 @@ func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, op
 }
 
 // resolve lists the forms of schemas, with references and unions resolved, and adds the kinds of
-// objects they name to p.kinds.
+// objects that they name to p.kinds.
 func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, depth int) (forms []*rpcschema.Schema) {
 	for _, s := range schemas {
 		if s == nil || depth > 32 {
@@ -109,7 +109,7 @@ func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, de
 	return forms
 }
 
-// notFound returns the error for a pointer token missing from the schema.
+// notFound returns the error for a token of a pointer that the schema does not contain.
 func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Method) error {
 	owner := m.Name
 	if within != "" {
@@ -137,8 +137,8 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 }
 
 // oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.
-// Other kinds have several: a bdev has aliases and a UUID, an address may have leading zeros, a
-// file several paths.
+// Objects of other kinds can have several: a bdev has aliases and a UUID, an address can have
+// leading zeros, and a file can have several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
 // checkTest checks that a test is possible for values at this place. For a deny, it also checks
@@ -196,7 +196,7 @@ func (p *place) types() map[string]bool {
 	return found
 }
 
-// checkValue checks that a value of enum can occur at the place.
+// checkValue checks that a value of enum can occur at this place.
 func (p *place) checkValue(v Value, types map[string]bool) error {
 	if v.v == nil {
 		return errors.New("a value of enum is empty: set or remove it")

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A User holds a user's roles.
+// A User lists a user's roles.
 type User struct {
 	Roles []string
 	// Learning allows calls that the roles would refuse.
@@ -31,17 +31,17 @@ type Policy struct {
 	schema *rpcschema.Document
 }
 
-// A user holds the compiled rules of a User. Users with the same roles share one.
+// A user contains the compiled rules of a User. Users with the same roles share one user value.
 type user struct {
 	decisions map[string]Decision // by method
-	rules     []*rule             // for Explain
-	roles     []string            // of the configuration
+	rules     []*rule             // all rules, for Explain
+	roles     []string            // as in the configuration
 	learning  bool
 }
 
-// New returns a Policy for users with the given roles or the built-in ones. Each rule must match
-// a method in the schema, and each pointer a parameter, because a mistake in a deny would allow
-// calls. The error joins all mistakes.
+// New returns a Policy for users with the given roles or the built-in ones. Each rule must match a
+// method in the schema, and each pointer must refer to a parameter, because a mistake in a deny
+// would allow calls. The error joins all mistakes.
 func New(roles map[string]Role, users map[string]User, schema *rpcschema.Document) (*Policy, error) {
 	var wrong []error
 	all := BuiltIn(schema)
@@ -58,7 +58,8 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		compiled[name] = rules
 		wrong = append(wrong, err)
 	}
-	rulesOf := map[string][]*rule{} // for each role, its own rules and those of the roles it extends
+	// for each role, the rules of that role and of those that it extends
+	rulesOf := map[string][]*rule{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		names, err := extended(name, all)
 		wrong = append(wrong, err)
@@ -67,7 +68,8 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		}
 	}
 	p := &Policy{users: make(map[string]*user, len(users)), schema: schema}
-	sameRoles := map[string]*user{} // so that many users with the same roles take little memory
+	// shared, so that many users with the same roles take little memory
+	sameRoles := map[string]*user{}
 	for _, name := range slices.Sorted(maps.Keys(users)) {
 		u := users[name]
 		for _, role := range u.Roles {
@@ -90,7 +92,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 	return p, nil
 }
 
-// newUser decides each method by the rules in the user's roles.
+// newUser precomputes the decision on each method from the rules in the user's roles.
 func newUser(u User, rulesOf map[string][]*rule, schema *rpcschema.Document) *user {
 	made := &user{decisions: map[string]Decision{}, roles: u.Roles, learning: u.Learning}
 	for _, role := range u.Roles {

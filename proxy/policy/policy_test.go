@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// with returns users for whom only the roles are set.
+// with returns users that have the given roles and no other properties.
 func with(roles map[string][]string) map[string]User {
 	users := map[string]User{}
 	for name, list := range roles {
@@ -108,7 +108,7 @@ func TestNewReportsAllMistakes(t *testing.T) {
 	}
 }
 
-// A role that is inherited through two other roles contributes its rules once.
+// A role that is inherited through two other roles contributes its rules only once.
 func TestRolesInheritedTwiceCountOnce(t *testing.T) {
 	p, err := New(parse(t, "top: {allow: [spdk_get_version]}\nleft: {extends: [top]}\nright: {extends: [top]}\nbottom: {extends: [left, right]}"),
 		with(map[string][]string{"u": {"bottom", "top"}}), rpcschema.Default())
@@ -164,7 +164,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// A role that a user has only through another role is also one of the user's roles.
+// HasRole also returns true for roles that a user has only through other roles.
 func TestUserHasInheritedRoles(t *testing.T) {
 	p, err := New(map[string]Role{
 		"boss": {Extends: []string{Admin}}, "careful": {Extends: []string{"boss"}, Deny: []Rule{{Method: "spdk_kill_instance"}}}, "all": {Allow: []Rule{{Method: "*"}}},

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// A maker makes random roles and parameters from a seed.
+// A maker creates random roles and parameters from a seed.
 type maker struct{ *rand.Rand }
 
 func (k maker) method() *rpcschema.Method {
@@ -96,7 +96,7 @@ func (k maker) role(methods []*rpcschema.Method) (r Role) {
 	return r
 }
 
-// rounds runs a hundred random cases. In each case, rules and calls use the same methods.
+// rounds runs a hundred random cases. Within a case, rules and calls use the same methods.
 func rounds(t *testing.T, each func(t *testing.T, k maker, methods []*rpcschema.Method)) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestDenyNeverAllows(t *testing.T) {
 			}
 		}
 	})
-	assert.Greater(t, before, after, "the denies must deny some calls")
+	assert.Greater(t, before, after, "at least some calls must be denied")
 	assert.NotZero(t, after)
 }
 
@@ -186,7 +186,7 @@ func TestDenyCoversTheSameAllow(t *testing.T) {
 	assert.NotZero(t, both)
 }
 
-// All spellings of one size get the same decision.
+// The decision is the same for all notations of a size.
 func TestSpellingsAreDecidedAlike(t *testing.T) {
 	k := maker{rand.New(rand.NewPCG(1, 26))}
 	for range 60 {
@@ -200,7 +200,8 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 			for _, params := range []map[string]any{
 				{"size_in_mib": json.Number(fmt.Sprint(mib))},
 				{"size": json.Number(fmt.Sprint(mib << 20))},
-				{"size": json.Number(fmt.Sprint(mib<<20 - min(mib, 1)*k.Uint64N(1<<20)))}, // rounded up
+				// SPDK rounds this size up
+				{"size": json.Number(fmt.Sprint(mib<<20 - min(mib, 1)*k.Uint64N(1<<20)))},
 			} {
 				assert.Equal(t, want, p.Decide(user, "bdev_lvol_create").WithParams(params).Allowed, "%s %d %v", user, bound, params)
 			}
@@ -208,8 +209,8 @@ func TestSpellingsAreDecidedAlike(t *testing.T) {
 	}
 }
 
-// For any condition and any call, there is no panic, a deny covers the same allow, and the decision
-// is consistent with the method's rules.
+// FuzzConditions checks, for any condition and call, that there is no panic, that a deny covers an
+// allow with the same condition, and that the decision is consistent with the method's rules.
 func FuzzConditions(f *testing.F) {
 	f.Add("bdev_lvol_create", `{/lvs_name: {glob: "lvs-a*"}, /size_in_mib: {maximum: 102400}}`, `{"lvs_name":"lvs-a","size":1048576}`)
 	f.Add("bdev_get_iostat", `{"/names/*": {glob: "a*", absent: true}}`, `{"name":"a"}`)
@@ -235,7 +236,7 @@ func FuzzConditions(f *testing.F) {
 		}
 		stops := !certain || (&bound{conditions: deny}).holds(judged)
 		if fits && !stops {
-			t.Errorf("%s: an allow fits %s, a deny does not", r, text)
+			t.Errorf("%s: an allow applies to %s, but the same deny does not", r, text)
 		}
 	})
 }

@@ -19,26 +19,27 @@ type Role struct {
 	Allow   []Rule   `yaml:"allow"`
 	Deny    []Rule   `yaml:"deny"`
 
-	redact bool // results are shown without secrets
+	redact bool // results are returned without secrets
 }
 
-// A Rule applies to methods whose names match a glob (* ? [a-z]), and to those calls of them whose
-// parameters pass the tests.
+// A Rule applies to calls of the methods whose names match a glob (* ? [a-z]), if the parameters
+// pass the tests.
 type Rule struct {
-	Method string          `yaml:"method" short:"yes"`
-	Where  map[string]Test `yaml:"where" empty:"no"` // by JSON pointer, with /* for each item of a list; all must hold
+	Method string `yaml:"method" short:"yes"`
+	// tests by JSON pointer, with /* for each item of a list; all must be passed
+	Where map[string]Test `yaml:"where" empty:"no"`
 
-	redact bool // results are shown without secrets
+	redact bool // results are returned without secrets
 }
 
-// A Test is a condition on a parameter. All fields that are set must hold.
+// A Test is a condition on a parameter. The parameter must match all fields that are set.
 type Test struct {
 	Glob    string   `yaml:"glob" empty:"no"`
 	Enum    []Value  `yaml:"enum" empty:"no"`
 	Minimum *Integer `yaml:"minimum" empty:"no"`
 	Maximum *Integer `yaml:"maximum" empty:"no"`
-	// Absent is whether the test holds if the parameter is absent. By default, it then holds in a
-	// deny, but not in an allow.
+	// Absent states whether an absent parameter passes the test. By default, it passes in a deny,
+	// but not in an allow.
 	Absent *bool `yaml:"absent" empty:"no"`
 }
 
@@ -114,7 +115,7 @@ func (i Integer) number() number {
 }
 
 // A Value is a string, an integer or a boolean.
-type Value struct{ v any } // string, json.Number, bool
+type Value struct{ v any } // contains a string, json.Number or bool
 
 // Text returns a Value that is a string.
 func Text(s string) Value { return Value{s} }
@@ -155,7 +156,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads an integer that has the same value in YAML and JSON, within SPDK's range.
+// wholeNumber reads an integer within SPDK's range that has the same value in YAML and JSON.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

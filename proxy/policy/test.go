@@ -22,7 +22,7 @@ type test struct {
 	enum    bool
 	between *interval
 
-	tests bool // the test concerns the value, not only its presence
+	tests bool // the test concerns the value, not just whether the parameter is present
 	given bool // the result if tests is false
 }
 
@@ -67,16 +67,16 @@ func (t *test) matches(v any) bool {
 		return matchesWidely(t.glob, text)
 	}
 	if t.path && path.Clean(text) != text {
-		return false // for example /dev/mapper/../sda
+		return false // such as /dev/mapper/../sda
 	}
 	ok, err := path.Match(t.glob, text)
 	return ok && err == nil
 }
 
-// matchesWidely is for denies: it ignores letter case, and * also matches slashes.
+// matchesWidely matches globs in denies: it ignores letter case, and * also matches slashes.
 func matchesWidely(glob, text string) bool {
 	for _, fold := range []func(string) string{func(s string) string { return s }, strings.ToLower} {
-		// path.Match treats the replacement of a slash like any other character.
+		// Replace slashes, because path.Match treats the replacement like any other character.
 		if ok, err := path.Match(strings.ReplaceAll(fold(glob), "/", "\x00"), strings.ReplaceAll(fold(text), "/", "\x00")); ok || err != nil {
 			return true
 		}

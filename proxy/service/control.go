@@ -12,13 +12,13 @@ import (
 )
 
 // The control socket is in the service's runtime directory, so only the service's user and root can
-// connect. A connection makes the service reload its configuration, and receives the outcome, which
-// a signal could not return.
+// connect. When a client connects, the service reloads its configuration and sends the outcome,
+// which would be impossible with a signal.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
-	// controlWait bounds the duration of a reload, which reads password hashes but does not compute
-	// any.
+	// controlWait is the maximum duration of a reload, which reads password hashes but does not
+	// compute any.
 	controlWait = time.Minute
 )
 
@@ -33,8 +33,8 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 	return requests, nil
 }
 
-// acceptRetry is the time before accepting is retried after an error, such as too many open files.
-// When the cause no longer exists, reloads must work again.
+// acceptRetry is how long to wait after an accept error, such as too many open files, before the
+// next attempt. Reloads must work again once the cause of the error no longer exists.
 const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts connections until the listener is closed, at the end of the process.
@@ -64,7 +64,7 @@ func openSocket(name string) (net.Listener, error) {
 	}
 	path := filepath.Join(os.Getenv(runtimeVariable), name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // socket of a killed process
+		return nil, fmt.Errorf("%s socket: %w", name, err) // the socket of a killed process
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -76,11 +76,12 @@ func openSocket(name string) (net.Listener, error) {
 	return l, nil
 }
 
-// runtimeVariable is set by systemd, also for the unit's other commands, such as ExecReload=.
+// runtimeVariable is the environment variable that contains the runtime directory. systemd sets it
+// for all commands of the unit, including ExecReload=.
 const runtimeVariable = "RUNTIME_DIRECTORY"
 
-// socketPath returns the path of a service's socket. The service is the instance or, if no name is
-// given, the one whose unit runs this command.
+// socketPath returns the path of a service's socket. instance names the service; if it is empty,
+// the service is the one whose unit runs this command.
 func socketPath(instance Instance, name string) string {
 	if dir := os.Getenv(runtimeVariable); instance == "" && dir != "" {
 		return filepath.Join(dir, name)

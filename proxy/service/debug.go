@@ -18,9 +18,9 @@ import (
 )
 
 // The debug socket is in the same directory as the control socket, with the same permissions.
-// Profiles may reveal secrets through names in stacks and durations. A loopback port would show
-// them to every user of this host, and a port on the public address to everyone, so the service
-// opens neither.
+// Profiles may reveal secrets through names in stacks and durations. A port on a loopback address
+// would reveal profiles to every user of this host, and a port on the public address to everyone,
+// so the service opens neither.
 const debugName = "debug"
 
 // profiles maps a profile's name to its path and query in net/http/pprof.
@@ -38,12 +38,12 @@ func openDebug() error {
 	if l == nil || err != nil {
 		return err
 	}
-	paths := http.NewServeMux() // http.DefaultServeMux, to which pprof adds itself, is not served
+	paths := http.NewServeMux() // not http.DefaultServeMux, to which pprof adds itself
 	paths.HandleFunc("GET /debug/pprof/", pprof.Index)
 	paths.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	paths.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	server := &http.Server{Handler: paths, ReadHeaderTimeout: controlWait}
-	go func() { _ = server.Serve(l) }() // until the process ends
+	go func() { _ = server.Serve(l) }() // serves until the process ends
 	return nil
 }
 

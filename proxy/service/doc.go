@@ -2,5 +2,5 @@
 // systemd's watchdog, and with a configuration that is reloaded when its files change. It also
 // works without systemd.
 //
-// It must not depend on the content of calls, or on the stages of the proxy.
+// The package must not depend on the content of calls, or on the stages of the proxy.
 package service

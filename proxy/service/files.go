@@ -12,8 +12,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settleAfter is the time between the first change and reading the files. A certificate and its key
-// are two files, and editors write in pieces.
+// settleAfter is the time between the first change to a file and the read of all files. The delay
+// is necessary because a certificate and its key are two files, and because editors may write a
+// file in several steps.
 const settleAfter = time.Second
 
 // files detects when the content of some files has changed. It watches the files' directories,
@@ -24,7 +25,8 @@ type files struct {
 	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	settled <-chan time.Time // receives when a comparison is due; nil: no event since the last one
+	// receives when a comparison is due; nil if there was no event since the last one
+	settled <-chan time.Time
 }
 
 // watchFiles starts watching paths. If that is impossible, it logs a warning; SIGHUP and
@@ -85,7 +87,7 @@ func (f *files) events() <-chan fsnotify.Event {
 	return f.watcher.Events
 }
 
-// lost returns a channel that receives an error when events were lost.
+// lost returns a channel that receives an error when the watcher has lost events.
 func (f *files) lost() <-chan error {
 	if f.watcher == nil {
 		return nil

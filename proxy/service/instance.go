@@ -69,14 +69,15 @@ func (i Instance) StateDirectory() string { return "/var/lib/" + i.unit() }
 
 func (i Instance) runtimeDirectory() string { return "/run/" + i.unit() }
 
-// ownInstance returns this process's instance, which it derives from the directory that systemd
-// made for it.
+// ownInstance returns this process's instance. It derives the name from the directory that systemd
+// has created for the service.
 func ownInstance() Instance {
 	_, name, _ := strings.Cut(filepath.Base(os.Getenv(runtimeVariable)), "@")
 	return Instance(name)
 }
 
-// checkOwnInstance calls CheckInstance for this process if systemd started it.
+// checkOwnInstance calls CheckInstance for this process's instance if systemd has started this
+// process.
 func checkOwnInstance(c *config.Config) error {
 	if filepath.Dir(os.Getenv(runtimeVariable)) != "/run" {
 		return nil

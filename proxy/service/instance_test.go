@@ -37,7 +37,8 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 	}
 }
 
-// A command reaches the service whose unit runs it, or the service that the command names.
+// A command connects to the service that it names or, if it names none, to the service whose unit
+// runs it.
 func TestInstanceSockets(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	assert.Equal(t, "/run/spdk-proxy@a/control", socketPath("", controlName))
@@ -78,12 +79,13 @@ func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	require.NoError(t, checkOwnInstance(second))
-	require.Error(t, checkOwnInstance(first), "neither the service starts nor does it accept such a reload")
+	require.Error(t, checkOwnInstance(first), "a service with this configuration neither starts nor reloads")
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	require.NoError(t, checkOwnInstance(second), "systemd did not start this process")
 }
 
-// An instance uses the template's unit, with drop-ins under both names, unless it has its own unit.
+// Unless an instance has its own socket unit, it uses the template's. In both cases, drop-ins under
+// both names apply.
 func TestInstanceSocketUnit(t *testing.T) {
 	root := t.TempDir()
 	write := func(file, text string) {

@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// places holds the addresses at which, according to the configuration, the proxy listens.
+// places contains the addresses at which the proxy must listen according to its configuration.
 type places struct {
 	https string // address and port
-	local string // path of the socket for programs of this host; "": none
+	local string // path of the socket for programs on this host; "" if there is none
 }
 
 func placesOf(c *config.Config) places { return places{c.Listen, c.ListenUnix.Path} }
@@ -23,7 +23,7 @@ func placesOf(c *config.Config) places { return places{c.Listen, c.ListenUnix.Pa
 // listeners holds the service's open sockets.
 type listeners struct {
 	https net.Listener
-	local net.Listener // nil: none
+	local net.Listener // nil if there is none
 }
 
 // serving returns the listeners for Server.Serve.
@@ -43,8 +43,8 @@ func (l listeners) close() {
 }
 
 // listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
-// open. It returns an error if systemd opened a socket that is not configured. After a change to
-// the configuration, the proxy must not silently continue to serve the old address.
+// open. It returns an error if systemd has opened a socket that is not configured, so that after a
+// change to the configuration, the proxy does not silently continue to serve the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {
@@ -68,9 +68,9 @@ func listen(server *proxy.Server, want places) (l listeners, err error) {
 	return l, err
 }
 
-// take makes a listener from one of systemd's sockets.
+// take creates a listener from one of systemd's sockets.
 func (l *listeners) take(socket *os.File, want places) error {
-	defer func() { _ = socket.Close() }() // the listener has a duplicate
+	defer func() { _ = socket.Close() }() // the listener uses a duplicate
 	made, err := net.FileListener(socket)
 	if err != nil {
 		return fmt.Errorf("systemd's socket %s: %w", socket.Name(), err)

@@ -20,14 +20,14 @@ func (m manager) reloading() {
 	m.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 }
 
-// reloaded ends a reload; `systemctl status` shows the status.
+// reloaded notifies systemd that a reload has ended. `systemctl status` shows the status.
 func (m manager) reloaded(status string) {
 	m.notify(daemon.SdNotifyReady + "\nSTATUS=" + strings.ReplaceAll(status, "\n", "; "))
 }
 
 // watchdog notifies systemd that this process is working, at the interval that systemd requests, as
-// long as alive returns nil. Without the notification, systemd ends the process with SIGABRT, which
-// writes every goroutine's stack to the log. systemd then restarts the process.
+// long as alive returns nil. If the notifications stop, systemd ends the process with SIGABRT,
+// which writes the stacks of all goroutines to the log. Then systemd restarts the process.
 func (m manager) watchdog(ctx context.Context, alive func(context.Context) error) {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// The proxy's live heap is about ten MiB. With Go's defaults, the garbage collector would run after
-// every few thousand calls and take a third of their time. So the proxy raises GOGC, and raises it
-// further under load. It does not always use the higher value, because long-lived objects, such as
-// connections, would be scattered among short-lived ones. With 1,000 connections, 7 MiB could then
-// not be returned to the system.
+// The proxy's live heap is about 10 MiB. With Go's defaults, the garbage collector would run once
+// every few thousand calls, and use as much as a third of their time. Therefore, the proxy raises
+// GOGC, and raises it further under load. It does not always use the higher value, because
+// long-lived objects, such as connections, would be scattered among short-lived ones. With 1,000
+// connections, Go could then not return 7 MiB to the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
 	// busyAbove is the number of bytes allocated in one restCheck above which the proxy counts as
 	// busy. A call allocates about 15 KiB.
 	busyAbove = 64 << 20
-	// softLimit is the heap size at which the collector runs more often again. SPDK's longest
+	// softLimit is the heap size above which the collector runs more often again. SPDK's longest
 	// responses have 32 MiB, and several may be in memory at once.
 	softLimit = 512 << 20
 )
@@ -35,8 +35,8 @@ func tuneMemory() {
 	}
 }
 
-// When the proxy becomes idle, it returns memory that was needed under load, or to hash a password,
-// to the system. Go would keep it for minutes.
+// When the proxy becomes idle, it returns memory to the system that was needed under load or to
+// hash a password. Go would keep this memory for minutes.
 const (
 	restCheck = 3 * time.Second
 	// restBelow is the number of bytes allocated in one restCheck below which the proxy counts as
@@ -50,7 +50,7 @@ func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	idle := idleDetector{working: true} // the start itself allocates memory
+	idle := idleDetector{working: true} // the start of the proxy allocates memory, too
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {
@@ -71,8 +71,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// An idleDetector detects when the proxy becomes idle, from successive readings of the total number
-// of bytes allocated.
+// An idleDetector detects when the proxy becomes idle. It compares successive values of the total
+// number of bytes allocated.
 type idleDetector struct {
 	allocated uint64
 	working   bool

@@ -12,9 +12,9 @@ func TestMemoryIsReturnedOnceWhenIdle(t *testing.T) {
 		allocated uint64
 		idle      bool
 	}{
-		{40 << 20, false}, // the start
+		{40 << 20, false}, // start of the process
 		{40<<20 + 1000, true},
-		{41 << 20, false}, // idle, only probes
+		{41 << 20, false}, // idle: only probes
 		{42 << 20, false},
 		{90 << 20, false}, // calls
 		{190 << 20, false},
@@ -31,9 +31,9 @@ func TestCollectorRunsLessOftenUnderLoad(t *testing.T) {
 		allocated uint64
 		percent   int
 	}{
-		{20 << 20, gcPercent},      // the start
+		{20 << 20, gcPercent},      // start of the process
 		{40 << 20, gcPercent},      // new connections
-		{400 << 20, gcPercentBusy}, // thousands of calls a second
+		{400 << 20, gcPercentBusy}, // thousands of calls per second
 		{800 << 20, gcPercentBusy},
 		{801 << 20, gcPercent},
 	} {

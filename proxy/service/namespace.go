@@ -9,8 +9,8 @@ import (
 const uidMap = "/proc/self/uid_map"
 
 // usersAreHidden reports whether this process runs in a user namespace that hides users of this
-// host, such as one made by systemd's PrivateUsers=yes. A namespace that hides only uids from 65536
-// on, such as one made by PrivateUsers=identity, does not count.
+// host, such as systemd's PrivateUsers=yes creates. A namespace that hides only uids above 65535,
+// such as PrivateUsers=identity creates, does not count.
 func usersAreHidden(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

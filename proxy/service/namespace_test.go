@@ -28,8 +28,8 @@ func TestUserNamespaceHidesUsers(t *testing.T) {
 	assert.False(t, usersAreHidden(path+".missing"))
 }
 
-// The service warns about hidden users only if it has a local socket, where it must be able to see
-// them.
+// The service warns about hidden users only if it has a local socket, because it must identify the
+// users of that socket.
 func TestHiddenUsersCauseAWarning(t *testing.T) {
 	hidden, all := filepath.Join(t.TempDir(), "hidden"), filepath.Join(t.TempDir(), "all")
 	require.NoError(t, os.WriteFile(hidden, []byte("0 0 1\n"), 0o600))

@@ -14,8 +14,8 @@ import (
 const serviceUser = "spdk-proxy"
 
 // UnreadableFiles returns a warning for each file that the packaged service's user cannot read. It
-// ignores files in the directory credentials, because systemd reads them as root. If that user does
-// not exist, there are no warnings.
+// ignores files in the directory credentials, because systemd reads them as root. If the service's
+// user does not exist, it returns no warnings.
 func UnreadableFiles(files []string, credentials string) []string {
 	u, err := user.Lookup(serviceUser)
 	if err != nil {
@@ -55,9 +55,9 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a file's mode lets a user access it: 4 is to read a file, 1 to enter a
-// directory. If an access control list applies, the mode is not conclusive, and permitted returns
-// true.
+// permitted reports whether a file's mode permits access by a user. access is 4 for reading a file
+// and 1 for entering a directory. If an access control list applies, the mode is not conclusive,
+// and permitted returns true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {
 	info, err := os.Stat(path)
 	if err != nil {

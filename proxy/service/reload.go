@@ -46,7 +46,7 @@ func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <
 
 var errNoFile = errors.New("the proxy was started without a configuration file, so there is nothing to reload")
 
-// reload replaces the configuration as a whole, or not at all. It writes the outcome to the log and
+// reload replaces the configuration, completely or not at all. It writes the outcome to the log and
 // to the service's status.
 func (r *reloader) reload(cause string) error {
 	if r.load == nil {
@@ -54,13 +54,15 @@ func (r *reloader) reload(cause string) error {
 		return errNoFile
 	}
 	r.notify.reloading()
-	r.files.changed() // this reload reads the current content, so no second one is needed
+	r.files.changed() // this reload reads the current content, so no further one is needed
 	cfg, err := r.load()
 	if err == nil {
 		err = checkOwnInstance(cfg)
 	}
 	if err == nil {
-		r.files.watch(cfg.Files()) // even if refused, because a later change to these files may correct it
+		// even if the reload was refused, because a later change to these files may correct the
+		// mistake
+		r.files.watch(cfg.Files())
 		err = r.server.Reload(cfg)
 	}
 	r.server.Reloaded(err)

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A running is a running service with the notifications that it sends to systemd.
+// A running is a running service together with the notifications that it has sent to systemd.
 type running struct {
 	t      *testing.T
 	file   string
@@ -155,7 +155,7 @@ func TestReloadWithoutAFileIsRefused(t *testing.T) {
 	assert.Zero(t, r.count("RELOADING"))
 }
 
-// A service that cannot open one of its sockets does not start.
+// A service does not start if it cannot open one of its sockets.
 func TestServiceNeedsAllItsSockets(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	c := config.Default()
@@ -171,7 +171,8 @@ func TestServiceNeedsAllItsSockets(t *testing.T) {
 	for _, name := range []string{controlName, debugName} {
 		dir := t.TempDir()
 		t.Setenv("RUNTIME_DIRECTORY", dir)
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700)) // blocks the socket
+		// prevents the creation of the socket
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name, "x"), 0o700))
 		require.ErrorContains(t, Run("v1", &c, nil), name+" socket")
 	}
 	c.Users = nil
@@ -235,7 +236,7 @@ func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 	require.ErrorContains(t, new(listeners).take(file, want), "systemd's socket")
 }
 
-// Without a watcher, no method of files fails.
+// The methods of files also work without a watcher.
 func TestFilesWorkWithoutAWatcher(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()
@@ -246,7 +247,7 @@ func TestFilesWorkWithoutAWatcher(t *testing.T) {
 	assert.False(t, f.changed())
 }
 
-// Directories that no longer contain a file of the configuration are not watched any longer.
+// A directory is no longer watched when it contains none of the configuration's files.
 func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(two, "real"), nil, 0o600))
@@ -259,7 +260,7 @@ func TestUnusedDirectoriesAreNotWatched(t *testing.T) {
 	f.touch()
 	first := f.settled
 	f.touch()
-	assert.Equal(t, first, f.settled, "later events do not postpone it")
+	assert.Equal(t, first, f.settled, "later events do not postpone the comparison")
 	var log bytes.Buffer
 	f.log = slog.New(slog.NewTextHandler(&log, nil))
 	f.watch([]string{filepath.Join(one, "missing", "x")})

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that is stuck does not notify the watchdog.
+// The watchdog is not notified while the process is stuck.
 func TestWatchdogDetectsAStuckProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -60,7 +60,7 @@ func TestSocketsAreClosedToOthers(t *testing.T) {
 	}
 }
 
-// Only a change in content is a reason to reload.
+// Only a change in the content of a file causes a reload.
 func TestOnlyChangedContentCausesAReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(path, []byte("1"), 0o600))

@@ -19,10 +19,10 @@ import (
 // unitFolders lists the directories in which systemd looks for units, in order of precedence.
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
-// CheckSocketUnit refuses a configuration whose address or path differs from that in the service's
-// socket unit, as the service does when it starts. It reads the unit's files, because systemd may
-// not have read the newest ones. Without the unit, or if it is masked, the service opens the
-// configured address itself.
+// CheckSocketUnit returns an error if the configured address or path differs from that in the
+// service's socket unit, as the service does when it starts. It reads the unit's files, because
+// systemd may not have read the newest ones. If there is no unit, or the unit is masked, the
+// service itself opens the configured address.
 func CheckSocketUnit(c *config.Config, instance Instance) error {
 	return checkSocketUnit(placesOf(c), instance, unitFolders)
 }
@@ -51,7 +51,8 @@ func checkSocketUnit(configured places, instance Instance, folders []string) err
 	return nil
 }
 
-// makeSame returns what to do when systemd's socket and the configuration differ.
+// makeSame returns the part of an error that states what to do if systemd's socket and the
+// configuration differ.
 func makeSame(instance Instance, address string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream= and then ListenStream=%s; then stop both and start %s), or do without the socket (systemctl mask --now %s)", instance.socketUnit(), address, instance.unit(), instance.socketUnit())
 }
@@ -61,7 +62,7 @@ func makeSamePath(instance Instance, path string) string {
 	return fmt.Sprintf("Make them the same (systemctl edit %s: ListenStream=%s after the address; then stop both and start %s), or remove that ListenStream= and let the proxy create the socket", instance.socketUnit(), path, instance.unit())
 }
 
-// streamAddr returns the address of a ListenStream= line, which may be a port alone.
+// streamAddr returns the address in a ListenStream= line, which may consist of only a port.
 func streamAddr(stream string) (*net.TCPAddr, error) {
 	if !strings.Contains(stream, ":") {
 		stream = "[::]:" + stream

@@ -19,22 +19,22 @@ import (
 // A conn is a connection that carries a sequence of messages, each a request or a batch. Responses
 // are sent in the order in which the messages end.
 //
-// The goroutine that has read a message performs it, and passes on the right to read to another
-// goroutine. If messages must be started in order of arrival, as in SPDK, it passes on the right as
-// soon as SPDK has received the message's last call. If the message ends before that, it keeps the
-// right. Otherwise, it passes on the right at once. So a deletion, which first makes other calls,
-// does not delay other messages.
+// The goroutine that has read a message performs it, and passes the right to read on to another
+// goroutine. If messages must be started in order of arrival, as in SPDK, the goroutine passes on
+// the right when SPDK has received the message's last call, or keeps the right if the message ends
+// earlier. Otherwise, it passes on the right at once, so that a deletion, which first makes other
+// calls, does not delay other messages.
 type conn struct {
 	transport
 	gate   *gate.Gate
 	net    net.Conn
 	source auditlog.Source
-	ctx    context.Context // ends when the client has disconnected
+	ctx    context.Context // ends when the client disconnects
 	cancel context.CancelFunc
 
-	started chan struct{}  // contains an element for each message without a response
-	passOn  func()         // lets another goroutine read
-	running sync.WaitGroup // the goroutines
+	started chan struct{}  // contains an element for each message that has no response yet
+	passOn  func()         // lets another goroutine read from the connection
+	running sync.WaitGroup // counts the goroutines
 	out     output
 }
 
@@ -50,20 +50,20 @@ type transport interface {
 	// likeSPDK reports whether messages are started in order, and requests without an id get error
 	// responses.
 	likeSPDK() bool
-	// breaks reports whether no message can be read after one that was refused with err.
+	// breaks reports whether no further message can be read after one that was refused with err.
 	breaks(err error) bool
 	// ending returns the last text to send to the client if no message can be read after err. nil
 	// means no text.
 	ending(err error) [][]byte
-	// frame returns the text to be sent for a response.
+	// frame returns the text to send for a response.
 	frame(parts [][]byte) [][]byte
 	// gone reports whether the client has closed the connection, for use while no goroutine reads
 	// from it.
 	gone() bool
 }
 
-// maxPipelined is how many messages from one connection are performed concurrently. Further ones
-// are not read meanwhile.
+// maxPipelined is how many messages from one connection are performed concurrently. Further
+// messages are not read until one of these ends.
 const maxPipelined = 256
 
 func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.Source) *conn {
@@ -129,13 +129,14 @@ func (c *conn) endReading(err error) {
 		c.started <- struct{}{}
 		c.handle(nil, err)
 	case errors.Is(err, errIdle):
-	default: // such as a reset
+	default: // another error, such as a reset connection
 		c.cancel()
 	}
 }
 
-// noticeAfter is how long an unsent call may wait, for example for a slot, before a check whether
-// its client has disconnected. During this time, no other goroutine reads from the connection.
+// noticeAfter is how long an unsent call may wait, for example for a slot, before the proxy checks
+// whether its client has disconnected. The check is necessary because no goroutine reads from the
+// connection while such a call waits.
 const noticeAfter = 10 * time.Millisecond
 
 // errIdle is the reason for ending a connection without calls.
@@ -169,7 +170,7 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
 		passOn()
 	}
-	if len(x.Calls) == 1 { // in a batch, other calls follow
+	if len(x.Calls) == 1 { // in a batch, further calls follow
 		x.Calls[0].Observer.Answered = func() { c.out.expect(e) }
 	}
 	c.gate.Perform(c.ctx, current, x)
@@ -184,8 +185,8 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 }
 
 // receive takes a message through the stages that its calls share, decodes it strictly, and records
-// its calls. A refusal of the user becomes each request's error, so that the responses contain the
-// requests' ids. refused is the reason if the message was not read.
+// its calls. If the user is refused, each request gets that error, so that the responses contain
+// the requests' ids. If the message could not be read, refused is the reason.
 func (c *conn) receive(current *gate.Settings, x *gate.Exchange, text []byte, refused error) error {
 	c.release()
 	denied := c.gate.Enter(current, x, gate.Arrival{Conn: c.net, Identify: c.identify})
@@ -215,8 +216,8 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues a text. The text is the response to the message to which e belongs; e is nil if there
-// is no such message. send calls done when the text has been written, or cannot be.
+// send queues a text. If the text is the response to a message, e belongs to that message;
+// otherwise, e is nil. send calls done when the text was written or cannot be written.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }
@@ -228,7 +229,7 @@ func (c *conn) finish(x *gate.Exchange) {
 	<-c.started
 }
 
-// abort ends the connection, whose responses cannot be written.
+// abort ends the connection, because responses cannot be written to it.
 func (c *conn) abort() {
 	c.cancel()
 	_ = c.net.Close()

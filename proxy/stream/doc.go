@@ -2,5 +2,6 @@
 // socket for programs on this host, which speaks SPDK's own protocol. Each message passes through
 // the gate like an HTTP request, and has its own entry in the audit log.
 //
-// It must not authorize users, and must not depend on the effects of calls or on HTTP pages.
+// The package must not authorize users, and must not depend on the effects of calls or on HTTP
+// pages.
 package stream

@@ -12,14 +12,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// An input holds the text that has arrived on a connection, from which messages are taken.
+// An input buffers the text that has arrived on a connection, and splits it into messages.
 type input struct {
 	buffer []byte
 	text   []byte // the part of buffer that message has not returned yet
 	split  jsonrpc.Splitter
 	began  time.Time // when the message at the beginning of text began to arrive
 
-	reserved    int // bytes of a user's memory budget, for a long message
+	reserved    int // bytes of the user's memory budget that are reserved for a long message
 	reservedFor string
 }
 
@@ -32,8 +32,8 @@ const (
 
 var errNoMessage = errors.New("no JSON-RPC message")
 
-// message removes and returns the next message, of at most limit bytes. It returns nil if the
-// message has not arrived completely.
+// message removes the next message, of at most limit bytes, from the text and returns it. It
+// returns nil if the message has not arrived completely.
 func (in *input) message(limit int) ([]byte, error) {
 	in.text = jsonrpc.TrimSpace(in.text)
 	n, err := in.split.Next(in.text)
@@ -88,21 +88,21 @@ func (in *input) releaseMemory(g *gate.Gate) {
 
 // A response is the response to a message.
 type response struct {
-	text [][]byte // empty if there is no response
-	done func()   // called when the response has been written, or cannot be
+	text [][]byte // nil if there is no response
+	done func()   // called when the response was written or cannot be written
 }
 
 // An output writes the responses on a connection. SPDK responds at the same time to calls that
-// arrived together, so their responses are sent together. While more responses are expected
+// arrived together, so the output sends their responses together. While more responses are expected
 // shortly, those that are ready wait for the last one.
 type output struct {
 	write func(text []byte) error
 
 	mu      sync.Mutex
-	active  int       // messages that have begun but not ended
-	ended   time.Time // when the last of them ended; zero: none has ended
+	active  int       // number of messages that have begun but not ended
+	ended   time.Time // when the last message ended; zero if none has ended
 	replies []response
-	awaited int  // messages whose responses are expected
+	awaited int  // number of messages whose responses are expected shortly
 	writing bool // a goroutine is writing responses
 	broken  bool // the connection can no longer be written
 	buffer  []byte
@@ -133,18 +133,20 @@ func (o *output) idle() bool {
 	return o.active == 0
 }
 
-// idleSince reports whether no message has been active for a time.
+// idleSince reports whether no message has been active for at least d.
 func (o *output) idleSince(d time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.active == 0 && time.Since(o.ended) > d
 }
 
-// An expected is a message whose response may be expected. Its fields are guarded by output.mu.
+// An expected records whether a message's response is expected shortly, and whether it was added.
+// Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
-// expect records that SPDK has responded to a message, whose response will be added shortly, with
-// nothing slow in between. If the response has already been added, it does nothing.
+// expect records that SPDK has responded to a call, so that the response to the message will be
+// added shortly, without any slow step in between. If the response has already been added, expect
+// does nothing.
 func (o *output) expect(e *expected) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +198,7 @@ func (o *output) add(r response, e *expected, before, failed func()) {
 	}
 }
 
-// directly is the length, in bytes, from which a text is written without being copied.
+// directly is the minimum length, in bytes, of a text that is written without being copied.
 const directly = 32 << 10
 
 // writeAll writes replies. Only one goroutine may call it at a time.

@@ -19,14 +19,14 @@ func outputs(t *testing.T) (o *output, written *[]string, add func(text string, 
 	return o, written, add
 }
 
-// Responses that SPDK gave at the same time are sent in one write, in whatever order they are
-// completed.
+// If SPDK responds to several calls at the same time, their responses are sent in one write,
+// regardless of the order in which they are completed.
 func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	o, written, add := outputs(t)
 	var a, b, c, d expected
 	for _, e := range []*expected{&a, &b, &c} {
 		o.expect(e)
-		o.expect(e) // the same message
+		o.expect(e) // the same message again
 	}
 	add("c", &c)
 	add("d", &d)
@@ -36,8 +36,8 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 	assert.Equal(t, []string{"cdab"}, *written)
 }
 
-// A response is not delayed if SPDK has not responded to any other message. Nor is it delayed if
-// the other message already has a response because SPDK's was too late.
+// A response is not delayed if SPDK has not responded to another message yet, or if the other
+// message already has a response because SPDK's was too late.
 func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

@@ -34,7 +34,7 @@ func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 // A Local serves the sockets for programs on this host.
 type Local struct {
 	gate      *gate.Gate
-	idle      time.Duration // a connection without calls is closed after this time
+	idle      time.Duration // how long a connection may have no calls before it is closed
 	listeners []net.Listener
 	accepting sync.WaitGroup
 	parked    *parked
@@ -65,7 +65,8 @@ func localSource(c net.Conn) string {
 	return fmt.Sprintf("unix:uid=%d", p.UID)
 }
 
-// acceptRetry is the time before accepting is retried after an error, such as too many open files.
+// acceptRetry is how long to wait after an accept error, such as too many open files, before the
+// next attempt.
 const acceptRetry = 100 * time.Millisecond
 
 func (l *Local) accept(from net.Listener) {

@@ -2,15 +2,16 @@ package stream
 
 import "sync/atomic"
 
-// parked holds goroutines that wait for the next function. A call needs a larger stack than that of
-// a new goroutine. A goroutine that has performed a call keeps its larger stack.
+// parked is a pool of goroutines that wait for functions to run. The pool saves time because a call
+// needs a larger stack than that of a new goroutine, and a goroutine that has performed a call
+// keeps its larger stack.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end
 	count atomic.Int32
 }
 
-// maxParked bounds the memory of waiting goroutines.
+// maxParked is the maximum number of waiting goroutines, which limits their memory.
 const maxParked = 64
 
 func newParked() *parked { return &parked{next: make(chan func()), done: make(chan struct{})} }

@@ -23,7 +23,7 @@ func TestParkedGoroutinesAreReused(t *testing.T) {
 					<-hold
 				})
 			}
-			running.Wait() // all run concurrently
+			running.Wait() // until all run concurrently
 			close(hold)
 			all.Wait()
 			synctest.Wait()
@@ -33,5 +33,5 @@ func TestParkedGoroutinesAreReused(t *testing.T) {
 		done := make(chan struct{})
 		p.run(func() { close(done) })
 		<-done
-	}) // fails if a goroutine remains
+	}) // fails if a goroutine still exists
 }

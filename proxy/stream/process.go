@@ -16,12 +16,12 @@ import (
 )
 
 // A process is the transport for a program on this host that speaks SPDK's own protocol, in which
-// messages follow each other without a separator.
+// there is no separator between messages.
 type process struct {
 	gate *gate.Gate
 	conn *clientconn.Conn
 	peer localsocket.Peer
-	idle time.Duration // a connection without calls is closed after this time
+	idle time.Duration // how long a connection may have no calls before it is closed
 	in   input
 	who  localIdentity
 }
@@ -51,7 +51,7 @@ func (p *process) identify(current *gate.Settings, x *gate.Exchange) error {
 	return err
 }
 
-// breaks reports whether it is unknown where the next message begins, because the text is not JSON
+// breaks reports whether the beginning of the next message is unknown, because the text is not JSON
 // or was not read to its end.
 func (p *process) breaks(err error) bool {
 	var malformed *jsonrpc.Error
@@ -64,7 +64,7 @@ func (p *process) breaks(err error) bool {
 
 func (p *process) ending(error) [][]byte { return nil }
 
-// frame adds a newline after a response, as SPDK does.
+// frame appends a newline to a response, as SPDK does.
 func (p *process) frame(parts [][]byte) [][]byte { return append(parts, []byte("\n")) }
 
 func (p *process) next(c *conn) ([]byte, error) {
@@ -105,8 +105,8 @@ func (p *process) fill(c *conn, current *gate.Settings) error {
 	return nil // a call is running
 }
 
-// reserveLong counts the memory of a message that does not fit into the first buffer, before it is
-// read. Unauthenticated users cannot send one.
+// reserveLong reserves memory for a message that does not fit into the first buffer, before the
+// message is read. Unauthenticated users cannot send such messages.
 func (p *process) reserveLong(current *gate.Settings) error {
 	if !p.in.full() || p.in.reserved > 0 {
 		return nil

@@ -15,14 +15,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// Method is the name, in the log, of the request that opens a stream.
+// Method is the name under which the log shows a request that opens a stream.
 const Method = "stream.open"
 
 // Sockets manages the WebSockets of a server's clients. Its methods are safe for concurrent use.
 type Sockets struct {
 	gate   *gate.Gate
 	web    *web.Server
-	idle   time.Duration // after which a stream without calls is closed
+	idle   time.Duration // how long a stream may have no calls before it is closed
 	parked *parked
 
 	mu     sync.Mutex
@@ -30,8 +30,8 @@ type Sockets struct {
 	ofUser map[string]int
 }
 
-// MaxPerUser is how many streams a user may have open. The number of connections is bounded in
-// total and for each source.
+// MaxPerUser is how many streams a user may have open. Other limits apply to the total number of
+// connections and to those from each source.
 const MaxPerUser = 64
 
 // NewSockets returns Sockets without streams.
@@ -39,7 +39,8 @@ func NewSockets(g *gate.Gate, w *web.Server, idle time.Duration) *Sockets {
 	return &Sockets{gate: g, web: w, idle: idle, parked: newParked(), open: map[*conn]*socket{}, ofUser: map[string]int{}}
 }
 
-// Open serves Method: it counts one stream for the user until the returned function is called.
+// Open implements Method. It counts an open stream of the user until the returned function is
+// called.
 func (s *Sockets) Open(r *gate.Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,11 +64,11 @@ var upgrader = websocket.Upgrader{
 	CheckOrigin: func(*http.Request) bool { return true }, // package gate has checked the origin
 }
 
-// Handler opens streams.
+// Handler returns the handler that opens streams.
 func (s *Sockets) Handler() http.HandlerFunc {
 	page := s.web.Page(web.Page{
 		Method: Method, Stream: true,
-		Identify: s.web.AuthenticateByCredentials, // a session cookie does not open a stream
+		Identify: s.web.AuthenticateByCredentials, // a session cookie must not open a stream
 		Write:    func(v *web.Visit, leave any) { s.serve(v, leave.(func())) },
 	})
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -109,10 +110,10 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 	c.serve(s.parked)
 }
 
-// closeWait bounds how long a client may take to read the rest of its stream.
+// closeWait is how long a client may take to read the rest of its stream.
 const closeWait = time.Second
 
-// close sends the frame that closes a WebSocket, after the responses before it, and ends the
+// close sends the frame that closes a WebSocket, after all responses that are ready, and ends the
 // connection. It takes at most closeWait.
 func (c *conn) close(code int, reason string) {
 	defer time.AfterFunc(closeWait, c.abort).Stop()
@@ -156,7 +157,7 @@ const leaveWait = 5 * time.Second
 // A watched is the state that Watch keeps for a stream.
 type watched struct {
 	credential
-	asked time.Time // when the client was asked to close the idle stream; zero: not asked
+	asked time.Time // when the client was asked to close the idle stream; zero if it was not asked
 }
 
 // Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
@@ -208,7 +209,7 @@ func (w *watched) endIdle(c *conn, idle time.Duration) {
 // connection, because the server is stopping or the stream was idle.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
-// sendDraining sends the message, after the responses before it.
+// sendDraining sends the message draining, after all responses that are ready.
 func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }
@@ -231,7 +232,8 @@ func (s *Sockets) Close() {
 	closing.Wait()
 }
 
-// A hijacker lets the upgrader take over a connection through the writers wrapped around it.
+// A hijacker lets the upgrader take over the connection of a ResponseWriter that is wrapped in
+// other writers.
 type hijacker struct{ http.ResponseWriter }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {

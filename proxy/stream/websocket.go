@@ -19,8 +19,8 @@ import (
 // Subprotocol is the WebSocket subprotocol for JSON-RPC messages.
 const Subprotocol = "jsonrpc"
 
-// recheck is how long the proxy relies on an authentication of a stream's sender. After a reload,
-// it authenticates again at once.
+// recheck is how long the authentication of a stream's sender is valid. After a reload, the proxy
+// authenticates the sender again at once.
 const recheck = time.Second
 
 // A socket is the transport for a WebSocket: each text message is a request or a batch.
@@ -34,7 +34,7 @@ type socket struct {
 
 	pongWaits atomic.Bool // a pong is waiting to be written
 
-	reserved int // bytes of the user's memory budget, for a long message
+	reserved int // bytes of the user's memory budget that are reserved for a long message
 }
 
 // A credential caches the identity that a stream's credentials authenticate.
@@ -43,7 +43,7 @@ type credential struct {
 	at   time.Time
 	who  authn.Identity
 	err  error
-	user string // the user when the stream was opened
+	user string // the user who opened the stream
 }
 
 // check authenticates a stream's sender, unless the last check is recent.
@@ -54,7 +54,7 @@ func (c *credential) check(ctx context.Context, by *authn.Authenticator, evidenc
 		if c.err == nil && c.user != "" && c.who.User != c.user {
 			c.err = authn.ErrCredentialChanged
 		}
-		if c.err == nil && c.user == "" { // written only once, because other goroutines read it
+		if c.err == nil && c.user == "" { // set only once, because other goroutines read it
 			c.user = c.who.User
 		}
 	}
@@ -74,8 +74,8 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or its sender must not send further
-// ones.
+// breaks reports whether a message was not read to its end, or the sender must not send further
+// messages.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
 	return errors.As(err, &tooLong) || errors.Is(err, gate.ErrSlowBody) || errors.Is(err, errBinary) || gate.AnswerTo(err).Status == http.StatusUnauthorized
@@ -101,8 +101,7 @@ const invalidCredentials = "the credentials are no longer valid: authenticate ag
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
 // next reads the next message. The connection has no time limit until a message begins to arrive;
-// from then on, the message must be complete in time. Package stream's idle check ends connections
-// without calls.
+// from then on, the message must be complete in time. Sockets.Watch ends connections without calls.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {
@@ -126,8 +125,8 @@ func (s *socket) next(*conn) ([]byte, error) {
 	return text, s.net.SetReadDeadline(time.Time{})
 }
 
-// read reads a message of at most limit bytes. Its memory is counted once it no longer fits into
-// the first buffer.
+// read reads a message of at most limit bytes. It reserves memory once the message no longer fits
+// into the first buffer.
 func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	if cap(s.buffer) > keptBuffer || s.buffer == nil {
 		s.buffer = make([]byte, 0, firstBuffer)
@@ -165,8 +164,8 @@ func (s *socket) read(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// maxSkipped and skipWait bound how much of an overlong message is read, so that the client can
-// read the response before the connection is closed.
+// maxSkipped and skipWait limit how much of the rest of an overlong message is read, in bytes and
+// in time. Reading it lets the client read the response before the connection is closed.
 const (
 	maxSkipped = 4 << 20
 	skipWait   = time.Second
@@ -191,14 +190,14 @@ func (s *socket) pong(c *conn, data string) {
 	}
 }
 
-// Bits and lengths of the header of a frame.
+// These are the bits and lengths in the header of a frame.
 const (
 	finalFrame = 0x80
 	length16   = 126 // the length is in the next two bytes
 	length64   = 127 // the length is in the next eight bytes
 )
 
-// frame puts the header of a frame before its payload.
+// frame puts a frame's header before the payload.
 func frame(kind int, payload [][]byte) [][]byte {
 	n := 0
 	for _, p := range payload {
@@ -226,6 +225,6 @@ func closing(code int, reason string) [][]byte {
 	return frame(websocket.CloseMessage, [][]byte{websocket.FormatCloseMessage(code, reason)})
 }
 
-// gone reports false: a WebSocket is read while its messages are performed, so conn.ctx ends with
-// it.
+// gone always returns false. A WebSocket is read while its messages are performed, so conn.ctx ends
+// when the client disconnects.
 func (s *socket) gone() bool { return false }

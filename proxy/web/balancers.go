@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// Balancers holds the load balancers that connect on behalf of clients.
+// Balancers describes the load balancers that connect on behalf of clients.
 type Balancers struct {
 	networks []netip.Prefix
 	headers  bool // the load balancers send the client's address in X-Forwarded-For
@@ -33,9 +33,9 @@ func (b Balancers) Trusted(a netip.Addr) bool {
 	return slices.ContainsFunc(b.networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// sourceOf returns where a request came from. In X-Forwarded-For, each load balancer appends its
-// peer, and the client may have sent the beginning. So the client is the last address that is not a
-// load balancer's.
+// sourceOf returns where a request came from. Each load balancer appends its peer's address to
+// X-Forwarded-For, but the beginning of that header may come from the client. Therefore, the
+// client's address is the last one that does not belong to a load balancer.
 func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // valid, because net/http set it
 	source := auditlog.Source{Address: peer}
@@ -65,7 +65,7 @@ func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	return source, &gate.NoClientError{Balancer: balancer}
 }
 
-// parseHop parses an address with or without a port. Without one, the port is 0.
+// parseHop parses an address with or without a port. If there is no port, the result has port 0.
 func parseHop(text string) (netip.AddrPort, bool) {
 	if hop, err := netip.ParseAddrPort(text); err == nil {
 		return netip.AddrPortFrom(hop.Addr().Unmap().WithZone(""), hop.Port()), true

@@ -39,8 +39,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Du
 	_ = conn.SetReadDeadline(time.Now().Add(timeout))
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
-		// The server continues reading, to notice when the client disconnects. With the deadline,
-		// it would assume that the client has gone while SPDK is working.
+		// The server keeps reading so that it notices when the client disconnects. If the deadline
+		// passed while SPDK is working, the server would assume that the client has disconnected.
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	var tooLong *http.MaxBytesError
@@ -61,7 +61,7 @@ func readAll(r io.Reader, length int64) ([]byte, error) {
 	if length < 0 {
 		return io.ReadAll(r)
 	}
-	// A client that declares a long body but sends nothing takes no memory.
+	// Start small, so that a client that declares a long body but sends nothing uses no memory.
 	body := make([]byte, 0, min(length, 4<<10))
 	for int64(len(body)) < length {
 		if len(body) == cap(body) {

@@ -16,23 +16,23 @@ type Visit struct {
 	// credentials.
 	Session *session.Session[SignedIn]
 
-	Data any // of the page
+	Data any // value of the page
 
 	current  *gate.Settings
 	bodyRead bool
 }
 
-// Settings returns the settings in force when the request arrived.
+// Settings returns the settings that applied when the request arrived.
 func (v *Visit) Settings() *gate.Settings { return v.current }
 
 // An endpoint defines the differences between kinds of HTTP requests.
 type endpoint struct {
-	// identify authenticates the sender. If nil, the sender is authenticated by the session, or
-	// else by the request's credentials.
+	// identify authenticates the sender. If it is nil, the sender is authenticated by the session
+	// or, without a session, by the request's credentials.
 	identify func(v *Visit) error
-	// read records the calls in a request that has entered.
+	// read records the calls in a request that the gate has accepted.
 	read func(v *Visit) error
-	// refused records the calls in a request refused with err.
+	// refused records the calls in a request that was refused with err.
 	refused func(v *Visit, err error)
 	answer  func(v *Visit)
 	// endless means that the response to a successful call is a stream that never ends by itself.
@@ -54,10 +54,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	}
 	s.Gate.Perform(r.Context(), v.current, v.X)
 	if !d.endless || v.X.Calls[0].Err() != nil {
-		s.limitUnreadBody(v) // not for a stream, which its deadline would end
+		s.limitUnreadBody(v) // not for a stream, which this deadline would end
 	}
 	if s.Gate.Draining() {
-		w.Header().Set("Connection", "close") // the next process must serve the next call
+		// so that the client's next call reaches the next process
+		w.Header().Set("Connection", "close")
 	}
 	d.answer(v)
 }

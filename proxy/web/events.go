@@ -22,7 +22,7 @@ func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
 		if err != nil {
-			after = 0 // a client that has not seen any event
+			after = 0 // the client has not seen any event
 		}
 		listener := s.Events.Subscribe(after)
 		defer listener.Close()
@@ -57,7 +57,7 @@ func (e *Stream) sendEvents(l *events.Listener) {
 }
 
 func (e *Stream) sendEvent(one events.Event) bool {
-	if !eventType.MatchString(one.Type) { // the type comes from the target
+	if !eventType.MatchString(one.Type) { // the type was chosen by the target
 		one.Type = "notification"
 	}
 	data, err := json.Marshal(one)

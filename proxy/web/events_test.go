@@ -13,14 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A type made up by the target cannot forge lines in the stream.
+// An event type invented by the target cannot forge lines in the stream.
 func TestEventTypesFromTheTargetAreChecked(t *testing.T) {
 	for kind, valid := range map[string]bool{"bdev_register": true, "": false, "a b": false, "x\nid: 1": false, strings.Repeat("a", 65): false} {
 		assert.Equal(t, valid, eventType.MatchString(kind), kind)
 	}
 }
 
-// Events are written once, before a stream waits or pauses.
+// Before a stream waits or pauses, it writes the pending events exactly once.
 func TestEventsAreFlushedBeforeWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

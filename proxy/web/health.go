@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// readyWait bounds how long the proxy waits for the target's response to a probe.
+// readyWait is how long the proxy waits for the target's response to a probe.
 const readyWait = 2 * time.Second
 
 // serveHealth reports that this process is alive, by acquiring the locks that every call acquires.
@@ -23,14 +23,14 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady reports whether calls can be expected to work: the target responds, and does not wait
-// for framework_start_init. Calls are accepted in any case. Because the request needs no
-// authentication, the response contains no reason; the log does.
+// serveReady reports whether calls can be expected to work: the target must respond, and must not
+// be waiting for framework_start_init. The proxy accepts calls in any case. The response contains
+// no reason, because the request needs no authentication; the log contains it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
 // serveStrictlyReady is like serveReady, but also requires that the target contains everything in
-// its saved configuration: disks, exports, hosts. While that is unknown, and without target.save,
-// it reports not ready.
+// its saved configuration: disks, exports, hosts. If that is unknown, or target.save is not set, it
+// reports not ready.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.Complete())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// MaxHeaderBytes bounds a request's header.
+// MaxHeaderBytes is the maximum size of a request's header.
 const MaxHeaderBytes = 16 << 10
 
 // HTTP returns the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
@@ -26,8 +26,8 @@ func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 		MaxHeaderBytes:    MaxHeaderBytes,
 		ConnContext:       WithConn,
 		ConnState:         s.Gate.ConnState,
-		// No HTTP/2: a client could open and reset streams at no cost, while each costs the proxy a
-		// call. Besides, HTTP/1.1 connections are cheaper for small calls.
+		// Disable HTTP/2: a client could open and reset streams at no cost, while each of them
+		// costs the proxy a call. HTTP/1.1 connections are also cheaper for small calls.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     DebugLog(s.Gate.Log),
 	}

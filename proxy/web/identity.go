@@ -12,24 +12,26 @@ import (
 )
 
 // crossOrigin detects requests that a web page on another site made a browser send. The browser
-// adds a stored password or certificate. Because the proxy requires no Content-Type, the browser
-// does not send a preflight request first. Other clients send none of the headers that are checked.
+// adds a stored password or certificate to such a request, and sends no preflight request first,
+// because the proxy requires no Content-Type. Clients other than browsers send none of the headers
+// that crossOrigin checks.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// Names of a session in requests and in the log.
+// These are names of sessions in requests and in the log.
 const (
-	// sessionCookie holds the id of a session. A browser accepts the prefix only over TLS, from
-	// this host itself, and for all its paths.
+	// sessionCookie holds the id of a session. A browser accepts the prefix __Host- only over TLS,
+	// from this host itself, and for all paths.
 	sessionCookie = "__Host-spdkgate"
 	csrfHeader    = "X-Csrf-Token"
-	// backgroundHeader marks a request that the console sends by itself, which does not count as a
-	// use of the session.
+	// backgroundHeader marks a request that the console sends without a user action. Such a request
+	// does not count as a use of the session.
 	backgroundHeader = "X-Background"
 
 	authSession = "session" // value of auth in the log
 )
 
-// authenticate identifies the sender of a request: by its session, or else by its credentials.
+// authenticate identifies the sender of a request by the session or, without a session, by the
+// request's credentials.
 func (s *Server) authenticate(v *Visit) error {
 	if id, ok := v.SessionID(); ok {
 		return s.resume(v, id)
@@ -42,7 +44,7 @@ func (s *Server) AuthenticateByCredentials(v *Visit) error {
 	who, err := v.current.Authn.Authenticate(v.R.Context(), v.Evidence())
 	v.X.NoteSender(v.current.Authn, who, err)
 	if v.sentByPage() {
-		v.X.Sender.Challenges = nil // the page asks for credentials, not the browser
+		v.X.Sender.Challenges = nil // the page, not the browser, asks for credentials
 	}
 	return err
 }
@@ -62,7 +64,7 @@ func (s *Server) resume(v *Visit, id string) error {
 	return err
 }
 
-// Evidence returns everything in the request that identifies its sender.
+// Evidence returns everything in the request that can identify the sender.
 func (v *Visit) Evidence() authn.Evidence { return evidence(v.R, v.X.Source) }
 
 func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
@@ -74,8 +76,8 @@ func evidence(r *http.Request, source auditlog.Source) authn.Evidence {
 }
 
 // SessionID returns the id of the session to which the request belongs, if the console is enabled
-// and there is no Authorization header, which takes precedence. If there are several cookies with
-// that name, the id is "", which never identifies a session.
+// and there is no Authorization header, which takes precedence. If the request contains several
+// cookies with that name, the id is "", which never identifies a session.
 func (v *Visit) SessionID() (id string, ok bool) { return SessionID(v.current, v.R) }
 
 // SessionID is like Visit.SessionID, for a request that has not arrived at the gate.
@@ -92,11 +94,12 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 	return "", true
 }
 
-// noteSession records the session to which a request belongs. It sends no challenge, so the browser
-// itself does not ask for a name and password.
+// noteSession records the session to which a request belongs. The response will contain no
+// challenge, so that the browser does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
-	if began := found.Value.Binding.Identity().Credential; began != "" { // identifies the person if the user is a group
+	// identifies the person if the user is a group of people
+	if began := found.Value.Binding.Identity().Credential; began != "" {
 		v.X.Sender.Credential += ", " + began
 	}
 	if err == nil {
@@ -116,12 +119,12 @@ func (v *Visit) sentInBackground() bool {
 }
 
 // CheckCrossOrigin refuses a request, with any HTTP method, that a page on another site made a
-// browser send. That page could not read the response to a GET, but would use up the user's
+// browser send. Such a page could not read the response to a GET, but would use up the user's
 // streams, memory and calls.
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		r = r.WithContext(r.Context())
-		r.Method = http.MethodPost // crossOrigin accepts methods that change nothing
+		r.Method = http.MethodPost // crossOrigin would accept a method that changes nothing
 	}
 	if crossOrigin.Check(r) != nil {
 		return gate.ErrCrossOrigin

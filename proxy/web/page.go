@@ -8,27 +8,27 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// A Page treats each request as a call to one of the proxy's own methods. The method receives the
-// Visit as the exchange's Endpoint.
+// A Page treats each request as a call of one of the proxy's own methods. The method finds the
+// Visit in the exchange's Endpoint.
 type Page struct {
 	Method string
-	// Identify authenticates the sender. If nil, the sender is authenticated by the session, or
-	// else by the request's credentials.
+	// Identify authenticates the sender. If it is nil, the sender is authenticated by the session
+	// or, without a session, by the request's credentials.
 	Identify func(v *Visit) error
 	// Write writes the value of a successful call.
 	Write func(v *Visit, value any)
-	// Fail writes an error. If nil, errors are written as in JSON-RPC.
+	// Fail writes an error. If it is nil, errors are written as in JSON-RPC.
 	Fail func(v *Visit, c *gate.Call)
 	// Stream means that the response never ends by itself. A stopping server does not wait for the
 	// response.
 	Stream bool
-	// FromOtherSites means that a page on another site may cause the request. Identify itself must
-	// determine whether the user began it.
+	// FromOtherSites means that a page on another site may cause the request. Identify must then
+	// determine whether the user began the request.
 	FromOtherSites bool
 }
 
-// maxOwnAnswer is the maximum size, in bytes, of a response that the proxy makes itself. It counts
-// towards the user's memory before the response is made.
+// maxOwnAnswer is the maximum size, in bytes, of a response that the proxy itself generates. This
+// size counts towards the user's memory before the response is generated.
 const maxOwnAnswer = 1 << 20
 
 // Page returns the handler of a page.

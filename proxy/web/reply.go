@@ -57,7 +57,7 @@ func send(w http.ResponseWriter, status int, parts [][]byte) {
 	w.WriteHeader(status)
 	for _, part := range append(parts, []byte("\n")) {
 		if _, err := w.Write(part); err != nil {
-			return // the client disconnected; the log contains the outcome
+			return // the client has disconnected, but the log contains the outcome
 		}
 	}
 }
@@ -81,8 +81,8 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController find the original writer.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader instructs not to read
-// the rest of a body.
+// netHTTP returns net/http's own ResponseWriter, which http.MaxBytesReader needs to prevent
+// net/http from reading the rest of a body.
 func netHTTP(w http.ResponseWriter) http.ResponseWriter {
 	if answer, ok := w.(*answerWriter); ok {
 		return answer.ResponseWriter

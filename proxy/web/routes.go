@@ -37,7 +37,7 @@ func (s *Server) Handler() http.Handler {
 	return s.AnswerPanics(s.callsFirst(r))
 }
 
-// StreamPath is where clients open streams of messages.
+// StreamPath is the path at which clients open streams of messages.
 const StreamPath = "/stream"
 
 // ConsolePath is the prefix of the console's paths.
@@ -48,8 +48,8 @@ func belongsToConsole(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.HasPrefix(r.URL.Path, ConsolePath) || r.URL.Path == strings.TrimSuffix(ConsolePath, "/")
 }
 
-// callsFirst serves calls to / itself, and leaves other requests to the router. The router would
-// compare each call's path with all others and copy the request twice.
+// callsFirst directly serves calls to /, and passes other requests to the router. For each call,
+// the router would compare all paths and copy the request twice.
 func (s *Server) callsFirst(router http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path == "/" {

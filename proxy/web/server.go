@@ -25,8 +25,8 @@ type Options struct {
 
 	Complete func() bool     // reports whether the target contains all of its saved configuration
 	Stopping <-chan struct{} // closed when the server begins to stop
-	Console  http.Handler    // nil if the console's paths do not exist
-	Messages http.Handler    // opens message streams; nil: not served
+	Console  http.Handler    // nil if the console is not served
+	Messages http.Handler    // opens message streams; nil if they are not served
 
 	UnreadBodyWait time.Duration // see skipBody; 0 means the default
 	StreamCheck    time.Duration // see streamCheckInterval; 0 means the default
@@ -46,5 +46,5 @@ func New(o Options) *Server {
 // A SignedIn is the part of a console session that describes the sign-in.
 type SignedIn struct {
 	Binding authn.Binding
-	Way     string // how the user signed in, for the console
+	Way     string // how the user signed in, as the console shows it
 }

@@ -31,12 +31,12 @@ type Stream struct {
 	out strings.Builder // events that have not been written yet
 }
 
-// OpenStream counts a stream for a user. The response must be a page that is a stream.
+// OpenStream counts an open stream for a user. It is for pages that are streams.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
-// Stream returns a page that is an endless stream of events, which run sends until Wait returns
-// false. may reports whether a user is still authorized for the stream. The method must return the
-// result of OpenStream.
+// Stream returns a page whose response is an endless stream of events. run sends the events until
+// Wait returns false. may reports whether a user is still authorized for the stream. The page's
+// method must return the result of OpenStream.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
 	p.Stream = true
 	p.Write = func(v *Visit, leave any) {
@@ -44,9 +44,10 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 		h := v.W.Header()
 		h.Set("Content-Type", eventStreamType)
 		h.Set("Cache-Control", "no-store")
-		h.Set("X-Accel-Buffering", "no") // for a reverse proxy
+		h.Set("X-Accel-Buffering", "no") // for nginx as a reverse proxy
 		e := &Stream{server: s, visit: v, may: may}
-		if e.write(": stream\n\n") && v.R.Method != http.MethodHead { // shows the client at once that it is connected
+		// so that the client knows at once that it is connected
+		if e.write(": stream\n\n") && v.R.Method != http.MethodHead {
 			run(e)
 		}
 	}
@@ -56,7 +57,7 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 // Visit returns the request that opened the stream.
 func (e *Stream) Visit() *Visit { return e.visit }
 
-// Send sends an event, at the latest when the stream waits. data must not contain a line break; id
+// Send sends an event, no later than when the stream waits. data must not contain a line break; id
 // may be "". It returns false if the client has disconnected.
 func (e *Stream) Send(name, id string, data []byte) bool {
 	e.out.WriteString("event: " + name + "\n")
@@ -125,7 +126,7 @@ func (e *Stream) Pause() {
 }
 
 // mayContinue reports whether the request's credentials still authenticate the same user, and
-// whether that user is still authorized for the stream. This does not count as a use of the
+// whether that user is still authorized for the stream. The check does not count as a use of the
 // session.
 func (e *Stream) mayContinue() bool {
 	user := e.visit.X.Sender.User

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/gate"
 )
 
-// The number of streams is bounded, for each user and in total.
+// The number of streams is limited per user and in total.
 func TestStreamsAreBounded(t *testing.T) {
 	var o streams
 	for range maxStreams / MaxStreamsPerUser {

@@ -16,7 +16,7 @@ var (
 )
 
 // traceOf reads the ids that a request carries: X-Request-Id, and traceparent from W3C Trace
-// Context. Malformed values are ignored, as the latter requires.
+// Context. Malformed values are ignored, as W3C Trace Context requires.
 func traceOf(h http.Header) (t gate.Trace) {
 	if id := h.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		t.RequestID = id

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// To reach the next request, net/http reads the part of a body that the handler has not read. The
-// functions here bound how long that may take.
+// To reach the next request on a connection, net/http reads the part of a body that the handler has
+// not read. The functions in this file limit how long that may take.
 
-// limitUnreadBody bounds how long the server reads the rest of a body after it has responded to an
+// limitUnreadBody limits how long the server reads the rest of a body after it has responded to an
 // authenticated user.
 func (s *Server) limitUnreadBody(v *Visit) {
 	if v.X.Sender.Unauthenticated || v.bodyRead {
@@ -17,12 +17,12 @@ func (s *Server) limitUnreadBody(v *Visit) {
 	_ = http.NewResponseController(v.W).SetReadDeadline(time.Now().Add(v.current.Read))
 }
 
-// unreadBodyWait bounds how long the server reads the rest of an unauthenticated request, so that
-// the client can read the response before the connection is closed.
+// unreadBodyWait is how long the server reads the rest of an unauthenticated request, so that the
+// client can read the response before the connection is closed.
 const unreadBodyWait = time.Second
 
-// skipBody makes net/http respond to an unauthenticated request without waiting for its body, which
-// it would do if the connection stayed open.
+// skipBody makes net/http close the connection after an unauthenticated request, because it would
+// otherwise read the whole body before it sends the response.
 func (s *Server) skipBody(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.UnreadBodyWait))
