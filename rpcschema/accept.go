@@ -10,29 +10,30 @@ import (
 	"unicode/utf8"
 )
 
-// An acceptor accepts parameters that are certainly valid, as those of nearly all calls are,
-// without allocating. It never rejects a call: the JSON Schema validator checks everything that the
-// acceptor does not accept, and writes the error messages. An acceptor understands only the
-// keywords used in our document; a schema with any other keyword has no acceptor.
+// An acceptor recognizes, without allocating, parameters that are certainly valid, as those of
+// nearly all calls are. It never rejects a call: the JSON Schema validator checks everything that
+// the acceptor does not accept, and writes the error messages. An acceptor understands only the
+// keywords used in this project's document; a schema with any other keyword has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor
 	required   []string
-	others     *acceptor // applies to members not in properties; nil: no other members allowed
-	items      *acceptor // nil: anything
-	enum       []any     // nil: no enum
+	// applies to members not in properties; nil means that no others are allowed
+	others     *acceptor
+	items      *acceptor // nil accepts anything
+	enum       []any     // nil means any value
 	low, high  *integer
-	multiple   uint64 // the number must be a multiple of it; 0: no such restriction
+	multiple   uint64 // the number must be a multiple of this; 0 means no restriction
 	minLength  int
-	maxLength  int // -1: none
+	maxLength  int // -1 means no limit
 	minItems   int
-	maxItems   int // -1: none
+	maxItems   int // -1 means no limit
 	minMembers int
 	pattern    *regexp.Regexp
 	anyOf      []*acceptor
 }
 
-// typeBits holds the allowed JSON types; none means all.
+// typeBits is the set of allowed JSON types. If the set is empty, all types are allowed.
 type typeBits uint8
 
 const (
@@ -143,7 +144,7 @@ func (a *acceptor) listed(v any) bool {
 	return false
 }
 
-// An integer holds any value of int64 and of uint64.
+// An integer can represent every int64 and every uint64.
 type integer struct {
 	negative  bool
 	magnitude uint64
@@ -182,7 +183,7 @@ func (m *acceptors) of(v any) *acceptor {
 		return nil
 	}
 	if ref, ok := s["$ref"].(string); ok {
-		// In area files, only annotations may appear next to a $ref.
+		// In area files, only annotations may appear beside a $ref.
 		for keyword := range s {
 			if keyword != "$ref" && !isAnnotation(keyword) {
 				return nil
@@ -297,7 +298,7 @@ func (m *acceptors) keyword(a *acceptor, keyword string, v any) (ok bool) {
 		a.pattern, err = regexp.Compile(text)
 		return isText && err == nil
 	}
-	return ok // false for oneOf and others: only the validator can check them
+	return ok // false for oneOf and other keywords that only the validator can check
 }
 
 func (a *acceptor) setTypes(v any) bool {

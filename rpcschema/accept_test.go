@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 )
 
-// The acceptor never accepts anything that the validator rejects, and nearly all methods have one.
+// Acceptors accept nothing that the validator rejects, and nearly all methods have an acceptor.
 func TestAcceptorAgreesWithValidator(t *testing.T) {
 	doc := rpcschema.Default()
 	accepted, valid, invalid := 0, 0, 0
@@ -36,7 +36,7 @@ func TestAcceptorAgreesWithValidator(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d valid calls accepted fast, none of %d broken ones wrongly", accepted, valid, invalid)
+	t.Logf("acceptors accepted %d of %d valid calls, and none of %d invalid ones", accepted, valid, invalid)
 	assert.Greater(t, accepted*100, valid*98)
 }
 

@@ -3,11 +3,12 @@ package rpcschema
 import "encoding/json"
 
 // Allocates marks a number that determines how much memory SPDK allocates, or how often it loops,
-// during a call. Such a call blocks the whole target. The bounds apply to tenants; a parameter that
-// tenants cannot send may have no bounds.
+// during a call. Such a call blocks the whole target. The bounds apply to tenants. A parameter that
+// tenants cannot send need not have bounds.
 type Allocates struct {
-	AtMost json.Number `json:"at-most"` // "": no bound
-	// smaller numbers need more memory, except 0, the default, which is allowed. "": no bound
+	AtMost json.Number `json:"at-most"` // "" means no bound
+	// AtLeast is the smallest value, because smaller values need more memory, except 0, which means
+	// the default and is allowed. "" means no bound.
 	AtLeast json.Number `json:"at-least"`
 }
 

@@ -2,7 +2,7 @@ package rpcschema
 
 // These are the forms in which SPDK accepts a call without parameters (x-spdk-params).
 const (
-	ParamsNone   = "none"   // params must be left out
+	ParamsNone   = "none"   // params must be omitted
 	ParamsObject = "object" // params must be an empty object
 	ParamsEither = "either"
 )

@@ -1,11 +1,12 @@
 package rpcschema
 
-// A Capability is a behaviour that SPDK has since a certain release and on which code outside
-// rpcschema depends. The schema itself records the releases of methods, parameters and result
+// A Capability is a behaviour that SPDK has had since a certain release, and on which code outside
+// of rpcschema depends. The schema itself records the releases of methods, parameters and result
 // members: use [Window.Has] for these, unless a call depends on several of them.
 type Capability struct {
 	since Release
-	// the file and commit in SPDK's repository, or the targets on which the behaviour was observed
+	// source names the file and commit in SPDK's repository, or the targets on which the behaviour
+	// was observed.
 	source string
 }
 
@@ -15,11 +16,11 @@ func (c Capability) Since() Release { return c.since }
 // Has reports whether release r has the capability. An unknown release has no capabilities.
 func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since) }
 
-// All capabilities. No package outside rpcschema compares releases, except in tests.
+// These are all capabilities. No package outside of rpcschema compares releases, except in tests.
 var (
 	// GrowsBeyondParent means that a volume may be larger than its parent. On earlier releases,
-	// such as v24.01, reads beyond the parent's end fail with an I/O error, as do writes there of
-	// less than a cluster.
+	// such as v24.01, reads beyond the parent's end fail with an I/O error, as do writes of less
+	// than a cluster in that range.
 	GrowsBeyondParent = Capability{Release{24, 5}, "lib/blob/blob_bs_dev.c: 00311abc73, for chains b357ad48a5"}
 
 	// InflatesBeyondParent means that bdev_lvol_inflate works for a volume that is larger than its
@@ -63,6 +64,6 @@ var (
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 
-// Future is later than every release. Methods and members that any release removed are absent from
-// it.
+// Future is later than every release. It lacks all methods and members that any release has
+// removed.
 var Future = Release{99, 12}

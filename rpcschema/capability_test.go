@@ -20,7 +20,8 @@ func TestReleaseHasCapability(t *testing.T) {
 	assert.Equal(t, Release{24, 5}, c.Since())
 }
 
-// The table agrees with the releases that the schema records for methods, parameters and members.
+// The table of capabilities agrees with the releases that the schema records for methods,
+// parameters and members.
 func TestCapabilitiesMatchTheSchema(t *testing.T) {
 	d := Default()
 	method := func(name string) Window {
@@ -56,7 +57,7 @@ func TestCapabilitiesMatchTheSchema(t *testing.T) {
 	}
 }
 
-// Each capability names the SPDK source file, and the commit or the real targets, that prove it.
+// Each capability names its proof: the SPDK source file, and the commit or the real targets.
 func TestCapabilitiesNameTheirSource(t *testing.T) {
 	source := regexp.MustCompile(`^"(lib|module)/[a-z0-9_/]+\.[ch]: .*([0-9a-f]{10}|seen on real v\d\d\.\d\d and v\d\d\.\d\d)\b.*"$`)
 	f, err := parser.ParseFile(token.NewFileSet(), "capability.go", nil, parser.SkipObjectResolution)

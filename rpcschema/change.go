@@ -13,13 +13,14 @@ import (
 // conversion is set; if none is set, only the name changed.
 type Replaces struct {
 	Name string `json:"name"`
-	// Factor: old = new × Factor; an old value that is not a multiple is rounded up.
+	// Factor means that old = new × Factor. An old value that is not a multiple of Factor is
+	// rounded up.
 	Factor uint64 `json:"factor"`
-	// Times: new = old × Times. Only old values are converted.
+	// Times means that new = old × Times. Only old values can be converted.
 	Times uint64 `json:"times"`
-	// Log2Of: new = log2(old / Log2Of), and 0 for 0. Only old values are converted.
+	// Log2Of means that new = log2(old / Log2Of), and 0 for 0. Only old values can be converted.
 	Log2Of uint64 `json:"log2-of"`
-	// List: new is a list with old as its only item.
+	// List means that new is a list with old as its only item.
 	List bool `json:"list"`
 }
 
@@ -45,8 +46,8 @@ func (rep *Replaces) inWords(name string) string {
 	return fmt.Sprintf("give %s instead", name)
 }
 
-// modern converts an old value to the new form. It returns a value of another type unchanged, for
-// validation to report.
+// modern converts an old value to the new form. It returns a value of the wrong type unchanged,
+// because validation will report it.
 func (rep *Replaces) modern(v any) (any, error) {
 	if rep.List {
 		return []any{v}, nil
@@ -110,15 +111,15 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change adapts a parameter, or a member of one, to another release. The member may have a
-// successor with another name, may have values that later releases imply, or may have been accepted
-// in any case.
+// A change describes how to adapt a parameter, or a member of one, to another release. The member
+// may have been replaced by one with another name, may have values that later releases imply, or
+// may have been accepted in any letter case.
 type change struct {
-	path  []string // names of the objects that contain the member, from the parameters down
-	old   Property // zero: no old member
-	new   Property // zero: no successor
-	any   Property // accepted in any case; zero: none
-	texts []string // the values of any
+	path  []string // names of the objects that contain the member, outermost first
+	old   Property // zero if there is no old member
+	new   Property // zero if there is no successor
+	any   Property // the member accepted in any letter case; zero if there is none
+	texts []string // the values of member any
 }
 
 // changes lists all changes to a method's parameters between releases.

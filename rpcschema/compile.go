@@ -13,11 +13,11 @@ import (
 type compiler struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
-	done     sync.Map // location → *jsonschema.Schema
+	done     sync.Map // maps locations to *jsonschema.Schema
 
-	params    map[string]any // method → raw schema
+	params    map[string]any // maps methods to raw schemas
 	acceptors acceptors      // guarded by mu
-	accepting sync.Map       // method → *acceptor; nil: none
+	accepting sync.Map       // maps methods to *acceptor, which may be nil
 }
 
 // acceptor returns the acceptor of a method's parameters, or nil.
@@ -50,8 +50,9 @@ func (c *compiler) compiled(r Release, part, method string) (*jsonschema.Schema,
 	return s, nil
 }
 
-// compilerFor returns the compiler for a release. The first call for a release creates it, which
-// takes tens of milliseconds; concurrent calls wait for it instead of creating their own.
+// compilerFor returns the compiler for a release. The first call for a release creates the
+// compiler, which takes tens of milliseconds. Concurrent calls wait for this compiler instead of
+// creating their own.
 func (d *Document) compilerFor(r Release) (*compiler, error) {
 	once, ok := d.releases.Load(r)
 	if !ok {
@@ -105,9 +106,9 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
 }
 
-// RequiredAt reports whether release r requires a parameter. If the release supports both an old
-// parameter and its successor, it requires neither by itself. If it supports only the old one, that
-// one is required if the successor is.
+// RequiredAt reports whether release r requires a parameter. If r supports both an old parameter
+// and its successor, it requires neither by itself. If r supports only the old parameter, that one
+// is required if its successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {

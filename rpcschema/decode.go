@@ -8,7 +8,7 @@ const invalidParams = -32602
 // Relaxed gives the range of releases that ignore unknown parameters of a method.
 type Relaxed struct {
 	Since Release `json:"since"`
-	Until Release `json:"until"` // zero: the newest release still ignores them
+	Until Release `json:"until"` // zero if the newest release still ignores them
 }
 
 // IgnoresUnknown reports whether release r ignores parameters that m does not define.
@@ -18,7 +18,7 @@ func (m *Method) IgnoresUnknown(r Release) bool {
 }
 
 // DecoderRequires reports whether release r fails to decode a call without the parameter. The
-// result differs from RequiredAt's if a release decodes such a call and then refuses it with
+// result differs from that of RequiredAt if a release decodes such a call but then refuses it with
 // another error.
 func (m *Method) DecoderRequires(name string, r Release) bool {
 	return m.RequiredAt(name, r) && !r.Before(m.Param(name).Schema.RequiredSince)

@@ -33,7 +33,7 @@ func TestIgnoresUnknown(t *testing.T) {
 		require.True(t, ok, c.method)
 		assert.Equal(t, c.want, m.IgnoresUnknown(c.at), "%s %s", c.method, c.at)
 		params := map[string]any{"no_such_parameter": true}
-		assert.ErrorContains(t, Default().ValidateParams(c.method, params, c.at), "no_such_parameter", "%s: validation refuses what SPDK ignores", c.method)
+		assert.ErrorContains(t, Default().ValidateParams(c.method, params, c.at), "no_such_parameter", "%s: validation refuses parameters that SPDK ignores", c.method)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestDecoderRequires(t *testing.T) {
 	assert.True(t, clone.RequiredAt("clone_name", v2401))
 	assert.True(t, clone.DecoderRequires("clone_name", v2605))
 	create, _ := Default().Method("bdev_lvol_create")
-	assert.False(t, create.DecoderRequires("size_in_mib", MustRelease("v23.05")), "either of size and size_in_mib will do")
+	assert.False(t, create.DecoderRequires("size_in_mib", MustRelease("v23.05")), "either size or size_in_mib is enough")
 	assert.False(t, create.DecoderRequires("thin_provision", v2605))
 	assert.False(t, create.DecoderRequires("size", v2605))
 	address := Default().Schemas()["NVMfListenAddress"]

@@ -47,16 +47,16 @@ func (d *Document) secret(s *Schema, within []string) bool {
 	return false
 }
 
-// RedactResult returns a copy of a result without secrets. It replaces a secret string by
-// [Redacted], and any other secret by null. It leaves out members that the schema does not
-// describe, because they may be secrets. Everything else stays as the target wrote it, in the same
-// order. If a member is duplicated, every occurrence is redacted.
+// RedactResult returns a copy of a result without secrets. It replaces a secret string with
+// [Redacted], and any other secret with null. It omits members that the schema does not describe,
+// because these may be secrets. Everything else remains as the target wrote it, in the same order.
+// If a member is duplicated, every occurrence is redacted.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// The bytes are never written to, so they are not copied: a copy would double the memory.
+	// Do not copy the bytes: nothing writes to them, and a copy would double the memory.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -118,12 +118,12 @@ func (r *redaction) members(p *redactPlan, i int) (end int) {
 	return w.End
 }
 
-// A redactPlan lists the parts of a value that may be shown, combining all forms of the value. A
+// A redactPlan lists the parts of a value that may be shown. It combines all forms of the value. A
 // nil plan shows nothing.
 type redactPlan struct {
 	members map[string]*redactPlan
-	others  *redactPlan // for members that the schema does not name
-	open    bool        // the schema describes the other members
+	others  *redactPlan // plan for members that the schema does not name
+	open    bool        // the schema describes members that it does not name
 	items   *redactPlan
 }
 
@@ -161,8 +161,8 @@ type redactPlanner struct {
 	made     map[string]*redactPlan
 }
 
-// of returns the plan for a value that may have several forms. If any form is secret, so is the
-// value.
+// of returns the plan for a value that may have several forms. The value is secret if any of its
+// forms is.
 func (r *redactPlanner) of(use []*Schema) *redactPlan {
 	forms, sensitive := r.document.forms(use, 0)
 	if sensitive || len(forms) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// referenceRedaction redacts a decoded value by following the schema directly.
+// referenceRedaction redacts a decoded value by reading the schema directly.
 func (d *Document) referenceRedaction(use []*Schema, v any) any {
 	forms, sensitive := d.forms(use, 0)
 	if sensitive || len(forms) == 0 {
@@ -87,7 +87,7 @@ func FuzzRedactResult(f *testing.F) {
 		for _, last := range []bool{false, true} {
 			v, err := oneOfEach(jsontext.NewDecoder(strings.NewReader(string(got)), lenient...), last)
 			if err != nil {
-				return // for example, a number that the reference cannot decode
+				return // such as a number that the reference cannot decode
 			}
 			left, err := jsonrpc.Marshal(v)
 			require.NoError(t, err)

@@ -1,10 +1,10 @@
 // Package rpcschema describes SPDK's JSON-RPC interface: the parameters, result and errors of every
-// method, the releases that support it, and the kinds of objects that its values name. All of this
-// is in one document, openrpc.json, which `make generate` assembles from areas/*.yaml and from
-// which it generates the typed client. The proxy uses the document to validate, authorize and
+// method, the releases that support it, and the kinds of objects that its values name. This
+// description is a single document, openrpc.json. `make generate` assembles it from areas/*.yaml,
+// and generates the typed client from it. The proxy uses the document to validate, authorize and
 // redact calls; the simulated target uses it to respond to them.
 //
-// The package does not depend on how a request is transported, who sends it, or whether it is
+// The package must not depend on how a request is transported, who sends it, or whether it is
 // allowed.
 package rpcschema
 

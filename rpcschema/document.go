@@ -24,7 +24,7 @@ type Document struct {
 	byAlias    map[string]*Method // deprecated names
 	schemas    map[string]*Schema
 	raw        []byte
-	releases   sync.Map // Release → func() (*compiler, error)
+	releases   sync.Map // maps a Release to a func() (*compiler, error)
 }
 
 // A Method is one RPC.
@@ -33,17 +33,17 @@ type Method struct {
 	Name        string   `json:"name"`
 	Summary     string   `json:"summary"`
 	Description string   `json:"description"`
-	State       []string `json:"x-spdk-state"` // startup and runtime, or one of them
+	State       []string `json:"x-spdk-state"` // startup, runtime, or both
 	Mutates     bool     `json:"x-spdk-mutates"`
-	// ReadsIf lists parameters and their values with which a mutating method only reads: each of
-	// these parameters must be omitted or have a listed value.
+	// ReadsIf lists the parameter values with which a mutating method only reads. Each of these
+	// parameters must be omitted or have one of the listed values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
 	// Saved states when a change is saved in the target's configuration: SavedFirst, SavedNever, or
 	// "" for shortly after the response.
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects named in the call from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes names the method that created the objects that this method removes. It is set if both
+	// Undoes names the method that creates the objects which this method removes. It is set if both
 	// methods identify an object only by equal parameters, such as a group's tag.
 	Undoes string `json:"x-spdk-undoes"`
 	// Stalls means that the method may block the target's I/O or wait forever, although it changes
@@ -64,8 +64,8 @@ type Method struct {
 	Params []*Param `json:"params"`
 	// ParamsForm is the form of a call without parameters; see WithoutParams.
 	ParamsForm string `json:"x-spdk-params"`
-	// OneOf lists groups of parameters. Exactly one parameter of each must be given. AnyOf lists
-	// groups of which at least one parameter must be given.
+	// OneOf lists groups of parameters of which exactly one must be given. AnyOf lists groups of
+	// parameters of which at least one must be given.
 	OneOf  [][]string `json:"x-spdk-one-of"`
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
@@ -91,9 +91,10 @@ type Method struct {
 	varies  bool
 }
 
-// Values of Method.Saved.
+// These are the values of Method.Saved.
 const (
-	// before the response, because the change determines who can access data, or limits a volume
+	// SavedFirst means before the response, because the change determines who can access data, or
+	// limits a volume.
 	SavedFirst = "first"
 	SavedNever = "never" // the method changes nothing that SPDK saves
 )
@@ -101,7 +102,7 @@ const (
 // Configures reports whether a call of the method may change the configuration that SPDK saves.
 func (m *Method) Configures() bool { return m.Mutates && m.Saved != SavedNever }
 
-// ServedByProxy marks methods that spdk-proxy serves itself and that SPDK does not have.
+// ServedByProxy marks methods that spdk-proxy itself serves and that SPDK does not have.
 const ServedByProxy = "proxy"
 
 // A Param is a named parameter or the result of a method.
@@ -134,8 +135,8 @@ func (m *Method) KindOf(code int) string {
 	return ""
 }
 
-// Default returns the embedded document. It panics if the embedded text is invalid, which the
-// package's tests exclude.
+// Default returns the embedded document. It panics if the embedded text is invalid, but the
+// package's tests ensure that it is valid.
 var Default = sync.OnceValue(func() *Document {
 	d, err := Load(OpenRPC)
 	if err != nil {
@@ -214,8 +215,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references and returns the schema that they lead to. Annotations next to a
-// reference apply only to that use, and must be read before resolving.
+// Resolve follows references and returns the schema that they lead to. Annotations beside a
+// reference apply only to that use, so the caller must read them before it calls Resolve.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]
@@ -226,7 +227,7 @@ func (d *Document) Resolve(s *Schema) *Schema {
 // Schemas returns the shared schemas by name.
 func (d *Document) Schemas() map[string]*Schema { return d.schemas }
 
-// Area returns the part of SPDK that m belongs to, such as bdev_lvol or nvmf.
+// Area returns the part of SPDK to which m belongs, such as bdev_lvol or nvmf.
 func (m *Method) Area() string {
 	if len(m.Tags) == 0 {
 		return ""
@@ -250,8 +251,7 @@ func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {
 		if max(len(c)-len(name), len(name)-len(c)) >= bestDistance {
-			// The lengths alone differ by too much. Checking this first also bounds the cost of
-			// long names.
+			// The lengths alone differ by too much. This check also limits the cost of long names.
 			continue
 		}
 		if d := editDistance(name, c); d < bestDistance {

@@ -7,8 +7,8 @@ import (
 )
 
 // Export returns the OpenRPC document for release r. It contains only the methods selected by keep
-// (nil: all), and the schemas to which they refer. Parameters are strict: objects in them refuse
-// members that the document does not describe.
+// (nil selects all), and the schemas to which they refer. Objects in parameters refuse members that
+// the document does not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// method copies a method in the form that it has in the view's release.
+// method returns a copy of a method as it is in the view's release.
 func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	out := make(map[string]any, len(raw))
 	for key, value := range raw {

@@ -41,7 +41,8 @@ func TestExport(t *testing.T) {
 	assert.True(t, driver.Param("name").Required, "v24.01 requires it")
 }
 
-// A member may be named like a keyword: bdev_ftl_get_properties returns properties.
+// A member can have the same name as a keyword of JSON Schema: bdev_ftl_get_properties returns the
+// member properties.
 func TestMemberNamedLikeAKeyword(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// JSONSchemas returns the schemas of the parameters at release r for the methods selected by keep
-// (nil: all), by method. Each is a complete JSON Schema (draft 2020-12). Objects refuse members
-// that they do not describe. A group of parameters of which exactly one must be given becomes
-// oneOf; a group of which at least one must be given becomes anyOf. The result's schema is at
-// #/$defs/result. The schemas contain no annotations (x-spdk-…); use [Document.Export] for those.
+// JSONSchemas returns the schemas of the parameters at release r, by method, for the methods
+// selected by keep (nil selects all). Each is a complete JSON Schema (draft 2020-12). Objects
+// refuse members that they do not describe. A group of parameters of which exactly one must be
+// given becomes oneOf; a group of which at least one must be given becomes anyOf. The result's
+// schema is at #/$defs/result. The schemas contain no annotations (x-spdk-…); use [Document.Export]
+// for those.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {
@@ -48,7 +49,8 @@ func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][
 	return all, nil
 }
 
-// addGroups adds the rules on groups of parameters: exactly one, or at least one, must be given.
+// addGroups adds the rules on groups of parameters of which exactly one, or at least one, must be
+// given.
 func (m *Method) addGroups(root map[string]any, r Release) {
 	var all []any
 	for keyword, groups := range map[string][][]string{"oneOf": m.OneOf, "anyOf": m.AnyOf} {
@@ -64,7 +66,7 @@ func (m *Method) addGroups(root map[string]any, r Release) {
 			}
 		}
 	}
-	// If a release supports a parameter and its successor, either is enough.
+	// If the release supports a parameter and its successor, either of the two is enough.
 	for _, p := range m.Params {
 		if old := m.forerunnerAt(p, r); old != nil && p.Required {
 			all = append(all, map[string]any{"anyOf": []any{

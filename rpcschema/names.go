@@ -7,12 +7,13 @@ import (
 	"slices"
 )
 
-// A Name names a resource in a call: an existing one, or one to be created.
-type Name struct{ Kind, Value string } // x-spdk-resource: bdev, lvstore, nqn, …
+// A Name is the name of a resource in a call. The resource exists, or the call creates it.
+// Kind is the value of x-spdk-resource: bdev, lvstore, nqn, …
+type Name struct{ Kind, Value string }
 
 // Names lists the resources named in a call's parameters, in the order of the method's parameters.
-// It returns at most limit names; more is the number of further ones. Names omits secrets,
-// including redacted ones.
+// It returns at most limit names; more is how many names it omits beyond limit. Names ignores
+// secrets, including redacted ones.
 func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {
@@ -34,7 +35,8 @@ type nameWalk struct {
 	more     int
 }
 
-// walk collects the names in a value; kind is the kind of resource given by the enclosing schemas.
+// walk collects the names in a value. kind is the kind of resource according to the enclosing
+// schemas.
 func (w *nameWalk) walk(s *Schema, kind string, v any) {
 	if s == nil || s.Sensitive {
 		return
@@ -83,8 +85,8 @@ func (w *nameWalk) found(s *Schema, kind, value string) {
 	w.list = append(w.list, Name{kind, value})
 }
 
-// addressOf returns a name for an object that identifies a resource as a whole. All such objects
-// are NVMe-oF or iSCSI addresses.
+// addressOf returns a name for an object that identifies a resource by several members. All such
+// objects are NVMe-oF or iSCSI addresses.
 func addressOf(v map[string]any) string {
 	for _, pair := range [][2]string{{"traddr", "trsvcid"}, {"host", "port"}} {
 		host, port := v[pair[0]], v[pair[1]]

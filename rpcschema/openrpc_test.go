@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// openRPC is the structure of OpenRPC documents.
+// openRPC returns a schema of the structure of OpenRPC documents.
 func openRPC(t *testing.T) *jsonschema.Schema {
 	text, err := os.ReadFile("testdata/openrpc-1.3.yaml")
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestDocumentIsOpenRPC(t *testing.T) {
 	}
 }
 
-// Mistakes that this structure must detect.
+// The schema of OpenRPC documents detects these mistakes.
 func TestMistakesViolateOpenRPC(t *testing.T) {
 	s := openRPC(t)
 	const head, tail = `{"openrpc":"1.3.2","info":{"title":"t","version":"1"},"methods":[`, `]}`

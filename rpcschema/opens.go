@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Opens describes parameter values that give access to hosts other than those named for an object,
-// or to data that was deleted from it.
+// Opens describes parameter values that give access to an object to hosts other than those named
+// for it, or that give access to deleted data.
 type Opens struct {
 	To string `json:"to"` // one of Openings
-	If []any  `json:"if"` // the values that open the object
-	// Instead replaces such a value in a tenant's call. If Instead is nil, the call is refused.
+	If []any  `json:"if"` // values that open the object
+	// In a tenant's call, Instead replaces such a value. If Instead is nil, the call is refused.
 	Instead any `json:"instead"`
 }
 
@@ -30,7 +30,7 @@ func (o *Opens) By(v any) bool {
 	})
 }
 
-// OpensByDefault reports whether omitting the value opens the object.
+// OpensByDefault reports whether the object is opened if the value is omitted.
 func (s *Schema) OpensByDefault() bool {
 	return s.Opens != nil && s.Default != nil && s.Opens.By(s.Default)
 }

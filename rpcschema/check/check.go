@@ -15,9 +15,9 @@ import (
 type Violation struct {
 	File    string
 	Line    int    // the line on which the call or response begins
-	Method  string // "" if unknown
+	Method  string // "" means unknown
 	Pointer string // JSON pointer into the call or response, such as /params/nqn
-	Message string // never contains a value from the input, which may be secret
+	Message string // never contains a value from the input, because it may be secret
 }
 
 func (v Violation) String() string {
@@ -33,7 +33,7 @@ func (v Violation) String() string {
 
 // A Report is the result of checking one or more inputs.
 type Report struct {
-	Calls, Results, Errors int // number of each that were checked
+	Calls, Results, Errors int // how many calls, results and errors were checked
 	Violations             []Violation
 }
 
@@ -56,7 +56,7 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// A Checker checks input against one release; the zero Release means all releases.
+// A Checker checks input against one release. The zero Release means all releases.
 type Checker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release
@@ -79,8 +79,8 @@ type run struct {
 	Checker
 	file   string
 	line   int
-	asked  map[string]string // id → method of the last request with that id
-	noID   string            // method of the request just before, if it has no id
+	asked  map[string]string // maps an id to the method of the last request with that id
+	noID   string            // method of the preceding request, if that request has no id
 	report Report
 }
 
@@ -122,11 +122,10 @@ func (r *run) object(object map[string]any) {
 var members = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
 // methodOf returns an object's method. A call names its own method. A response belongs to the
-// request directly before it if that request has no id, and otherwise to the last request with the
-// same id.
+// preceding request if that request has no id, and otherwise to the last request with the same id.
 func (r *run) methodOf(object map[string]any) (method string, isCall bool) {
 	id, hasID := object["id"]
-	key := fmt.Sprintf("%T %v", id, id) // 1 is not "1"
+	key := fmt.Sprintf("%T %v", id, id) // the number 1 and the string "1" are different ids
 	before := r.noID
 	r.noID = ""
 	value, given := object["method"]

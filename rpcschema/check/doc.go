@@ -3,5 +3,5 @@
 // It also reads JSON-RPC requests followed by their responses, as in SPDK's manual, and SPDK's
 // configuration files (save_config).
 //
-// The package does not depend on the source of its input, and never calls a target.
+// The package must not depend on the source of its input, and never calls a target.
 package check

@@ -18,7 +18,7 @@ import (
 // values checks the values in an input, including the items of arrays, and tracks the line on which
 // each value begins.
 func (r *run) values(text []byte) {
-	// a duplicate member is an error only in its object
+	// Allow duplicate members: each one is an error only in the object that contains it.
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	lines := lineCounter{text: text, line: 1}
 	for {
@@ -83,7 +83,8 @@ func (l *lineCounter) at(offset int) int {
 	return l.line
 }
 
-// config checks an SPDK configuration file: the calls that each subsystem replays at startup.
+// config checks an SPDK configuration file, which contains the calls that SPDK makes for each
+// subsystem at startup.
 func (r *run) config(file map[string]any) {
 	subsystems, _ := file["subsystems"].([]any)
 	for i, v := range subsystems {

@@ -17,7 +17,7 @@ func against(doc *rpcschema.Document, source *Source, reasons []explanation, r r
 	c := comparison{doc: doc, source: source, release: r}
 	seen := map[string]bool{}
 	for _, theirs := range source.Methods {
-		m, err := doc.Find(theirs.Name, r) // also finds deprecated names
+		m, err := doc.Find(theirs.Name, r) // Find also finds deprecated names
 		if err != nil {
 			c.add(theirs.Name, "", Missing, "SPDK's schema has this method")
 			continue
@@ -40,7 +40,7 @@ type comparison struct {
 	found   []Difference
 }
 
-// A member is a parameter, or a member of an object in one.
+// A member is a parameter, or a member of an object within a parameter.
 type member struct {
 	name     string
 	required bool
@@ -138,7 +138,8 @@ func (c *comparison) enum(method, name string, s *rpcschema.Schema, want []strin
 	}
 }
 
-// forms returns the forms of a value in this release: those of a union, or the schema itself.
+// forms returns the forms that a value may have in this release: the variants of a union, or the
+// schema itself.
 func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	s = c.doc.Resolve(s)
 	variants := slices.Concat(s.OneOf, s.AnyOf)
@@ -153,7 +154,7 @@ func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	return list
 }
 
-// shape returns the form of a value that has members or items.
+// shape returns that form of a value which has members or items.
 func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	forms := c.forms(s)
 	for _, form := range forms {

@@ -2,6 +2,6 @@
 // and with SPDK's own schema file for parameters (schema.json or schema.yaml in its source tree).
 //
 // known.yaml lists the known differences, each with its reason and the place in SPDK's sources that
-// proves it. Only other differences need to be examined. The package does not depend on how a
-// target is reached.
+// proves it. Only differences that are not listed there need to be examined. The package must not
+// depend on how a target is reached.
 package drift

@@ -108,7 +108,8 @@ func TestInvalidExplanationsAreRefused(t *testing.T) {
 	}
 }
 
-// The embedded explanations name existing methods and parameters, each only once.
+// Each embedded explanation names an existing method and parameter, and no two explanations name
+// the same ones.
 func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 	reasons, err := readKnown(knownText)
 	require.NoError(t, err)
@@ -129,7 +130,7 @@ func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 }
 
 // All differences between the schema and the schema files of the source trees in SPDK_SRC_TREES are
-// known. That variable holds RELEASE=PATH pairs, separated by colons.
+// known. This variable contains RELEASE=PATH pairs, separated by colons.
 func TestAgainstSPDK(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {

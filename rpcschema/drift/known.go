@@ -19,11 +19,12 @@ type explanation struct {
 	Method string `yaml:"method"`
 	Param  string `yaml:"param"`
 	Kind   Kind   `yaml:"kind"`
-	// releases to which the explanation applies; if both are empty, all
+	// Since and Until limit the releases to which the explanation applies. If both are empty, it
+	// applies to all.
 	Since rpcschema.Release `yaml:"since"`
 	Until rpcschema.Release `yaml:"until"`
 	Why   string            `yaml:"why"`
-	Shown string            `yaml:"shown"` // file and function in SPDK that prove it
+	Shown string            `yaml:"shown"` // file and function in SPDK that prove the explanation
 }
 
 func (e explanation) covers(d Difference, r rpcschema.Release) bool {
@@ -34,8 +35,8 @@ func (e explanation) in(r rpcschema.Release) bool {
 	return rpcschema.Window{Since: e.Since, Until: e.Until}.Has(r)
 }
 
-// known returns the embedded explanations. It panics if they are invalid, which the package's tests
-// rule out.
+// known returns the embedded explanations. It panics if they are invalid, but the package's tests
+// ensure that they are valid.
 var known = sync.OnceValue(func() []explanation {
 	list, err := readKnown(knownText)
 	if err != nil {
@@ -59,8 +60,8 @@ func readKnown(text []byte) ([]explanation, error) {
 	return list, nil
 }
 
-// explain adds known reasons to the differences found, and reports the reasons that this release no
-// longer needs.
+// explain adds the known reasons to the differences, and reports reasons that do not apply to this
+// release.
 func explain(found []Difference, reasons []explanation, r rpcschema.Release) []Difference {
 	var stale []Difference
 	for _, e := range reasons {

@@ -10,11 +10,11 @@ import (
 // A Kind classifies a difference between the schema and SPDK.
 type Kind string
 
-// The kinds of differences, from the schema's point of view.
+// These are the kinds of differences, from the schema's point of view.
 const (
 	Missing  Kind = "missing"  // in SPDK, but not in the schema
 	Extra    Kind = "extra"    // in the schema, but not in SPDK
-	Renamed  Kind = "renamed"  // SPDK lists a deprecated name
+	Renamed  Kind = "renamed"  // SPDK lists a name that the schema calls deprecated
 	Type     Kind = "type"     // JSON type or size of an integer
 	Required Kind = "required" // whether the parameter must be given
 	Enum     Kind = "enum"     // the allowed values
@@ -25,10 +25,10 @@ const (
 // A Difference is one place where the schema and SPDK disagree.
 type Difference struct {
 	Method string
-	Param  string // "" for the method itself; members of objects are dotted, items end in []
+	Param  string // "" means the method itself; members of objects are dotted, and items end in []
 	Kind   Kind
 	Detail string
-	Why    string // "" if it is not explained
+	Why    string // "" if the difference is not explained
 }
 
 func (d Difference) String() string {
@@ -47,7 +47,7 @@ func (d Difference) String() string {
 type Report struct {
 	Subject     string // the name of the source or target
 	Release     rpcschema.Release
-	Compared    int // methods
+	Compared    int // number of methods compared
 	Differences []Difference
 }
 

@@ -17,7 +17,7 @@ import (
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
 	Path string `yaml:"-"`
-	// Release is read from the tree's VERSION file; zero if there is none.
+	// Release is read from the VERSION file of the tree. It is zero if there is no such file.
 	Release rpcschema.Release `yaml:"-"`
 
 	Methods []SourceMethod `yaml:"methods"`
@@ -37,7 +37,7 @@ type Source struct {
 		Class    string `yaml:"class"`
 		MaxCount int    `yaml:"max_count"`
 	} `yaml:"arrays"`
-	// Bitmasks are sent as arrays of enum values.
+	// Bitmasks lists the types that are sent as arrays of enum values.
 	Bitmasks []struct {
 		Name  string `yaml:"name"`
 		Enum  string `yaml:"enum"`
@@ -55,17 +55,17 @@ type SourceMethod struct {
 type SourceParam struct {
 	Name     string `yaml:"name"`
 	Type     string `yaml:"type"`
-	Class    string `yaml:"class"` // names an enum, an object, an array or a bitmask
+	Class    string `yaml:"class"` // name of an enum, object, array or bitmask
 	Required bool   `yaml:"required"`
 }
 
 // A SourceArray is one array type of a Source.
 type SourceArray struct {
-	Item SourceParam // has no name
-	Max  int         // 0: unknown
+	Item SourceParam // the item's Name is empty
+	Max  int         // 0 means unknown
 }
 
-// LoadSource reads an SPDK source tree's schema: path is the tree, or the file.
+// LoadSource reads the schema of an SPDK source tree. path is the tree or the schema file.
 func LoadSource(path string) (*Source, error) {
 	candidates := []string{
 		filepath.Join(path, "schema", "schema.yaml"), filepath.Join(path, "schema", "schema.json"), path,

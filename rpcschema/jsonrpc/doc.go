@@ -6,6 +6,6 @@
 // Therefore, a client's text must never be forwarded: this package decodes it strictly into values,
 // and the request to the target is written from these values.
 //
-// The package does not depend on any method, transport, user or policy. It imports only the
+// The package must not depend on any method, transport, user or policy. It imports only the
 // standard library and a JSON parser.
 package jsonrpc

@@ -14,8 +14,9 @@ const (
 	CodeWrongState = -1
 )
 
-// These are codes of a gateway between client and target, from the range that JSON-RPC reserves for
-// implementations (-32099 to -32000). Each is sent with the HTTP status in its comment.
+// These codes are for a gateway between client and target. They are in the range that JSON-RPC
+// reserves for implementations (-32099 to -32000). Each is sent with the HTTP status in its
+// comment.
 const (
 	CodeUnauthorized   = -32001 // 401: not authenticated
 	CodeForbidden      = -32003 // 403: not allowed
@@ -24,8 +25,8 @@ const (
 	CodeTooMany        = -32029 // 429: too many requests
 	CodeTooManyLogins  = -32030 // 429: too many failed logins, so the credentials were not checked
 	CodeNotSaved       = -32050 // 500: executed, but a restart of the target would undo it
-	CodeUnreachable    = -32052 // 502: not sent, the target is unreachable
-	CodeDraining       = -32053 // 503: not sent, the proxy is stopping
+	CodeUnreachable    = -32052 // 502: not sent, because the target is unreachable
+	CodeDraining       = -32053 // 503: not sent, because the proxy is stopping
 	CodeOutcomeUnknown = -32054 // 504: sent, but no reply arrived: check the state before retrying
 )
 

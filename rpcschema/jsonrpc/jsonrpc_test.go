@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A short text must not decode to a number that makes computations slow.
+// A short text must not be decoded to a number that makes computations slow.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
@@ -191,8 +191,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecodeValue checks the property on which the proxy depends: a value decoded, encoded and
-// decoded again stays the same.
+// FuzzDecodeValue checks a property on which the proxy depends: if a value is decoded, encoded and
+// decoded again, it stays the same.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
 		f.Add([]byte(s))

@@ -37,8 +37,8 @@ type Element struct {
 // No other members are allowed.
 //
 // If the text is not one JSON value, is too large or is an empty batch, DecodeMessage returns an
-// *Error, and no part of the text may be executed. Otherwise, each element of a batch is valid or
-// invalid by itself. Batches do not nest.
+// *Error, and no part of the text may be executed. Otherwise, an invalid element of a batch does
+// not affect the other elements. Batches do not nest.
 func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err error) {
 	v, err := DecodeValue(text, lim)
 	var limit *LimitError
@@ -119,8 +119,8 @@ func idOf(object map[string]any) (json.RawMessage, error) {
 
 // A Response is the response to a request: either a result or an error.
 type Response struct {
-	ID     json.RawMessage // nil: null
-	Result json.RawMessage // used when Error is nil; nil: null
+	ID     json.RawMessage // nil means null
+	Result json.RawMessage // used if Error is nil; nil means null
 	Error  *Error
 }
 
@@ -146,8 +146,8 @@ func (r Response) MarshalJSON() ([]byte, error) {
 	}{"2.0", orNull(r.ID), orNull(r.Result)})
 }
 
-// Marshal writes v as JSON without the HTML escapes that encoding/json adds by default. SPDK
-// compares strings byte by byte, and the text stays readable.
+// Marshal writes v as JSON without the HTML escapes that encoding/json adds by default, so that the
+// text is readable.
 func Marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -158,7 +158,7 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// TypeName returns the JSON type of a decoded value, with its article, for messages.
+// TypeName returns the JSON type of a decoded value, with an article, for messages.
 func TypeName(v any) string {
 	switch v.(type) {
 	case nil:

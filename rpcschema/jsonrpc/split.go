@@ -4,16 +4,16 @@ package jsonrpc
 // socket. It finds the bracket that closes the first message, and checks nothing else:
 // [DecodeMessage] decides whether the text is a message. The zero value is ready to use.
 type Splitter struct {
-	scanned  int // bytes of the text examined so far
+	scanned  int // number of bytes of the text examined so far
 	depth    int
 	inString bool
 	escaped  bool
 }
 
 // Next returns the length of the message at the beginning of text. The Splitter is then ready for
-// the next message. If the message is still incomplete, Next returns 0: call it again with the same
-// text and the bytes that follow. The error is an *Error if text does not begin with an object or
-// an array.
+// the next message. If the message is incomplete, Next returns 0, and the caller must call it again
+// with the same text and more bytes. The error is an *Error if text does not begin with an object
+// or an array.
 func (s *Splitter) Next(text []byte) (int, error) {
 	if len(text) > 0 && text[0] != '{' && text[0] != '[' {
 		return 0, Errorf(CodeInvalidRequest, "a request is a JSON object, or a batch of them in [ ]")

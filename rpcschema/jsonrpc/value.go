@@ -12,14 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits restricts one decoded text. A zero field means no limit.
+// Limits restricts one text that is decoded. A zero field means no limit.
 type Limits struct {
-	Bytes  int // length of the text
+	Bytes  int // length of the text in bytes
 	Values int // values as SPDK counts them: each scalar, member name, and opening and closing bracket
 	Depth  int // nesting of arrays and objects
 }
 
-// SPDK's limits on a request, by release (lib/jsonrpc/jsonrpc_internal.h).
+// These are SPDK's limits on a request, by release (lib/jsonrpc/jsonrpc_internal.h).
 var (
 	// LimitsBeforeV2605 applies up to v26.01.
 	LimitsBeforeV2605 = Limits{Bytes: 32 << 10, Values: 1024, Depth: 32}
@@ -45,7 +45,8 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	d := decoder{dec: decoders.Get().(*jsontext.Decoder), lim: lim}
 	d.dec.Reset(bytes.NewBuffer(text))
 	defer func() {
-		d.dec.Reset(bytes.NewBuffer(nil)) // releases the request, which may contain secrets
+		// drops the reference to the request, which may contain secrets
+		d.dec.Reset(bytes.NewBuffer(nil))
 		decoders.Put(d.dec)
 	}()
 	v, err := d.value()
@@ -122,7 +123,7 @@ func (d *decoder) value() (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			key := name.String() // must come before the next read, which reuses the token's memory
+			key := name.String() // convert before the next read, which reuses the token's memory
 			v, err := d.value()
 			if err != nil {
 				return nil, err
@@ -134,8 +135,8 @@ func (d *decoder) value() (any, error) {
 	}
 }
 
-// checkNumber limits the size of a number, because computing with a large one may be slow: written
-// out, 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
+// checkNumber limits the size of a number, because computations with a large number may be slow:
+// 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
 func checkNumber(text string) error {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxDigits {

@@ -1,10 +1,10 @@
 package jsonwalk
 
-// An Edit copies a text from beginning to end, omitting or replacing parts. If nothing changes,
-// nothing is copied.
+// An Edit copies a text from beginning to end, omitting or replacing parts of it. If there are no
+// changes, nothing is copied.
 type Edit struct {
 	Text
-	out    []byte // the copy of the text up to done
+	out    []byte // copy of the edited text up to offset done
 	done   int
 	expect int
 }
@@ -15,7 +15,7 @@ func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 // Expect sets the expected length of the copy, to avoid repeated reallocation.
 func (e *Edit) Expect(length int) { e.expect = length }
 
-// Cut omits the text between two offsets, which must be after all earlier changes.
+// Cut omits the text between two offsets. Changes must be made in ascending order of offsets.
 func (e *Edit) Cut(from, to int) {
 	if e.out == nil && e.expect > 0 {
 		e.out = make([]byte, 0, e.expect)
@@ -38,7 +38,7 @@ func (e *Edit) Kept(whole []byte) []byte {
 	return append(e.out, e.S[e.done:]...)
 }
 
-// Content starts editing the object or array whose opening bracket ends at end.
+// Content starts an edit of the object or array whose opening bracket ends at end.
 func (e *Edit) Content(end int) Content { return Content{Edit: e, End: end} }
 
 // A Content edits one object or array. If a member is omitted, so is its separator.

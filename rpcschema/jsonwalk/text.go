@@ -1,12 +1,13 @@
 // Package jsonwalk walks through JSON written by a target without decoding it, and copies it with
-// parts omitted or replaced. It does not depend on methods or the schema.
+// parts omitted or replaced. The package must not depend on methods or the schema.
 package jsonwalk
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A Text is JSON written by the target. Walking does not decode values: to skip a value, only its
-// end must be found. The text may contain duplicate members, and its strings may contain any bytes,
-// because SPDK writes such results. If the text is not JSON, the walk ends, and Bad returns true.
+// A Text is JSON written by the target. Walking does not decode values: to skip a value, it only
+// has to find the end. The text may contain duplicate members, and its strings may contain any
+// bytes, because SPDK writes such results. If the text is not JSON, the walk ends, and Bad returns
+// true.
 type Text struct {
 	S   string
 	Bad bool
@@ -148,8 +149,8 @@ func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	return string(decoded), err == nil, end
 }
 
-// A Walk iterates over the members of an object, or the items of an array. After each one, the
-// caller must set End to the end of its value.
+// A Walk iterates over the members of an object, or the items of an array. After each member or
+// item, the caller must set End to the end of the value.
 type Walk struct {
 	*Text
 	closing byte
@@ -158,7 +159,7 @@ type Walk struct {
 	Start int    // offset of the member or item
 	Name  string // name of the member
 	Sound bool   // the member's name is a valid string
-	Value int    // offset of its value
+	Value int    // offset of the member's value
 	End   int    // end of the text walked so far; after the walk, the end of the object or array
 }
 

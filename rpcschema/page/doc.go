@@ -1,5 +1,5 @@
 // Package page renders the schema as text for a terminal and as Markdown: a page for each method,
 // and a list of methods.
 //
-// It does not depend on where the pages are shown.
+// The package must not depend on where the pages are shown.
 package page

@@ -9,11 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// words contains the terms for required and for optional values; "" prints nothing. Parameters mark
-// required values, and results mark optional ones.
+// words contains the terms for required and for optional values. "" means that no term is printed.
+// Among parameters, required values are marked; in results, optional ones are.
 type words struct{ required, optional string }
 
-// need returns the word for a required value, or describes the default.
+// need returns the term for a required value, or describes the default of an optional one.
 func need(required bool, s *rpcschema.Schema, must, may string) string {
 	switch {
 	case required:
@@ -45,7 +45,7 @@ func (p *page) terminal(e entry) {
 	p.wrap("      ", e.text)
 }
 
-// facts returns the facts about a value that its schema records, as sentences.
+// facts returns, as sentences, the facts about a value that the schema records.
 func (p *page) facts(use, s *rpcschema.Schema) (facts []string) {
 	say := func(format string, args ...any) { facts = append(facts, fmt.Sprintf(format, args...)) }
 	if unit := cmp.Or(use.Unit, s.Unit); unit != "" {
