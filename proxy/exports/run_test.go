@@ -125,3 +125,17 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.ErrorContains(t, err, "another user has changed")
 	assert.Len(t, w.list(), 2)
 }
+
+// Other users may have chosen the words of a command that is shown.
+func TestWordsOfCommandsAreQuoted(t *testing.T) {
+	for word, want := range map[string]string{
+		"nqn.2024-01.com.example:A-z_0": "nqn.2024-01.com.example:A-z_0",
+		"$(id)":                         `'$(id)'`,
+		"a b":                           `'a b'`,
+		"fe80::1%eth0":                  `'fe80::1%eth0'`,
+		"it's":                          `'it'\''s'`,
+		"é":                             `'é'`,
+	} {
+		assert.Equal(t, want, quote(word))
+	}
+}

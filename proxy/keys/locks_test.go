@@ -97,6 +97,7 @@ func TestKeysAreBounded(t *testing.T) {
 	var refused *Refusal
 	require.ErrorAs(t, k.Add(t.Context(), r.ask, Share{}, "more", oneSecret), &refused)
 	assert.Equal(t, syscall.ENOSPC, refused.Errno)
+	assert.Equal(t, 4096, maxKeys, "docs/tenants.md and docs/restart.md state this limit")
 	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "k7", oneSecret), "an existing key may be repeated")
 	require.NoError(t, k.Remove(t.Context(), r.ask, "k7"))
 	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "more", oneSecret))

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -175,4 +176,29 @@ func TestNotificationsAreReadOnce(t *testing.T) {
 		}
 		assert.Equal(t, map[bool][]string{false: {name}}[name == ""], objects, i)
 	}
+}
+
+// A target keeps only its last notifications. Those lost in between become a gap.
+func TestLostNotificationsAreAGap(t *testing.T) {
+	sim, err := spdktest.Start(spdktest.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sim.Close()) })
+	caller := spdkrpc.NewSocket(sim.Socket())
+	t.Cleanup(func() { assert.NoError(t, caller.Close()) })
+	o := observerOf(t)
+	o.Events = events.New(2000)
+	o.Gate.Target = target.New(target.Config{Socket: sim.Socket()})
+	t.Cleanup(func() { assert.NoError(t, o.Gate.Target.Close()) })
+	l, w := o.Events.Subscribe(0), &Source{observer: o, phase: target.Runtime}
+	w.readNotifications(t.Context())
+	for i := range 1024 + 3 {
+		_, err := spdkrpc.NewClient(caller).BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new(fmt.Sprintf("m%d", i)), NumBlocks: 8, BlockSize: 512})
+		require.NoError(t, err)
+	}
+	w.readNotifications(t.Context())
+	list, _ := l.Take()
+	require.NotEmpty(t, list)
+	assert.Equal(t, events.Gap, list[0].Type)
+	assert.Equal(t, "3 notifications of the target were lost: it keeps only the last ones", list[0].Text)
+	assert.Equal(t, "m3", list[1].Object)
 }
