@@ -2,12 +2,12 @@ package rpcschema
 
 import "slices"
 
-// Redacted replaces secrets in logs.
+// Redacted is the text that replaces secrets in logs.
 const Redacted = "[redacted]"
 
 // Redact returns a copy of params with the values of all sensitive members replaced, at any depth.
-// It replaces the value of everything that the schema does not describe, including all parameters
-// of an unknown method, because it may be secret.
+// Values that the schema does not describe, including all parameters of an unknown method, are also
+// replaced, because they may be secret.
 func (d *Document) Redact(method string, params map[string]any) map[string]any {
 	if params == nil {
 		return nil

@@ -27,7 +27,7 @@ func ParseRelease(s string) (Release, error) {
 	return Release{year, month}, nil
 }
 
-// MustRelease is ParseRelease for constants.
+// MustRelease is like ParseRelease, but panics on an error. It is for constants.
 func MustRelease(s string) Release {
 	r, err := ParseRelease(s)
 	if err != nil {

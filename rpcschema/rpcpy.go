@@ -24,11 +24,11 @@ type RPCPyWord struct {
 	// Set and Clear are flags that mean true and false.
 	Set   string `json:"set,omitzero"`
 	Clear string `json:"clear,omitzero"`
-	// Needed means that rpc.py requires the option although SPDK does not require the parameter.
+	// Needed means that rpc.py requires the option, although SPDK does not require the parameter.
 	Needed bool `json:"needed,omitzero"`
 	// Hex means that rpc.py parses the number as hexadecimal.
 	Hex bool `json:"hex,omitzero"`
-	// List names the separator between the items of a list, which is a single word: space or comma.
+	// List is the separator between the items of a list: "space" or "comma".
 	List string `json:"list,omitzero"`
 	// Item names the members of a list's items that are objects. On the command line, colons
 	// separate them.
@@ -43,8 +43,8 @@ type RPCPyWord struct {
 	Sends json.RawMessage `json:"sends,omitzero"`
 	// NotWith names the parameter whose option rpc.py refuses together with this one.
 	NotWith string `json:"not-with,omitzero"`
-	// NonzeroUntil is the last release whose rpc.py does not send 0. An export for one release
-	// contains Nonzero instead.
+	// NonzeroUntil is the last release whose rpc.py does not send the value 0. An export for one
+	// release contains Nonzero instead.
 	NonzeroUntil Release `json:"nonzero-until,omitzero"`
 	Nonzero      bool    `json:"nonzero,omitzero"`
 
@@ -95,7 +95,7 @@ func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 			return nil, err
 		}
 		if s == nil {
-			continue // The parameter exists only in other releases.
+			continue // the parameter exists only in other releases
 		}
 		for _, w := range m.RPCPy[path] {
 			if !w.Has(r) {

@@ -52,7 +52,7 @@ func TestValidateParams(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, params string
 		release        Release
-		says           string // "" is valid
+		says           string // part of the error; "" if the parameters are valid
 	}{
 		"good":                   {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":5,"lvs_name":"l"}`, v2605, ""},
 		"biggest integer":        {"bdev_lvol_create", `{"lvol_name":"a","size_in_mib":17592186044415,"lvs_name":"l"}`, v2605, ""},

@@ -29,7 +29,7 @@ type Schema struct {
 	OneOf     []*Schema          `json:"oneOf"`
 	AnyOf     []*Schema          `json:"anyOf"`
 
-	Minimum       json.Number `json:"minimum"` // "": none
+	Minimum       json.Number `json:"minimum"` // "" means no minimum
 	Maximum       json.Number `json:"maximum"`
 	MultipleOf    json.Number `json:"multipleOf"`
 	MinLength     int         `json:"minLength"`
@@ -39,7 +39,7 @@ type Schema struct {
 	MaxItems      *int        `json:"maxItems"`
 	MinProperties int         `json:"minProperties"`
 
-	// Area is the part of SPDK that a shared schema belongs to.
+	// Area is the part of SPDK to which a shared schema belongs.
 	Area string `json:"x-spdk-area"`
 	// Resource is the kind of resource that the value names: bdev, lvstore, nqn, …
 	Resource string `json:"x-spdk-resource"`
@@ -56,9 +56,9 @@ type Schema struct {
 	Replaces *Replaces `json:"x-spdk-replaces"`
 	// Instead gives advice if the member was removed without a successor.
 	Instead string `json:"x-spdk-instead"`
-	// DropIf lists the values of a removed member that are the behaviour of later releases.
+	// DropIf lists the values of a removed member that later releases imply.
 	DropIf []any `json:"x-spdk-drop-if"`
-	// AnyCaseUntil is the last release that accepted the enumerated values in any case.
+	// AnyCaseUntil is the last release that accepted the enumerated values in any letter case.
 	AnyCaseUntil Release `json:"x-spdk-any-case-until"`
 	// RequiredUntil is the last release that required a parameter or member that is now optional.
 	RequiredUntil Release `json:"x-spdk-required-until"`
@@ -72,7 +72,7 @@ func (s *Schema) HasValue(value string, r Release) bool {
 	return Window{Since: s.EnumSince[value]}.Has(r)
 }
 
-// RefName returns the name of the shared schema that s refers to, or "".
+// RefName returns the name of the shared schema to which s refers, or "".
 func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) }
 
 const refPrefix = "#/components/schemas/"

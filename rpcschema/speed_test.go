@@ -26,8 +26,8 @@ func decodeAndValidate(d *Document, text []byte) error {
 	return d.ValidateParams(r.Method, r.Params, v2605)
 }
 
-// Decoding and validating a call makes at most 60 allocations on any machine.
-// BenchmarkDecodeAndValidate measures the time.
+// Decoding and validating a call causes at most 60 allocations. BenchmarkDecodeAndValidate measures
+// the time.
 func TestCallsMakeFewAllocations(t *testing.T) {
 	d := Default()
 	for name, text := range requests {

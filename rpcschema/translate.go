@@ -11,7 +11,8 @@ import (
 // of objects are named by their path, separated by dots.
 type Translation struct{ From, To string }
 
-// LeftOut is the To of a parameter that was omitted because later releases imply its value.
+// LeftOut is the value of To for a parameter that was omitted because later releases imply its
+// value.
 const LeftOut = "nothing"
 
 // Translate adapts params to release r without loss:
@@ -23,8 +24,8 @@ const LeftOut = "nothing"
 //     if).
 //   - Values that earlier releases accepted in any case get their present spelling.
 //
-// Translate does not modify params. Parameters that have no equivalent stay as they are: validation
-// refuses them.
+// Translate does not modify params. Parameters without an equivalent remain unchanged, and
+// validation refuses them.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
 	params = m.Bare(params)
 	if !r.Known() {
@@ -62,7 +63,8 @@ func (c *change) object(params map[string]any) map[string]any {
 	return params
 }
 
-// copied returns a copy of that object, and copies the objects on the path to it.
+// copied returns a copy of the object that contains the changed member, and copies the objects on
+// the path to it.
 func (c *change) copied(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		next := maps.Clone(params[name].(map[string]any))

@@ -31,24 +31,24 @@ func TestTranslate(t *testing.T) {
 		"discovery": {"iscsi_set_options", `{"no_discovery_auth":false,"req_discovery_auth":true,"req_discovery_auth_mutual":true,"discovery_auth_group":2}`,
 			`{"disable_chap":false,"require_chap":true,"mutual_chap":true,"chap_group":2}`, v2601,
 			[]Translation{{"no_discovery_auth", "disable_chap"}, {"req_discovery_auth", "require_chap"}, {"req_discovery_auth_mutual", "mutual_chap"}, {"discovery_auth_group", "chap_group"}}},
-		"discovery, in time":        {"iscsi_set_options", `{"no_discovery_auth":true}`, `{"no_discovery_auth":true}`, v2509, nil},
-		"a member":                  {"nvmf_subsystem_add_listener", `{"listen_address":{"transport":"TCP",` + listen + `}}`, `{"listen_address":{"trtype":"TCP",` + listen + `}}`, v2409, []Translation{{"listen_address.transport", "listen_address.trtype"}}},
-		"a member, in time":         {"nvmf_subsystem_add_listener", `{"listen_address":{"transport":"TCP",` + listen + `}}`, `{"listen_address":{"transport":"TCP",` + listen + `}}`, v2401, nil},
-		"a member of no object":     {"nvmf_subsystem_add_listener", `{"listen_address":"x"}`, `{"listen_address":"x"}`, v2605, nil},
-		"one to a list":             {"bdev_get_iostat", `{"name":"a"}`, `{"names":["a"]}`, v2605, []Translation{{"name", "names"}}},
-		"a list to one":             {"bdev_get_iostat", `{"names":["a"]}`, `{"name":"a"}`, v2401, []Translation{{"names", "name"}}},
-		"KiB to blocks":             {"nvmf_create_subsystem", `{"max_discard_size_kib":1024}`, `{"dmrsl":2048}`, v2609, []Translation{{"max_discard_size_kib", "dmrsl"}}},
-		"KiB to blocks, both known": {"nvmf_create_subsystem", `{"max_discard_size_kib":1024}`, `{"max_discard_size_kib":1024}`, v2605, nil},
-		"blocks stay":               {"nvmf_create_subsystem", `{"dmrsl":2048}`, `{"dmrsl":2048}`, v2601, nil},
-		"KiB to a power":            {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":1024}`, `{"wzsl":8}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
-		"KiB to a power, least":     {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":8}`, `{"wzsl":1}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
-		"KiB to a power, none":      {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":0}`, `{"wzsl":0}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
-		"implied by later releases": {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER"}`, v2605, []Translation{{"disable_compare", LeftOut}}},
-		"in time":                   {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER","disable_compare":false}`, v2601, nil},
-		"removed without effect":    {"vhost_create_blk_controller", `{"packed_ring_recovery":true}`, `{"packed_ring_recovery":true}`, v2605, nil},
-		"another case":              {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2605, []Translation{{"level in another case", "level"}}},
-		"another case, in time":     {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2301, []Translation{{"level in another case", "level"}}},
-		"no such value":             {"log_set_level", `{"level":"loud"}`, `{"level":"loud"}`, v2605, nil},
+		"discovery, in time":           {"iscsi_set_options", `{"no_discovery_auth":true}`, `{"no_discovery_auth":true}`, v2509, nil},
+		"a member":                     {"nvmf_subsystem_add_listener", `{"listen_address":{"transport":"TCP",` + listen + `}}`, `{"listen_address":{"trtype":"TCP",` + listen + `}}`, v2409, []Translation{{"listen_address.transport", "listen_address.trtype"}}},
+		"a member, in time":            {"nvmf_subsystem_add_listener", `{"listen_address":{"transport":"TCP",` + listen + `}}`, `{"listen_address":{"transport":"TCP",` + listen + `}}`, v2401, nil},
+		"a member of a missing object": {"nvmf_subsystem_add_listener", `{"listen_address":"x"}`, `{"listen_address":"x"}`, v2605, nil},
+		"one to a list":                {"bdev_get_iostat", `{"name":"a"}`, `{"names":["a"]}`, v2605, []Translation{{"name", "names"}}},
+		"a list to one":                {"bdev_get_iostat", `{"names":["a"]}`, `{"name":"a"}`, v2401, []Translation{{"names", "name"}}},
+		"KiB to blocks":                {"nvmf_create_subsystem", `{"max_discard_size_kib":1024}`, `{"dmrsl":2048}`, v2609, []Translation{{"max_discard_size_kib", "dmrsl"}}},
+		"KiB to blocks, both known":    {"nvmf_create_subsystem", `{"max_discard_size_kib":1024}`, `{"max_discard_size_kib":1024}`, v2605, nil},
+		"blocks stay":                  {"nvmf_create_subsystem", `{"dmrsl":2048}`, `{"dmrsl":2048}`, v2601, nil},
+		"KiB to a power":               {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":1024}`, `{"wzsl":8}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
+		"KiB to a power, least":        {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":8}`, `{"wzsl":1}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
+		"KiB to a power, none":         {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":0}`, `{"wzsl":0}`, v2609, []Translation{{"max_write_zeroes_size_kib", "wzsl"}}},
+		"implied by later releases":    {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER"}`, v2605, []Translation{{"disable_compare", LeftOut}}},
+		"in time":                      {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":false}`, `{"trtype":"VFIOUSER","disable_compare":false}`, v2601, nil},
+		"removed without effect":       {"vhost_create_blk_controller", `{"packed_ring_recovery":true}`, `{"packed_ring_recovery":true}`, v2605, nil},
+		"another case":                 {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2605, []Translation{{"level in another case", "level"}}},
+		"another case, in time":        {"log_set_level", `{"level":"debug"}`, `{"level":"DEBUG"}`, v2301, []Translation{{"level in another case", "level"}}},
+		"no such value":                {"log_set_level", `{"level":"loud"}`, `{"level":"loud"}`, v2605, nil},
 		"two at once": {"nvmf_create_subsystem", `{"max_write_zeroes_size_kib":16,"max_discard_size_kib":3}`, `{"wzsl":2,"dmrsl":6}`, v2609,
 			[]Translation{{"max_discard_size_kib", "dmrsl"}, {"max_write_zeroes_size_kib", "wzsl"}}},
 	} {
@@ -60,7 +60,7 @@ func TestTranslate(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, params(t, c.want), out)
 			assert.Equal(t, c.done, done)
-			assert.Equal(t, params(t, c.in), in, "the given parameters must not change")
+			assert.Equal(t, params(t, c.in), in, "Translate must not modify the given parameters")
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 	require.ErrorContains(t, err, "give dmrsl instead, which is max_discard_size_kib × 2")
 }
 
-// If the target's release also supports the old member, either one is enough.
+// If the target's release supports both the old and the new member, either one is enough.
 func TestOldOrNewMemberSuffices(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{
@@ -127,8 +127,8 @@ func TestOldOrNewMemberSuffices(t *testing.T) {
 	require.EqualError(t, err, "/listen_address/trtype: is required")
 }
 
-// A call with an old name is sent with the present name. So every release must support the present
-// name, and no method's old name may be the name of another method.
+// A call with an old method name is sent with the current name. Therefore, every release must
+// support the current name, and no method's old name may be another method's name.
 func TestOldMethodNames(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {

@@ -11,10 +11,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// A Violation is one place at which a value does not match the schema.
+// A Violation describes one position at which a value does not match the schema.
 type Violation struct {
 	Pointer string // JSON pointer into the params or the result
-	Message string // what is wrong and what is expected, but never the value, which may be secret
+	Message string // the mistake and what is expected, but never the value, which may be secret
 }
 
 func (v Violation) String() string {
@@ -24,7 +24,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Violations lists all places at which a value does not match the schema.
+// Violations lists all positions at which a value does not match the schema.
 type Violations []Violation
 
 func (v Violations) Error() string {
@@ -41,7 +41,7 @@ type UnknownMethodError struct {
 	Release Release // set if the method exists in other releases
 	Window  Window
 	Suggest string // a method with a similar name, or ""
-	Now     string // the present name if Method is an old name, or ""
+	Now     string // the current name if Method is an old name, or ""
 	Instead string // what to do instead of a removed method, or ""
 }
 
@@ -79,7 +79,7 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 }
 
 // ValidateParams checks whether release r of SPDK accepts the parameters of a call. If there are no
-// parameters, params is nil or an empty object, as returned by Bare. The error is an
+// parameters, params must be nil or an empty object, as returned by Bare. The error is an
 // *UnknownMethodError or Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
 	m, err := d.Find(method, r)
@@ -100,7 +100,7 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 		}
 	}
 	if violations = append(violations, m.checkGroups(params, r)...); len(violations) == 0 {
-		violations = bare // A missing parameter is the more helpful error.
+		violations = bare // a missing parameter is the more helpful error
 	}
 	if len(violations) > 0 {
 		return violations
@@ -147,8 +147,8 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	return err
 }
 
-// checkGroups checks the rules on groups of parameters: exactly one, or at least one, must be
-// given.
+// checkGroups checks the rules on groups of parameters of which exactly one, or at least one, must
+// be given.
 func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
 	given := func(group []string) (names []string) {
 		for _, name := range group {
@@ -262,7 +262,7 @@ func collect(e *jsonschema.ValidationError, found map[Violation]bool) {
 		}
 	case *kind.OneOf, *kind.AnyOf:
 		if len(e.Causes) > 0 {
-			// or its old name; see view.schema
+			// The member's old name is also permitted; see view.schema.
 			if either, ok := e.Causes[0].ErrorKind.(*kind.Required); ok {
 				found[Violation{at + "/" + either.Missing[0], "is required"}] = true
 				return

@@ -30,11 +30,11 @@ func rawSchemas(raw map[string]any) map[string]any {
 }
 
 // schema copies one schema. It descends only into keywords that contain schemas, because a member
-// may be named like a keyword.
+// may have the same name as a keyword.
 func (w view) schema(v any) any {
 	s, ok := v.(map[string]any)
 	if !ok {
-		return v // true, false
+		return v // the schemas true and false
 	}
 	out := make(map[string]any, len(s))
 	for keyword, value := range s {
@@ -63,7 +63,7 @@ func (w view) schema(v any) any {
 		out["required"] = slices.DeleteFunc(slices.Clone(required), func(name any) bool {
 			member, there := members[name.(string)]
 			if old := forerunner(members, member); old != "" && out["anyOf"] == nil {
-				// Either member is enough.
+				// Either the old or the new member is enough.
 				out["anyOf"] = []any{
 					map[string]any{"type": "object", "required": []any{name}}, map[string]any{"type": "object", "required": []any{old}},
 				}
@@ -78,7 +78,7 @@ func (w view) schema(v any) any {
 	return out
 }
 
-// forerunner returns the name of the member that the given one replaced, if both exist.
+// forerunner returns the name of the member that the given one has replaced, if both exist.
 func forerunner(members map[string]any, member any) string {
 	s, _ := member.(map[string]any)
 	rep, _ := s["x-spdk-replaces"].(map[string]any)

@@ -178,8 +178,8 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	assert.Equal(t, []string{line, line, "again"}, lines, "no part of the refused line is there")
 }
 
-// A file that cannot be examined may have been replaced. Its lines fail, so that the caller writes
-// them elsewhere.
+// If the file cannot be examined, it may have been replaced. In that case, writes fail, so that the
+// caller writes the lines elsewhere.
 func TestWritesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))

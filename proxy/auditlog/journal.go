@@ -15,13 +15,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// JournalSocket is where journald receives entries with fields.
+// JournalSocket is the path of the socket on which journald receives entries with fields.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// journalPrefix begins the names of all fields that journald does not define.
+// journalPrefix is the prefix of the names of all fields that journald does not define.
 const journalPrefix = "SPDKGATE_"
 
-// journalWait bounds how long a line waits for a busy journald.
+// journalWait is how long a line waits for a busy journald.
 const journalWait = 10 * time.Second
 
 // journalFields lists the entry keys that become separate journal fields.
@@ -39,7 +39,7 @@ type Journal struct {
 	level  slog.Leveler
 
 	mu   sync.Mutex
-	conn *net.UnixConn // nil: not connected
+	conn *net.UnixConn // nil if not connected
 }
 
 // OpenJournal connects to journald.
@@ -79,7 +79,7 @@ func (j *Journal) Handle(ctx context.Context, r slog.Record) error {
 		}
 		_ = j.conn.Close()
 	}
-	// journald was restarted.
+	// journald may have been restarted, so connect again.
 	if err := j.connect(); err != nil {
 		j.conn = nil
 		return err
@@ -108,7 +108,7 @@ func journalEntry(ctx context.Context, r slog.Record) ([]byte, error) {
 			return true
 		}
 		name := journalPrefix + strings.ToUpper(a.Key)
-		if list, ok := a.Value.Any().([]string); ok { // a field may occur several times
+		if list, ok := a.Value.Any().([]string); ok { // a field may occur several times in an entry
 			for _, item := range list {
 				journalField(&b, name, printable.String(item))
 			}
@@ -120,7 +120,7 @@ func journalEntry(ctx context.Context, r slog.Record) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// journalField writes a field with its length, so that the value may contain every byte.
+// journalField writes a field with its length, so that the value may contain any byte.
 func journalField(b *bytes.Buffer, name, value string) {
 	if value == "" {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A journald receives entries as journald does.
+// A journald is a fake journald that receives entries.
 type journald struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -71,7 +71,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	delete(fields, "MESSAGE")
 	resources := fields["SPDKGATE_RESOURCES"]
 	delete(fields, "SPDKGATE_RESOURCES")
-	assert.Contains(t, resources, "lvstore:lvs0", "one field for each")
+	assert.Contains(t, resources, "lvstore:lvs0", "one field for each value")
 	assert.Equal(t, map[string][]string{
 		"PRIORITY": {"6"}, "SYSLOG_IDENTIFIER": {"spdk-proxy"}, "SPDKGATE_REQUEST_ID": {"1"}, "SPDKGATE_USER": {`ann\u000aPRIORITY=0`}, "SPDKGATE_AUTH": {"basic"},
 		"SPDKGATE_CREDENTIAL": {"c"}, "SPDKGATE_SOURCE": {"192.0.2.1:5"}, "SPDKGATE_METHOD": {"bdev_lvol_create"}, "SPDKGATE_TENANT": {"t"},
@@ -85,7 +85,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	assert.Equal(t, []string{"no"}, fields["SPDKGATE_ERROR"])
 	assert.Greater(t, len(fields["MESSAGE"][0]), maxParams/2)
 
-	// journald restarts with a new socket.
+	// Simulate a restart of journald, which creates a new socket.
 	require.NoError(t, d.conn.Close())
 	require.NoError(t, os.RemoveAll(socket))
 	other := new(logtest.Log)

@@ -21,14 +21,14 @@ import (
 
 // Usage records which methods users call, according to an audit log.
 type Usage struct {
-	Calls   int // calls in the log
-	Skipped int // lines that do not record calls
+	Calls   int // number of calls in the log
+	Skipped int // number of lines that do not record calls
 	byUser  map[string]map[string]bool
-	learned map[string]bool // users with calls that only learning mode allowed
+	learned map[string]bool // users with calls that were allowed only by learning mode
 	schema  *rpcschema.Document
 }
 
-// maxLogLine is longer than any line of the audit log.
+// maxLogLine is a length in bytes that no line of the audit log exceeds.
 const maxLogLine = 1 << 20
 
 // ReadLearned reads the JSON audit log and collects the methods of each user's allowed calls,
@@ -79,13 +79,13 @@ func text(value json.RawMessage) (s string) {
 	return s
 }
 
-// WriteRoles writes the roles that the users need, in YAML for the configuration: users with the
-// same needs share one.
+// WriteRoles writes the roles that the users need, in YAML for the configuration. Users with the
+// same needs share one role.
 func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# What %s. Remove methods that should not be allowed; globs make the list shorter.\n", u.summary())
 	roles := &yaml.Node{Kind: yaml.MappingNode}
-	usersOf := map[string][]string{} // by the methods that they need
+	usersOf := map[string][]string{} // keyed by the methods that the users need
 	for _, user := range slices.Sorted(maps.Keys(u.byUser)) {
 		key := strings.Join(slices.Sorted(maps.Keys(u.byUser[user])), " ")
 		usersOf[key] = append(usersOf[key], user)

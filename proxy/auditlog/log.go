@@ -23,14 +23,14 @@ func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }
 
-// An Outcome is how an entry was handled.
+// An Outcome states what happened to an entry.
 type Outcome int
 
-// The outcomes.
+// These are the possible outcomes.
 const (
 	Written Outcome = iota
 	Merged          // counted in a line shared by several unauthenticated calls
-	Hidden          // suppressed by the log's level
+	Hidden          // suppressed because of the log's level
 )
 
 // Write writes an entry as one line. Calls that were not executed are warnings. Unauthenticated

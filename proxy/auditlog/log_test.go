@@ -65,7 +65,7 @@ func TestTextLog(t *testing.T) {
 	assert.Contains(t, book.String(), `params="{\"a\":1,\"b\":\"<x>\"}"`)
 	e.Err, e.NotExecuted, e.Decision = nil, false, Allowed
 	assert.Equal(t, Hidden, l.Write(e))
-	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "level warn has only calls that were not executed")
+	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "at level warn, the log contains only calls that were not executed")
 }
 
 func TestParametersThatCannotBeLogged(t *testing.T) {

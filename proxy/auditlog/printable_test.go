@@ -43,7 +43,7 @@ func TestFeedEscapesUnsafeCharacters(t *testing.T) {
 	assert.True(t, printable.Valid(text), "%q", text)
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &fields))
-	assert.Equal(t, hostile(), fields["user"], "a reader of JSON gets the name as it is")
+	assert.Equal(t, hostile(), fields["user"], "a JSON decoder returns the original name")
 	assert.Equal(t, hostile(), fields["params"].(map[string]any)["lvol_name"])
 }
 

@@ -7,9 +7,9 @@ import (
 
 // A Source is the origin of a call: an address, or a process on this host.
 type Source struct {
-	Address  netip.AddrPort // not valid: Process is the source; port 0: unknown
+	Address  netip.AddrPort // if invalid, Process is the source; port 0 means unknown
 	Process  Process
-	Balancer netip.Addr // the load balancer in between; not valid: none
+	Balancer netip.Addr // the load balancer in between; invalid if there is none
 }
 
 // A Process is a process on this host that connected to a UNIX socket.

@@ -9,31 +9,32 @@ import (
 )
 
 // An auditThrottle limits the log lines for unauthenticated requests, which could otherwise fill
-// the disk. The first requests from each source get a line each. The rest are counted, and share
-// one line for each source after a minute. Requests from authenticated users are never merged.
+// the disk. Each of the first requests from a source gets its own line. Further requests from the
+// source are only counted, and share one line after a minute. Requests from authenticated users are
+// never merged.
 type auditThrottle struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	began   time.Time // start of the window; zero if none is open
-	lines   int       // written in the window
+	began   time.Time // beginning of the window; zero if none is open
+	lines   int       // number of lines written in the window
 	sources map[string]*throttledSource
 	end     *time.Timer
 }
 
 // A throttledSource counts the requests from one source.
 type throttledSource struct {
-	lines int      // requests that got their own line
-	count int      // requests without their own line
+	lines int      // number of requests that got their own line
+	count int      // number of requests without their own line
 	users []string // existing users that these requests name
 }
 
 const (
 	throttleWindow = time.Minute
-	linesPerSource = 10  // own lines of each source
-	linesPerWindow = 100 // own lines of all sources together
-	maxSources     = 64  // counted separately
-	maxUsersNamed  = 8   // in one log line
+	linesPerSource = 10  // maximum number of own lines of each source
+	linesPerWindow = 100 // maximum number of own lines of all sources together
+	maxSources     = 64  // maximum number of sources counted separately
+	maxUsersNamed  = 8   // maximum number of users named in one log line
 	mergedMessage  = "unauthenticated calls"
 )
 
@@ -41,7 +42,7 @@ const (
 const otherSources = "others"
 
 // admit reports whether an unauthenticated request gets its own line. user is the existing user
-// that it names, or "".
+// that the request names, or "".
 func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

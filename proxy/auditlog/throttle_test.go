@@ -50,12 +50,12 @@ func TestRequestsFromOneSourceShareALine(t *testing.T) {
 
 		assert.True(t, throttle.admit(guest, ""), "a new minute")
 		throttle.flush()
-		throttle.flush() // a stopping server flushes at any time
+		throttle.flush() // a stopping server may flush at any time
 		assert.Len(t, book.Lines(t, mergedMessage), 1, "nothing was merged")
 	})
 }
 
-// Requests from any number of sources cause a bounded number of lines a minute.
+// The number of lines per minute is limited, no matter how many sources send requests.
 func TestLinesFromManySourcesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()

@@ -12,8 +12,8 @@ import (
 
 // Balancers configures the peers that connect on behalf of many clients.
 type Balancers struct {
-	// Trusted reports whether a peer is a load balancer. If nil, no peer is. A load balancer may
-	// have more connections than other sources.
+	// Trusted reports whether a peer is a load balancer. If Trusted is nil, no peer is. A load
+	// balancer may have more connections than other sources.
 	Trusted func(netip.Addr) bool
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
 	// header, which contains the client's address.
@@ -66,7 +66,7 @@ func (c *Conn) readHeader() error {
 	case header == nil:
 		return errNoHeader
 	case header.Command.IsLocal():
-		return nil // the load balancer's own connection: a health check
+		return nil // the load balancer's own connection, such as a health check
 	}
 	client, _, ok := header.TCPAddrs()
 	if !ok || !addressOf(client).IsValid() {
@@ -135,10 +135,10 @@ func Peer(conn net.Conn) netip.Addr {
 	return addressOf(c.Conn.RemoteAddr())
 }
 
-// A peerConn is a load balancer's connection, with its header.
+// A peerConn is a load balancer's connection, including its header.
 type peerConn struct {
 	net.Conn
-	some atomic.Bool // some bytes were read
+	some atomic.Bool // some bytes have been read
 }
 
 func (p *peerConn) Read(b []byte) (int, error) {
@@ -152,7 +152,7 @@ func (p *peerConn) Read(b []byte) (int, error) {
 func addressOf(a net.Addr) netip.Addr {
 	from, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.Addr{} // such as a UNIX socket's
+		return netip.Addr{} // such as the address of a UNIX socket
 	}
 	return from.Addr().Unmap().WithZone("")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// balanced opens connections from a load balancer at 127.0.0.1, and returns both their ends.
+// balanced returns a Set and a function that opens connections from a load balancer at 127.0.0.1.
 func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (client net.Conn, server *Conn)) {
 	t.Helper()
 	l.Balancers = Balancers{
@@ -47,7 +47,7 @@ func header(t *testing.T, client string) string {
 	return b.String()
 }
 
-// A load balancer's connection counts as that of the client named in its header.
+// A load balancer's connection counts as a connection of the client named in its header.
 func TestClientsBehindALoadBalancer(t *testing.T) {
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 2, WriteWait: time.Second}, io.Discard)
 	for text, client := range map[string]string{
@@ -78,11 +78,11 @@ func TestClientsBehindALoadBalancer(t *testing.T) {
 	assert.Empty(t, s.sources)
 }
 
-// Each client has its own limit; the load balancer is subject only to the limit on all connections.
+// Each client has its own limit. The load balancer is subject only to the limit on all connections.
 func TestLimitsBehindALoadBalancer(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 6, PerSource: 2, WriteWait: time.Second}, &log)
-	for range 4 { // none has sent a header yet
+	for range 4 { // no connection has sent a header yet
 		dial("")
 	}
 	assert.Equal(t, 4, s.Open())
@@ -90,7 +90,7 @@ func TestLimitsBehindALoadBalancer(t *testing.T) {
 		_, c := dial(header(t, "198.51.100.1:4"))
 		require.Equal(t, "198.51.100.1:4", c.RemoteAddr().String())
 	}
-	_, third := dial(header(t, "198.51.100.1:4")) // replaces one of the load balancer
+	_, third := dial(header(t, "198.51.100.1:4")) // replaces one of the load balancer's connections
 	assert.Equal(t, 6, s.Open())
 	_, err := third.Read(make([]byte, 1))
 	require.ErrorIs(t, err, errTooMany)
@@ -118,9 +118,11 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	assert.Empty(t, log.String(), "health checks")
 
 	for text, reason := range map[string]error{
-		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00":        errNoHeader, // TLS
-		"PROXY TCP4 198.51.100.2 192.0.2.99 x 9009\r\n":               errNoHeader,
-		header(t, "198.51.100.1:4")[:13] + "\x12\x00\x0caddressports": errNoAddress, // for UDP
+		// the beginning of TLS
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00": errNoHeader,
+		"PROXY TCP4 198.51.100.2 192.0.2.99 x 9009\r\n":        errNoHeader,
+		// an address for UDP
+		header(t, "198.51.100.1:4")[:13] + "\x12\x00\x0caddressports": errNoAddress,
 		header(t, "198.51.100.1:4")[:13] + "\x00\x00\x00" + "unspec":  errNoHeader,
 	} {
 		_, c := dial(text)
@@ -130,7 +132,7 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), "not each time")
 }
 
-// Only a load balancer can name a client's address.
+// Only a load balancer can state a client's address in a header.
 func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})

@@ -12,26 +12,27 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// HeaderWait bounds how long a client may take for a request's header or the TLS handshake, and a
-// load balancer for a connection's header.
+// HeaderWait is how long a client may take for a request's header or the TLS handshake, and a load
+// balancer for a connection's header.
 const HeaderWait = 10 * time.Second
 
-// WriteWait bounds how long one write to a client may take.
+// WriteWait is how long one write to a client may take.
 const WriteWait = 30 * time.Second
 
-// Limits bounds the connections of a server's clients.
+// Limits defines limits on the connections of a server's clients.
 type Limits struct {
-	Connections int           // in total
-	PerSource   int           // from one address, one IPv6 /64, or one user of this host
-	WriteWait   time.Duration // for a client to read the first bytes of a response
+	Connections int           // maximum in total
+	PerSource   int           // maximum from one address, one IPv6 /64, or one user of this host
+	WriteWait   time.Duration // time for a client to read the first bytes of a response
 	Balancers   Balancers
 }
 
-// A Set holds the connections of a server's clients, and limits their number, in total and for each
-// source. When the limit is reached, a new connection replaces an evictable one, that is, an idle
-// or unauthenticated one. The Set considers only sources with more connections than the new
-// connection's source. It closes the connection that has been evictable longest, from the largest
-// of these sources that has one. If no source has one, the Set closes the new connection.
+// A Set tracks the connections of a server's clients, and limits their number in total and for each
+// source. When the limit is reached, a new connection replaces an evictable one, which is a
+// connection that is idle or unauthenticated. The Set considers only sources with more connections
+// than the new connection's source. From the largest of these sources that has an evictable
+// connection, the Set closes the one that has been evictable for longest. If there is none, the Set
+// closes the new connection.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -41,7 +42,7 @@ type Set struct {
 	count    int
 	unlogged int // connections closed since the last log message
 	loggedAt time.Time
-	closed   int // in total
+	closed   int // connections closed in total
 
 	unidentifiedAt time.Time // time of the last log message about missing headers
 }
@@ -60,7 +61,7 @@ func (s *Set) Closed() int {
 	return s.closed
 }
 
-// New returns an empty set. It writes to log which connections it closes.
+// New returns an empty Set. The Set logs which connections it closes.
 func New(limits Limits, log *slog.Logger) *Set {
 	return &Set{limits: limits, log: log, sources: map[string]map[*Conn]struct{}{}}
 }
@@ -103,7 +104,7 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 		return nil, false
 	}
 	if s.count >= s.limits.Connections {
-		size := len(conns) + 1 // of the source
+		size := len(conns) + 1 // number of the source's connections
 		if c.balancer {
 			size = 1 // each of its connections may belong to a different client
 		}
@@ -126,9 +127,9 @@ func (s *Set) hold(c *Conn) {
 	s.count++
 }
 
-// evictionCandidate finds the connection that has been evictable longest, from the largest source
-// that has one. It considers only sources with more connections than moreThan. It returns nil if
-// there is none.
+// evictionCandidate finds the largest source with an evictable connection, and returns the
+// connection of that source that has been evictable for longest. It considers only sources with
+// more connections than moreThan. It returns nil if there is none.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
 	for _, conns := range s.sources {
@@ -165,7 +166,7 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of a response. The client gets as much time to read it as for a
+// NextPart begins another part of a response. The client gets as much time for this part as for a
 // whole response, because the previous part may have been sent long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
@@ -191,7 +192,7 @@ func sourceOf(a net.Addr) netip.Prefix {
 	if address.Is4() {
 		bits = 32
 	}
-	p, _ := address.Prefix(bits) // fails if there is no address: all such connections count as one source
+	p, _ := address.Prefix(bits) // if there is no address, all such connections count as one source
 	return p
 }
 
@@ -226,11 +227,11 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for connections that l accepts and the set admits. Their addresses
-// identify their sources.
+// Listener returns a listener for connections that l accepts and the Set admits. Each connection's
+// source is its remote address.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
-// LocalListener is like Listener, for connections whose sources are not addresses: sourceOf returns
+// LocalListener is like Listener, for connections whose source is not an address. sourceOf returns
 // the source.
 func (s *Set) LocalListener(l net.Listener, sourceOf func(net.Conn) string) net.Listener {
 	return listener{l, func(raw net.Conn) (*Conn, bool) { return s.admit(&Conn{Conn: raw, from: sourceOf(raw)}) }}
@@ -253,27 +254,27 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// A Conn is a client's connection. It bounds the time in which the client must read what is written
+// A Conn is a client's connection. It limits how long the client may take to read the data written
 // to it.
 type Conn struct {
 	net.Conn
 	all       *Set
 	writeWait time.Duration
 
-	header       *proxyproto.Conn // on peer; nil: the peer is the client
+	header       *proxyproto.Conn // reads from peer; nil if the peer is the client
 	peer         *peerConn
 	identified   sync.Once
 	unidentified error // error from reading the header
 
-	// Under Set.mu.
+	// The following fields are guarded by Set.mu.
 	from      string
 	balancer  bool      // from is a load balancer
-	evictable time.Time // since when; zero: not evictable
+	evictable time.Time // since when the connection is evictable; zero if it is not
 	known     bool      // the client has sent valid credentials
 
 	mu    sync.Mutex
 	began time.Time // start of the response being written
-	sent  int       // bytes of it already written
+	sent  int       // number of bytes of the response already written
 }
 
 func (c *Conn) Close() error {
@@ -308,7 +309,7 @@ const (
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
 	// slowestClient is how many bytes of a response a client must read per second after
-	// Limits.WriteWait. The proxy must hold unread responses in memory.
+	// Limits.WriteWait. This is limited because the proxy keeps unread responses in memory.
 	slowestClient = 128 << 10
 )
 

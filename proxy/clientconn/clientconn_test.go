@@ -67,7 +67,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	assert.Equal(t, 6, s.count)
 	_, _, ok = open("[2001:db8::3]:1")
 	assert.False(t, ok, "a /64 is one source, which has as many as the largest")
-	assert.Equal(t, 1, strings.Count(log.String(), "connections closed because too many were open"), "one line for all")
+	assert.Equal(t, 1, strings.Count(log.String(), "connections closed because too many were open"), "one log line for all closed connections")
 	assert.Equal(t, 3, s.Closed(), "two new connections and an idle one")
 
 	require.NoError(t, a.Close())
@@ -94,8 +94,8 @@ func TestConnWritesEverything(t *testing.T) {
 	assert.Equal(t, text, string(read))
 }
 
-// A client that reads each piece of a response just in time is still too slow for the whole
-// response. So is a client that reads nothing.
+// A client is disconnected if it reads nothing, or if it reads each piece of a response just in
+// time, because that is too slow for the whole response.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	const size = 32 << 20
 	for name, pause := range map[string]time.Duration{"nothing": time.Hour, "a piece every 29 s": 29 * time.Second, "all that comes": 0} {
@@ -116,7 +116,7 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 				c.startAnswer()
 				time.Sleep(time.Hour)
 				_, err = c.Write(make([]byte, size))
-				require.NoError(t, err, "the next answer has its own time")
+				require.NoError(t, err, "the next response has its own time limit")
 			} else {
 				var timeout net.Error
 				require.ErrorAs(t, err, &timeout, name)
@@ -124,13 +124,13 @@ func TestSlowReadersAreDisconnected(t *testing.T) {
 				assert.Less(t, took, 2*writeWait+size*time.Second/slowestClient, name)
 			}
 			_, _ = a.Close(), b.Close()
-			time.Sleep(2 * pause) // until the reader has noticed
+			time.Sleep(2 * pause) // until the reader notices
 		})
 	}
 }
 
-// If the largest source has no evictable connection, one of the next largest is evicted. An evicted
-// connection can no longer be authenticated.
+// If the largest source has no evictable connection, a connection of the next largest source is
+// evicted. An evicted connection can no longer be authenticated.
 func TestEvictionConsidersEverySource(t *testing.T) {
 	var log bytes.Buffer
 	s := New(Limits{Connections: 5, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))

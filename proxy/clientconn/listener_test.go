@@ -44,7 +44,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "a second one from there is closed")
 	assert.Equal(t, 1, s.Closed())
 
-	// The last response arrives, although the connection is closed for writing.
+	// The client receives the last response although the connection is closed for writing.
 	_, err = server.Write([]byte("bye"))
 	require.NoError(t, err)
 	require.NoError(t, server.(*Conn).CloseWrite())
@@ -62,7 +62,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 }
 
-// Connections are found below TLS. Connections from other listeners are not counted.
+// The Set recognizes connections below TLS, and does not count connections from other listeners.
 func TestConnectionsOfOtherListeners(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()
@@ -70,7 +70,7 @@ func TestConnectionsOfOtherListeners(t *testing.T) {
 	assert.True(t, s.Authenticated(a))
 	s.ConnState(a, http.StateActive)
 	assert.False(t, sourceOf(a.RemoteAddr()).IsValid(), "a pipe has no address")
-	require.NoError(t, (&Conn{Conn: a}).CloseWrite(), "what cannot be closed by halves stays")
+	require.NoError(t, (&Conn{Conn: a}).CloseWrite(), "a connection that cannot be half-closed stays open")
 
 	raw := &from{address: "192.0.2.1:1"}
 	c, ok := s.accept(raw)

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Decisions, as the console shows them.
+// These are decisions as the console shows them.
 const (
 	isAllowed     = "allowed"
 	isRefused     = "refused"
@@ -29,9 +29,9 @@ type MethodAccess struct {
 	Name     string   `json:"name"`
 	Decision string   `json:"decision"`
 	Rule     string   `json:"rule"`
-	Depends  []string `json:"depends,omitempty"` // the rules with conditions
+	Depends  []string `json:"depends,omitempty"` // names of the rules with conditions
 	Learning bool     `json:"learning,omitempty"`
-	Redacted bool     `json:"redacted,omitempty"` // results are shown without secrets
+	Redacted bool     `json:"redacted,omitempty"` // results are returned without secrets
 }
 
 // Access serves AccessMethod, which returns the methods that the sender of the request may call.
@@ -82,7 +82,7 @@ type ExplainAnswer struct {
 	Summary    string             `json:"summary"`
 	Verdict    string             `json:"verdict"` // one sentence
 	Decision   string             `json:"decision"`
-	Rule       string             `json:"rule"` // the rule that decides
+	Rule       string             `json:"rule"` // name of the rule that decides
 	Rules      []ExplainedRule    `json:"rules"`
 	Translated []TranslatedParams `json:"translated"`
 	Invalid    *string            `json:"invalid"`  // why the parameters are invalid
@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod. It returns the output of `spdk-proxy policy explain` for a call by
-// the sender. Administrators may ask about other users' calls.
+// Explain serves ExplainMethod. It returns the information of `spdk-proxy policy explain` for a
+// call by the sender. Administrators may request it for other users' calls.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 type toExplain struct {
 	user, method string
 	params       map[string]any
-	given        bool // the call has parameters
+	given        bool // whether the call has parameters
 }
 
 func readExplain(body []byte) (asked toExplain, err error) {

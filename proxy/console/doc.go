@@ -3,5 +3,6 @@
 // browser. It also serves the endpoints that only the console requests (sessions, access, the audit
 // log). Otherwise, the console makes the same calls as any client.
 //
-// It must not authorize users: its requests pass through package gate like calls.
+// The package must not authorize users: the console's requests pass through package gate like
+// calls.
 package console

@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// Path is where the console is served.
+// Path is the prefix of the paths at which the console is served.
 const Path = "/console/"
 
 //go:embed dist
@@ -26,7 +26,7 @@ var dist embed.FS
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
-		panic(err) // the name is valid
+		panic(err) // cannot happen: the name is valid
 	}
 	return files
 }
@@ -47,7 +47,8 @@ func SetHeaders(h http.Header) {
 	h.Set("Permissions-Policy", "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), midi=(), payment=(), usb=()")
 }
 
-// types maps the allowed file name suffixes to content types. They do not depend on the host.
+// types maps the allowed file name suffixes to content types. The map makes content types
+// independent of the host.
 var types = map[string]string{
 	".css":         "text/css; charset=utf-8",
 	".html":        "text/html; charset=utf-8",
@@ -95,14 +96,14 @@ type handler struct{ files map[string]*file }
 // A file is one of the console's files.
 type file struct {
 	kind string
-	// immutable means that the name changes with the content.
+	// immutable means that the file's name changes with its content.
 	immutable  bool
 	text       []byte
 	tag        func() string
-	compressed func() []byte // nil if compression saves too little
+	compressed func() []byte // nil if compression would save too little
 }
 
-// worthCompressing is the minimum saving for which a file is compressed, in percent.
+// worthCompressing is the minimum saving, in percent, for which a file is compressed.
 const worthCompressing = 10
 
 func newFile(name string, text []byte) *file {

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// flowCookie holds the ticket of a sign-in at an issuer's page. The browser returns from another
-// site, so the cookie cannot be SameSite=Strict.
+// flowCookie is the name of the cookie with the ticket of a sign-in at an issuer's page. The
+// browser returns from another site, so the cookie cannot be SameSite=Strict.
 const flowCookie = "__Host-spdkgate-oidc"
 
 // flowNotBegun is the error for a browser that returns without a ticket, or with the state of
@@ -74,8 +74,8 @@ func (s *Server) identifyCode(v *web.Visit) (err error) {
 	return s.authenticate(v, in)
 }
 
-// receiveCode reads the parameters that the issuer sent through the browser. Its state must match
-// the ticket held by the same browser.
+// receiveCode reads the parameters that the issuer sent through the browser. The state among them
+// must match the ticket in the same browser's cookie.
 func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.SignIn, err error) {
 	tickets, query := r.CookiesNamed(flowCookie), r.URL.Query()
 	if len(tickets) != 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A browser that did not begin the sign-in is unauthenticated, so the audit log merges its
-// requests.
+// A request from a browser that did not begin the sign-in counts as unauthenticated, so the audit
+// log merges such requests.
 func TestSignInThatWasNotStartedIsRefused(t *testing.T) {
 	for name, cookies := range map[string][]string{"no ticket": nil, "two tickets": {"a", "b"}} {
 		r := httptest.NewRequest("GET", "/console/oidc/callback?code=x&state=y", nil)

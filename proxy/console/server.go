@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// Names of the console's own requests in the log and the metrics. They are not methods: no client
-// can call them over JSON-RPC, and roles cannot name them.
+// These are the names of the console's own requests in the log and the metrics. They are not
+// methods: no client can call them over JSON-RPC, and roles cannot name them.
 const (
 	SignInMethod  = "console.sign_in"
 	SignOutMethod = "console.sign_out"
@@ -33,7 +33,7 @@ type Options struct {
 	Gate     *gate.Gate
 	Sessions *session.Store[web.SignedIn]
 	AuditLog *auditlog.Log
-	Version  string // of the program
+	Version  string // version of the program
 	Process  string // identifies this process in event ids
 }
 
@@ -41,7 +41,7 @@ type Options struct {
 func New(o Options) *Server {
 	files, err := Handler(Files())
 	if err != nil {
-		panic(err) // the files are compiled in, and tested
+		panic(err) // cannot happen: the files are compiled in, and tested
 	}
 	return &Server{Options: o, files: files, flows: session.NewFlows(nil)}
 }
@@ -69,7 +69,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		SetHeaders(w.Header())
-		w.Header().Set("Cache-Control", "no-store") // for responses; files set their own
+		w.Header().Set("Cache-Control", "no-store") // for responses; files set their own header
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			s.Web.SkipAnyBody(w, r)
 		}

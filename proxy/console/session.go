@@ -24,8 +24,8 @@ type SessionAnswer struct {
 	Method        string   `json:"method"`
 	CSRF          string   `json:"csrf"`
 	Administrator bool     `json:"administrator"`
-	Release       *string  `json:"release"` // of the target
-	Version       string   `json:"version"` // of the proxy
+	Release       *string  `json:"release"` // release of the target
+	Version       string   `json:"version"` // version of the proxy
 	IdleSeconds   int      `json:"idle_seconds"`
 	Expires       string   `json:"expires"`
 	Grafana       string   `json:"grafana,omitempty"` // template of a URL; not for tenants, because a dashboard shows the whole server
@@ -91,10 +91,11 @@ func (s *Server) Session(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, *found), nil
 }
 
-// maxSignIn bounds the body of a sign-in request, in bytes. A token in a header has the same bound.
+// maxSignIn is the maximum size of a sign-in request's body, in bytes. The same limit applies to a
+// token in a header.
 const maxSignIn = 16 << 10
 
-// A signIn holds the credentials of a sign-in request, and the outcome.
+// A signIn contains the credentials of a sign-in request, and the outcome.
 type signIn struct {
 	with    authn.SignIn
 	binding authn.Binding
@@ -144,8 +145,8 @@ var wayOf = map[authn.Method]string{authn.ByPassword: "password", authn.ByToken:
 
 var errSignIn = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `to sign in, send {"user": …, "password": …}, {"token": …} or {} (client certificate) with Content-Type: application/json`)
 
-// readSignIn reads the credentials of a sign-in request. For a request from a page on another site,
-// the body's type makes the browser send a preflight request first.
+// readSignIn reads the credentials of a sign-in request. It requires a content type that makes a
+// browser send a preflight request before a request from a page on another site.
 func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 	if err := web.CheckCrossOrigin(v.R); err != nil {
 		return in, err
@@ -162,7 +163,7 @@ func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 		Password *string `json:"password"`
 		Token    *string `json:"token"`
 	}
-	// The error could repeat a secret.
+	// Do not return this error, because it could contain a secret.
 	if json.Unmarshal(body, &given, json.RejectUnknownMembers(true)) != nil {
 		return in, errSignIn
 	}
@@ -215,8 +216,8 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 }
 
 // ownSessions returns a filter for the user's sessions that "sign out everywhere" ends, or nil for
-// all of them. If the request's session began with a JWT, it selects those of the same subject,
-// because a user may be a group of people.
+// all of them. If the request's session began with a JWT, the filter selects sessions of the same
+// subject, because a user may be a group of people.
 func ownSessions(v *web.Visit) func(other web.SignedIn) bool {
 	if v.Session == nil {
 		return nil

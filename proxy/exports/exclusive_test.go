@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A hook is a Caller that calls after when a method has succeeded.
+// A hook is a Caller that calls after whenever the given method has succeeded.
 type hook struct {
 	spdkrpc.Caller
 	after func(method string)
@@ -27,8 +27,8 @@ func (h hook) Call(ctx context.Context, method string, params, result any) error
 	return err
 }
 
-// withoutHosts exports lvs0/v0 and withdraws the host with a call of its own, which leaves the
-// subsystem without a host.
+// withoutHosts exports lvs0/v0, and then removes the host with a separate call, so that the
+// subsystem has no hosts.
 func (w *world) withoutHosts() {
 	w.t.Helper()
 	p := w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostC}, Listen: []Portal{here}})
@@ -78,7 +78,8 @@ const (
 	conflictWithB = "another command admitted host " + hostB + " to volume lvs0/v0 at the same time"
 )
 
-// Two commands for different hosts plan before either has admitted its host.
+// If two commands for different hosts plan before either has admitted its host, only one host at
+// most remains admitted.
 func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 	unshared := func(*Request) {}
 	t.Run("the other command runs between admission and check", func(t *testing.T) {
@@ -98,7 +99,7 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 		require.ErrorContains(t, p.Run(t.Context(), func(Step) {}), conflictWithA)
 		assert.Equal(t, []string{hostA}, w.hosts())
 	})
-	t.Run("both commands see each other", func(t *testing.T) {
+	t.Run("each command sees the other's host", func(t *testing.T) {
 		w := newWorld(t, "v26.05")
 		w.withoutHosts()
 		var added, read sync.WaitGroup
@@ -125,7 +126,7 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 		go func() { errA <- a.Run(t.Context(), func(Step) {}) }()
 		require.ErrorContains(t, b.Run(t.Context(), func(Step) {}), conflictWithA)
 		require.ErrorContains(t, <-errA, conflictWithB)
-		assert.Empty(t, w.hosts(), "either can be repeated")
+		assert.Empty(t, w.hosts(), "either command can be repeated")
 		w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostB}, Listen: []Portal{here}})
 	})
 	t.Run("with --shared, both are admitted", func(t *testing.T) {
@@ -138,8 +139,8 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 	})
 }
 
-// Another command admits its host to a new export before the command that creates it does. The
-// subsystem is then not deleted, but the command's own host is withdrawn.
+// If another command admits its host to a new export before the command that created the export
+// does, the subsystem is not deleted, but the creating command withdraws its own host.
 func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	client := spdkrpc.NewClient(hook{w.socket, func(method string) {
@@ -156,7 +157,8 @@ func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
 	assert.Equal(t, []string{"tcp 127.0.0.1:4420"}, w.list()[0].Listeners)
 }
 
-// A host is also withdrawn if any host is admitted meanwhile, or if the hosts cannot be read back.
+// The command also withdraws its host if the subsystem admits any host by then, or if the hosts
+// cannot be read back.
 func TestExportWithUncheckedHostsIsUndone(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}
 	w := newWorld(t, "v26.05")

@@ -29,7 +29,7 @@ type world struct {
 	rpc *spdkrpc.Client
 
 	socket spdkrpc.Caller
-	v0     string // UUID
+	v0     string // UUID of lvs0/v0
 	call   func(method, params string)
 }
 
@@ -89,8 +89,8 @@ func methods(p *Plan) (list []string) {
 	return list
 }
 
-// A new export has ANA reporting, its host and its address, and listens only at the end. A second
-// plan has no steps.
+// A new export has ANA reporting, and admits the host. The listener is added last. A second plan
+// for the same export has no steps.
 func TestExport(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -113,14 +113,14 @@ func TestExport(t *testing.T) {
 			require.NoError(t, err)
 			assert.Nil(t, unread[0].Connected)
 			for _, c := range w.sim.Calls() {
-				assert.NotEqual(t, "nvmf_subsystem_get_controllers", c.Method, "it interrupts the subsystem")
+				assert.NotEqual(t, "nvmf_subsystem_get_controllers", c.Method, "listing connections interrupts the subsystem")
 			}
 			p = w.plan(r)
 			assert.Empty(t, p.Steps)
 			assert.False(t, p.Authenticates())
 			assert.Equal(t, []string{"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n " + uuidPrefix + w.v0}, p.Connect())
 			p = w.export(Request{Volume: "lvs0/v1", NQN: "nqn.2024-01.com.example:", Serial: "S1", Hosts: []string{hostB}})
-			assert.Regexp(t, `^nvme connect -t tcp -a 127\.0\.0\.1 -s 4420 -n nqn\.2024-01\.com\.example:[0-9a-f-]{36}$`, p.Connect()[0], "it listens where the other export does")
+			assert.Regexp(t, `^nvme connect -t tcp -a 127\.0\.0\.1 -s 4420 -n nqn\.2024-01\.com\.example:[0-9a-f-]{36}$`, p.Connect()[0], "the new export listens at the same address as the other one")
 		})
 	}
 }
@@ -166,7 +166,7 @@ func TestExportRefusals(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
 	w.call("nvmf_delete_subsystem", `{"nqn":"`+nqn+`"}`)
 
-	// These exports were not made by this command.
+	// These exports were not created by this package.
 	foreign := func(nqn, options, bdevs string) {
 		w.call("nvmf_delete_subsystem", `{"nqn":"`+uuidPrefix+w.v0+`"}`)
 		w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q%s}`, nqn, options))

@@ -21,15 +21,16 @@ const readAtOnce = 32
 
 // An Export describes one namespace of a subsystem, or a subsystem without namespaces.
 type Export struct {
-	Volume    string   `json:"volume"` // LVSTORE/LVOL, or the bdev's name if it is not a logical volume; "" without a namespace
+	// LVSTORE/LVOL, or the bdev's name if it is not a logical volume; "" if there is no namespace
+	Volume    string   `json:"volume"`
 	UUID      string   `json:"uuid,omitempty"`
 	NQN       string   `json:"nqn"`
 	Serial    string   `json:"serial_number,omitempty"`
-	ANA       bool     `json:"ana_reporting"` // without it, volumes in use cannot be snapshotted
+	ANA       bool     `json:"ana_reporting"` // without ANA, volumes in use cannot be snapshotted
 	AnyHost   bool     `json:"any_host"`
 	Hosts     []Host   `json:"hosts"`
 	Listeners []string `json:"listeners"`
-	Connected []string `json:"connected_hosts"` // null: not requested, or not readable
+	Connected []string `json:"connected_hosts"` // null if not requested or not readable
 }
 
 // A Host describes a host admitted to an export.
@@ -46,7 +47,7 @@ func List(ctx context.Context, rpc *spdkrpc.Client, connections bool) ([]Export,
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]string{} // by UUID
+	names := map[string]string{} // names by UUID
 	volumes, err := rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	if err != nil && !unknowable(err) {
 		return nil, fmt.Errorf("list the volumes: %w", err)

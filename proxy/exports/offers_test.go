@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A volume already exposed in another way is not exported a second time.
+// A volume that is already exposed in another way is not exported again.
 func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
@@ -38,8 +38,8 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
-// The warning names the kinds of exports that the user must not read, because the volume may be
-// exposed there.
+// The warning names the kinds of exports that the user is not permitted to read, because these
+// could expose the volume.
 func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
@@ -50,7 +50,8 @@ func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	require.Contains(t, p.Warnings[0], "must not read other exports (nbd)")
 }
 
-// A list without the names of volumes is better than none; a failed read is an error.
+// If the user is not permitted to read the names of volumes, List omits them. If reading them
+// fails, List returns an error.
 func TestListWorksWithoutVolumeNames(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
@@ -63,7 +64,7 @@ func TestListWorksWithoutVolumeNames(t *testing.T) {
 	require.ErrorContains(t, err, "list the volumes")
 }
 
-// denying refuses a method, as a proxy does whose policy does not permit it.
+// denying is a Caller that refuses a method, like a proxy whose policy does not permit that method.
 type denying struct {
 	spdkrpc.Caller
 	method string
@@ -76,7 +77,7 @@ func (d *denying) Call(ctx context.Context, method string, params, result any) e
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// answering serves a method that the simulated target lacks.
+// answering is a Caller that serves a method which the simulated target lacks.
 type answering struct {
 	spdkrpc.Caller
 	method, result string

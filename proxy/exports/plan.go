@@ -14,12 +14,13 @@ import (
 // A Step is one call of a plan.
 type Step struct {
 	Method string
-	Shown  any // its parameters, without secrets
+	Shown  any // the parameters without secrets
 
-	do    func(ctx context.Context) error
-	check func(ctx context.Context) error // if not nil, called after do; if it fails, the step is undone
-	undo  *Step                           // nil if there is nothing to undo, or another step's undo covers it
-	stays bool                            // the step remains in effect if a later one fails
+	do func(ctx context.Context) error
+	// if not nil, called after the step; if it fails, the step is undone
+	check func(ctx context.Context) error
+	undo  *Step // nil if there is nothing to undo, or another step's undo covers it
+	stays bool  // the step remains in effect if a later one fails
 }
 
 // String returns the call in readable form.
@@ -31,7 +32,7 @@ func (s Step) String() string {
 	return s.Method + " " + string(text)
 }
 
-// A Plan contains the calls that make or withdraw an export. If it has no steps, there is nothing
+// A Plan contains the calls that create or withdraw an export. If it has no steps, there is nothing
 // to do.
 type Plan struct {
 	Volume   string // LVSTORE/LVOL
@@ -40,10 +41,10 @@ type Plan struct {
 	Warnings []string // consequences that a person must know before the calls are made
 
 	volume  volume
-	portals []Portal // where hosts connect
-	hosts   []string // of the request
+	portals []Portal // addresses at which hosts connect
+	hosts   []string // hosts in the request
 	anyHost bool
-	key     bool // the hosts authenticate
+	key     bool // the hosts must authenticate
 }
 
 // PlanExport plans an export. It changes nothing. If the request must not be carried out, the error
@@ -91,7 +92,7 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 }
 
 // planNew adds the steps for a new export. The listeners come last, so that no host can connect
-// before.
+// before the export is complete.
 func (t target) planNew(p *Plan, r Request, s state) error {
 	v := s.volume
 	leftover := false
@@ -132,18 +133,19 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 		BdevName: v.uuid, NSID: new(uint32(1)), UUID: &v.uuid, NGUID: new(strings.ReplaceAll(v.uuid, "-", "")),
 	}}
 	p.add("nvmf_subsystem_add_ns", ns, func(ctx context.Context) error { _, err := t.rpc.NVMfSubsystemAddNS(ctx, ns); return err }, nil)
-	// The subsystem stays if another user has admitted a host, so hosts are also withdrawn.
+	// If another user has admitted a host, the subsystem is not deleted, so the undo must also
+	// withdraw this plan's hosts.
 	t.admit(p, r, r.Hosts)
 	for _, at := range p.portals {
 		t.listen(p, at)
-		p.last().undo = nil // deleting the subsystem covers it
+		p.last().undo = nil // undone when the subsystem is deleted
 	}
 	p.warn(r, s, len(r.Hosts))
 	return nil
 }
 
-// isLeftover reports whether a subsystem with the NQN of a new export was left by an export of the
-// same volume that was interrupted before it added the namespace.
+// isLeftover reports whether a subsystem with the NQN of a new export is a remnant of an
+// interrupted export of the same volume, without a namespace.
 func isLeftover(sub *spdkrpc.NVMfSubsystem, r Request, v volume) bool {
 	return strings.HasSuffix(sub.NQN, v.uuid) && sub.SerialNumber != nil && *sub.SerialNumber == r.serial(v.uuid) &&
 		len(sub.Namespaces)+len(sub.Hosts)+len(sub.ListenAddresses) == 0
@@ -277,7 +279,8 @@ func (t target) keys(p *Plan, r Request, s state) error {
 		case k.Secret == "":
 			continue
 		}
-		// An existing key is kept: the proxy accepts the call only if the secret is the same.
+		// Do not undo the addition of an existing key: the proxy accepts the call only if the
+		// secret is the same.
 		var undo *Step
 		if s.keys != nil && !s.keys[k.Name] {
 			remove := spdkrpc.SpdkgateKeyRemoveParams{Name: k.Name}

@@ -11,10 +11,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// uuidPrefix begins an NQN made unique by a UUID, which requires no domain name.
+// uuidPrefix is the prefix of NQNs that are unique because of a UUID, and therefore need no domain
+// name.
 const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
 
-// driverPrefix begins the NQNs of exports made by the CSI driver.
+// driverPrefix is the prefix of the NQNs of exports created by the CSI driver.
 const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
 
 // ErrRefused means that the target's state does not allow the request. Nothing was changed.
@@ -35,16 +36,17 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(form
 // A Request describes how to export a volume.
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
-	// NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If empty, the
-	// NQN is that of the existing export or, for a new export, made from the UUID.
+	// NQN is the NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If
+	// it is empty, the NQN is that of the existing export or, for a new export, derived from the
+	// volume's UUID.
 	NQN     string
-	Serial  string // if empty, made from the volume's UUID
+	Serial  string // if empty, derived from the volume's UUID
 	Hosts   []string
 	AnyHost bool
 	// Shared permits admitting a host in addition to those already admitted.
 	Shared bool
-	// Listen lists the export's addresses. If empty, an existing export keeps its addresses, and a
-	// new one gets all addresses at which the target listens for other exports.
+	// Listen lists the export's addresses. If it is empty, an existing export keeps its addresses,
+	// and a new one gets all addresses at which the target listens for other exports.
 	Listen []Portal
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
 	// none.

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// undoTime bounds how long the calls that undo a failed plan may take.
+// undoTime is how long the calls that undo a failed plan may take.
 const undoTime = 30 * time.Second
 
 // Run makes a plan's calls, one after the other, and calls done after each. If a call fails, Run
@@ -46,8 +46,8 @@ func mayBeDone(err error) bool {
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone reverts steps, the last one first. It returns a description of the resulting state, which
-// is the second sentence of an error. made lists the steps certain to have been made.
+// undone reverts steps, the last one first. It returns a description of the resulting state, to be
+// appended to an error. made lists the steps that were certainly executed.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0
@@ -83,7 +83,7 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome is an error that describes the state of the target after a step failed.
+// An outcome is an error that also describes the state of the target after a step has failed.
 type outcome struct {
 	text string
 	err  error
@@ -98,8 +98,8 @@ func (o *outcome) Error() string {
 
 func (o *outcome) Unwrap() error { return o.err }
 
-// Verify reads the export back. It fails if the export is not as planned, for example because
-// another user changed it meanwhile.
+// Verify reads back the export. It returns an error if the export is not as planned, for example
+// because another user has changed it in the meantime.
 func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	subsystems, err := rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &p.NQN})
 	if err != nil || len(subsystems) != 1 {
@@ -137,7 +137,7 @@ func (p *Plan) Connect() (commands []string) {
 	return commands
 }
 
-// quote quotes a word for a shell, because other users may have chosen it.
+// quote quotes a word for a shell, because another user may have chosen the word.
 func quote(word string) string {
 	plain := func(c rune) bool {
 		return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || strings.ContainsRune(":._-", c)

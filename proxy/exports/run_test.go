@@ -21,7 +21,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 		for _, method := range []string{"nvmf_create_transport", "nvmf_create_subsystem", "nvmf_subsystem_add_ns", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"} {
 			f.Method, f.Skip = method, 0
 			if strings.HasSuffix(method, "_host") || strings.HasSuffix(method, "_listener") {
-				f.Skip = 1 // the second of two
+				f.Skip = 1 // the second of two calls
 			}
 			w := newWorld(t, "v26.05")
 			p := w.plan(r)
@@ -38,7 +38,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
-// A subsystem is deleted only after it was read back: another user may have changed it.
+// A subsystem is deleted only after it was read back, because another user may have changed it.
 func TestUnreadableSubsystemIsNotDeleted(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	p := w.plan(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
@@ -50,7 +50,7 @@ func TestUnreadableSubsystemIsNotDeleted(t *testing.T) {
 	assert.Len(t, w.list(), 1)
 }
 
-// A process can be killed between two calls. The same command then completes the export.
+// If the process is killed between two calls, the same command completes the export later.
 func TestInterruptedExportIsCompleted(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}
 	for made := range 6 {
@@ -68,7 +68,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 		assert.Empty(t, w.plan(r).Steps)
 	}
 
-	// A subsystem that another user may have made is kept.
+	// A subsystem that another user may have created is kept.
 	w := newWorld(t, "v26.05")
 	w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"serial_number":"other"}`, uuidPrefix+w.v0))
 	_, err := PlanExport(t.Context(), w.rpc, r)
@@ -113,7 +113,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.Error(t, p.Run(t.Context(), func(Step) {}))
 	assert.Equal(t, before, w.list())
 
-	// Another user changes the subsystem before a call fails.
+	// In this case, another user changes the subsystem before a call fails.
 	p = w.plan(Request{Volume: "lvs0/v1", Hosts: []string{hostA}})
 	w.sim.ClearFaults()
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_listener", Do: spdktest.Fail})

@@ -24,10 +24,11 @@ type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
 	discovery  []Portal
-	offeredBy  string          // other export of the volume, such as an iSCSI target; "": none that the user may read
-	unread     []string        // kinds of other exports that the user must not read
-	transports map[string]bool // nil: not known
-	keys       map[string]bool // nil: not known
+	// another export of the volume, such as an iSCSI target; "" if the user can see none
+	offeredBy  string
+	unread     []string        // kinds of other exports that the user is not permitted to read
+	transports map[string]bool // nil if unknown
+	keys       map[string]bool // nil if unknown
 }
 
 // A target reads and changes exports.
@@ -140,9 +141,9 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkNamed refuses to change a subsystem whose name differs from the requested one, or that also
-// exports other volumes. It also refuses a subsystem of the CSI driver that the request does not
-// name.
+// checkNamed returns an error if the subsystem's name differs from the requested one, or if the
+// subsystem also exports other volumes. It also returns an error for a subsystem of the CSI driver
+// that the request does not name.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:

@@ -14,13 +14,14 @@ import (
 type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
-	Hosts  []string // empty: the whole export
-	// Disconnect permits ending connections.
+	Hosts  []string // if empty, the whole export is withdrawn
+	// Disconnect permits the withdrawal to end connections.
 	Disconnect bool
 }
 
 // PlanWithdrawal plans the withdrawal of an export, or of some of its hosts. If no host would
-// remain, the export is withdrawn. A plan without steps means that there is nothing to withdraw.
+// remain, the whole export is withdrawn. A plan without steps means that there is nothing to
+// withdraw.
 func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
 	t := target{rpc}
 	v, err := t.volume(ctx, w.Volume)

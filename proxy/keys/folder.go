@@ -27,7 +27,7 @@ type Store interface {
 // An Outcome is the outcome of Place.
 type Outcome string
 
-// The outcomes of Place.
+// These are the outcomes of Place.
 const (
 	Placed  Outcome = "placed"  // the file was created
 	There   Outcome = "there"   // a file with this secret already existed
@@ -36,13 +36,13 @@ const (
 
 // A Listing lists a directory and the key files in it.
 type Listing struct {
-	Dir   string `json:"dir"` // as spdk_tgt sees it
+	Dir   string `json:"dir"` // path of the directory as spdk_tgt sees it
 	Files []File `json:"files"`
 }
 
 // A File describes one key's file.
 type File struct {
-	Name string    `json:"name"` // of the key
+	Name string    `json:"name"` // name of the key
 	Made time.Time `json:"made"`
 }
 
@@ -62,7 +62,7 @@ func (l Listing) Has(name string) bool {
 const (
 	suffix     = ".key"
 	tempTag    = ".new-"
-	tempMaxAge = time.Hour // an older temporary file is left over from a crash
+	tempMaxAge = time.Hour // older temporary files are remnants of a crash
 	longest    = 512       // maximum length of a secret, in bytes
 )
 
@@ -81,7 +81,7 @@ func checkName(name string) error {
 // owned by its own user, so both must run as the same user.
 type Folder struct {
 	dir string
-	// fail is called before each step; tests make it return an error.
+	// fail is called before each step. Tests make it return an error.
 	fail func(step string) error
 }
 
@@ -106,7 +106,7 @@ func OpenFolder(dir string) (*Folder, error) {
 }
 
 // Place implements Store. It writes a temporary file and links it to the final name, which fails if
-// that name exists. So concurrent calls do not overwrite each other's file.
+// that name exists. Thus, concurrent calls do not overwrite each other's files.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err
@@ -139,8 +139,8 @@ func (f *Folder) Place(name, secret string) (Outcome, error) {
 	return Placed, nil
 }
 
-// compareFile compares the content of a file with a secret, in constant time. The outcome is There
-// or Differs, or "" if there is no file.
+// compareFile compares the content of a file with a secret in constant time. It returns There,
+// Differs, or "" if there is no file.
 func compareFile(path, secret string) (Outcome, error) {
 	there, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

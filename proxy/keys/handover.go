@@ -13,13 +13,13 @@ import (
 )
 
 // HandOver changes the owner of the directory and its key files to spdk_tgt's user, because SPDK
-// accepts only files owned by the user it runs as. It must be called as root before spdk_tgt starts
-// as that user; it may be repeated. It returns the number of files changed. It is not an error if
-// the directory does not exist.
+// accepts only files owned by the user it runs as. HandOver must be called as root before spdk_tgt
+// starts as that user, and may be called repeatedly. It returns the number of files whose owner it
+// has changed. A missing directory is not an error.
 //
 // The previous owner may have put anything into the directory. Therefore, HandOver follows no
 // links, and changes only regular files that contain a key. If it refuses a file, it continues with
-// the others; the error names each refused file.
+// the other files. The error names each refused file.
 func HandOver(dir string, uid, gid int) (given int, err error) {
 	folder, err := openNoFollow(unix.AT_FDCWD, dir, dir, unix.O_DIRECTORY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,8 @@ func HandOver(dir string, uid, gid int) (given int, err error) {
 			given++
 		}
 	}
-	// The directory is last, because handOverFile compares the owner of each file with it.
+	// Change the directory last, because handOverFile compares each file's owner with the
+	// directory's.
 	if int(own.Uid) != uid || int(own.Gid) != gid {
 		failed = append(failed, folder.Chown(uid, gid))
 	}
@@ -66,7 +67,7 @@ func handOverFile(folder *os.File, name string, folderUser uint32, uid, gid int)
 	path := filepath.Join(folder.Name(), name)
 	f, err := openNoFollow(int(folder.Fd()), name, path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // removed meanwhile
+		return false, nil // removed in the meantime
 	}
 	if err != nil {
 		return false, err

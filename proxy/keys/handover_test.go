@@ -55,7 +55,8 @@ func TestHandOverSkipsOtherFiles(t *testing.T) {
 	}
 }
 
-// HandOver changes the owner of the keys when spdk_tgt's user changes, and back.
+// When spdk_tgt's user changes, HandOver gives the keys to the new user, even if that is the
+// previous one again.
 func TestHandOverChangesOwnerOfKeys(t *testing.T) {
 	needRoot(t)
 	f := newFolder(t)
@@ -102,7 +103,7 @@ func TestHandOverOfAMissingDirectoryDoesNothing(t *testing.T) {
 	assert.Zero(t, given)
 }
 
-// The directory's previous owner cannot make root change the owner of unrelated files.
+// The directory's previous owner cannot trick root into changing the owner of unrelated files.
 func TestHandOverChangesOnlyKeys(t *testing.T) {
 	needRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -125,7 +126,8 @@ func TestHandOverChangesOnlyKeys(t *testing.T) {
 			require.NoError(t, os.Chown(filepath.Join(f.dir, "good.key"), otherUser-10, 0))
 			path := filepath.Join(f.dir, "planted.key")
 			require.NoError(t, plant(path))
-			require.NoError(t, os.Chown(f.dir, otherUser-10, 0)) // the previous owner
+			// changed by the directory's previous owner
+			require.NoError(t, os.Chown(f.dir, otherUser-10, 0))
 			uid, gid := ownerOf(t, path)
 
 			given, err := HandOver(f.dir, spdkUser, spdkGroup)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A keeper is a process that stores keys in a Folder for a proxy. It runs as spdk_tgt's user,
-// because SPDK accepts only files owned by its own user, but the proxy runs as another user. The
-// proxy sends it requests over a UNIX socket, one per connection.
+// A request is a message to a keeper, which is a process that stores keys in a Folder for a proxy.
+// The keeper runs as spdk_tgt's user, because SPDK accepts only files owned by its own user, and
+// the proxy runs as another user. The proxy sends requests over a UNIX socket, one per connection.
 type request struct {
-	Do     string `json:"do"` // place, remove, list
+	Do     string `json:"do"` // place, remove or list
 	Name   string `json:"name,omitempty"`
 	Secret string `json:"secret,omitempty"`
 }
@@ -31,7 +31,7 @@ const (
 )
 
 // Keep reads one request from conn, executes it, and writes the reply to conn. It returns the error
-// that it replied with.
+// in the reply, if any.
 func Keep(conn io.ReadWriter, folder *Folder) error {
 	var q request
 	dec := json.NewDecoder(io.LimitReader(conn, maxRequestLength))

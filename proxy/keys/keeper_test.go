@@ -42,7 +42,7 @@ func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	}
 }
 
-// Folder and Keeper behave alike.
+// Folder and Keeper behave in the same way.
 func TestBothKeyStoresBehaveTheSame(t *testing.T) {
 	for _, name := range []string{"directory", "keeper"} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestKeeperRepliesWithoutSecrets(t *testing.T) {
 		assert.NotContains(t, string(buf[:n]), oneSecret)
 		_ = c.Close()
 	}
-	_, err := k.List() // served after all earlier requests
+	_, err := k.List() // the keeper serves this call after all earlier ones
 	require.NoError(t, err)
 	for _, err := range failures() {
 		if err != nil {
@@ -128,8 +128,8 @@ func TestConcurrentPlaceStoresOneSecret(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-// SPDK's longest secrets are far shorter than the limit, which keeps other data out of the
-// directory.
+// The length of a secret is limited, which keeps other data out of the directory. SPDK's longest
+// secrets are much shorter than the limit.
 func TestSecretLengthIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))

@@ -15,7 +15,7 @@ import (
 // An Ask makes one call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Refusal is an error with an errno, like SPDK's, and a remedy.
+// A Refusal is an error with an errno, as in SPDK's errors, that states what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -30,14 +30,14 @@ func refuse(errno syscall.Errno, format string, args ...any) error {
 // Keys stores the keys for one target.
 type Keys struct {
 	store   *serialStore
-	changes nameLocks // by key
+	changes nameLocks // locks by name of the key
 	callers nameLocks
 }
 
-// maxKeys is the maximum number of keys. Each change lists all of them.
+// maxKeys is the maximum number of keys. The number is limited because each change lists all keys.
 const maxKeys = 4096
 
-// A Share bounds how many keys one caller may have. The zero value sets no bound.
+// A Share limits how many keys one caller may have. The zero value sets no limit.
 type Share struct {
 	Most int
 	Has  func(name string) bool // reports whether a key belongs to the caller
@@ -73,15 +73,15 @@ func (k *Keys) Used(share Share) (int, error) {
 // New returns the Keys in a Store.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Acquire waits until no other change by this caller is in progress, and returns the function that
-// ends this one. Many changes by one caller must not delay those of others.
+// Acquire waits until no other change by the same caller is in progress. release ends the change.
+// Because a caller's changes run one after the other, many of them do not delay other callers.
 func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }
 
 // Add stores a secret and registers it under a name. It writes the file first, so that a registered
-// key always has a file. A caller may repeat Add with the same secret. The caller must have called
-// Acquire, so that share is exact.
+// key always has a file. Add may be repeated with the same secret. The caller must have called
+// Acquire, so that the number of keys in share cannot change.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)
@@ -117,7 +117,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	case outcome == Differs:
 		return refuse(syscall.EEXIST, "a key with this name exists with a different secret: remove it first (spdkgate_key_remove), or choose another name")
 	case known != nil:
-		return nil // it was already registered
+		return nil // the key was already registered
 	}
 	_, err = ask(ctx, "keyring_file_add_key", map[string]any{"name": name, "path": files.Path(name)})
 	if err == nil {
@@ -125,7 +125,7 @@ func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret strin
 	}
 	var answer *spdkrpc.Error
 	if outcome == Placed && errors.As(err, &answer) && answer.Code != 0 && spdkrpc.KindOf(err) != spdkrpc.OutcomeUnknown {
-		err = errors.Join(err, k.store.Remove(name)) // SPDK refused the key: the file is unused
+		err = errors.Join(err, k.store.Remove(name)) // SPDK refused the key, so the file is unused
 	}
 	if answer != nil && answer.Code == -int(syscall.EPERM) {
 		return refuse(syscall.EPERM, "spdk_tgt refused the file: it must belong to the user that spdk_tgt runs as; see docs/restart.md")
@@ -164,7 +164,7 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	return k.store.Remove(name)
 }
 
-// sweepAfter is the age at which a file without a key counts as left over.
+// sweepAfter is the age at which a file without a registered key counts as a leftover.
 const sweepAfter = time.Hour
 
 // Sweep removes files that no registered key uses and that are not needed. Such files are left by
@@ -183,7 +183,8 @@ func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (boo
 	return removed, err
 }
 
-// sweep removes one file if, under the lock for its name, it still counts as left over.
+// sweep removes one file. It first acquires the lock for the key's name, and checks that the file
+// still counts as a leftover.
 func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path string) (bool, error)) (removed bool, err error) {
 	release, err := k.changes.acquire(ctx, name)
 	if err != nil {
@@ -197,8 +198,8 @@ func (k *Keys) sweep(ctx context.Context, ask Ask, name string, needed func(path
 	return true, k.store.Remove(name)
 }
 
-// leftOver returns the names of keys whose files are left over. If only is set, it considers only
-// that key.
+// leftOver returns the names of keys whose files are leftovers. If only is not "", it considers
+// only that key.
 func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(path string) (bool, error)) (names []string, err error) {
 	files, err := k.store.List()
 	if err != nil || len(files.Files) == 0 {
@@ -211,7 +212,8 @@ func (k *Keys) leftOver(ctx context.Context, ask Ask, only string, needed func(p
 	for _, f := range files.Files {
 		path := files.Path(f.Name)
 		inRing := slices.ContainsFunc(list, func(key spdkrpc.KeyringKey) bool {
-			// SPDK does not report the path of a removed key that is still in use.
+			// Compare names as well, because SPDK does not report the path of a removed key that is
+			// still in use.
 			return key.Name == f.Name || key.Path != nil && *key.Path == path
 		})
 		if inRing || time.Since(f.Made) < sweepAfter || only != "" && f.Name != only {

@@ -65,7 +65,7 @@ func FuzzCheckSecret(f *testing.F) {
 		if CheckSecret(secret) != nil {
 			return
 		}
-		// An accepted secret is one line of printable characters, as SPDK requires.
+		// As SPDK requires, an accepted secret is one line of printable characters.
 		assert.LessOrEqual(t, len(secret), 128)
 		for _, c := range secret {
 			assert.True(t, c > ' ' && c < 0x7f)
@@ -193,8 +193,8 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 	require.NoError(t, k.Remove(ctx, r.ask, "k"))
 }
 
-// Each call to the target and each step on disk fails once, before or after its execution; then the
-// call is repeated. A registered key always has its file, and the retry succeeds.
+// If any call to the target or any step on disk fails, before or after it is executed, a retry
+// succeeds. A registered key always has its file.
 func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {
@@ -252,7 +252,7 @@ func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 					assert.Equal(t, []string{"k.key"}, f.names(t), where)
 					continue
 				}
-				if errnoOf(err) != syscall.ENOKEY { // it had already been removed
+				if errnoOf(err) != syscall.ENOKEY { // the key had already been removed
 					require.NoError(t, err, where)
 				}
 				assert.Empty(t, r.keys(), where)
@@ -309,7 +309,7 @@ func TestSweepRemovesUnusedKeyFiles(t *testing.T) {
 	assert.Contains(t, f.names(t), "saved.key")
 }
 
-// If any step of finding the needed files fails, no file is removed.
+// If the proxy cannot determine which files are needed, it removes no file.
 func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 	for at := 1; ; at++ {
 		r, f := newRing(t), newFolder(t)

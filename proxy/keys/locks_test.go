@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change to which the target does not respond does not delay changes to other keys. A call
-// waiting for it can be canceled.
+// If the target does not respond to a change, changes to other keys are not delayed, and a call
+// that waits for the same key can be canceled.
 func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// forms lists the two forms of secrets that SPDK accepts, and the key lengths, in bytes, that each
-// of their hashes allows. The NVMe base specification defines DHHC-1 (DH-HMAC-CHAP); the NVMe TCP
-// transport specification defines NVMeTLSkey-1 (TLS). Hash 00 means any of the hashes.
+// forms lists the two forms of secrets that SPDK accepts, each with its hashes and the key lengths,
+// in bytes, that each hash allows. The NVMe base specification defines DHHC-1 (DH-HMAC-CHAP); the
+// NVMe TCP transport specification defines NVMeTLSkey-1 (TLS). Hash 00 means any of the hashes.
 var forms = map[string]map[string][]int{
 	"DHHC-1":       {"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}},
 	"NVMeTLSkey-1": {"00": {32, 48}, "01": {32}, "02": {48}},

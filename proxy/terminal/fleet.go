@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Fleet holds the data of one screen about several storage servers. Its JSON is for scripts.
+// A Fleet contains the data of a screen about several storage servers. Its JSON is for scripts.
 type Fleet struct {
 	Time    time.Time `json:"time"`
 	Servers []Server  `json:"servers"`
@@ -22,7 +22,7 @@ type Fleet struct {
 type Server struct {
 	Name      string  `json:"name"`
 	URL       string  `json:"url"`
-	Attention bool    `json:"attention"` // an administrator must look at the server
+	Attention bool    `json:"attention"` // an administrator should look at the server
 	State     string  `json:"state"`     // up, the target's phase, or why there is no status
 	Error     string  `json:"error,omitempty"`
 	Status    *Status `json:"status,omitempty"`
@@ -43,7 +43,7 @@ func NewServer(name, url string, s *Status, state string, failed error) Server {
 	return one
 }
 
-// urgency returns a server's rank: the lowest comes first.
+// urgency returns a server's rank. Servers with lower ranks come first.
 func (s Server) urgency() int {
 	switch {
 	case s.Status == nil:
@@ -136,8 +136,8 @@ func (f *Fleet) Summary() string {
 	return fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention())
 }
 
-// Incomplete describes which methods the user must not call, and on how many servers. It returns ""
-// if there are none.
+// Incomplete describes which methods the user is not permitted to call, and on how many servers. It
+// returns "" if there are none.
 func (f *Fleet) Incomplete() string {
 	servers, methods := f.denied()
 	if servers == 0 {
@@ -160,8 +160,8 @@ func (s Server) Warnings() []string {
 	return nil
 }
 
-// Unread returns the data that could not be read from the server, except data that the user must
-// not read.
+// Unread lists the data that could not be read from the server, except data that the user is not
+// permitted to read.
 func (s Server) Unread() []string {
 	if s.Status == nil {
 		return nil

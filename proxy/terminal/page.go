@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Page defines how text is shown.
+// A Page defines the format of the text.
 type Page struct {
-	Width   int  // columns; 0 means as many as needed
+	Width   int  // in columns; 0 means as many as needed
 	Colours bool // use a terminal's colours
 }
 
-// Colours of ANSI terminals.
+// These are colors of ANSI terminals.
 const (
 	red    = "31"
 	green  = "32"
@@ -78,7 +78,7 @@ func since(d time.Duration) string {
 	return fmt.Sprintf("%d s", int(d.Seconds()))
 }
 
-// maxUsers bounds the users on a page.
+// maxUsers is the maximum number of users on a page.
 const maxUsers = 8
 
 // Status returns a status as one screen.
@@ -175,7 +175,7 @@ func (s *Status) mayNot(method string) bool {
 // stores writes a bar for each lvstore, showing used, committed and free space.
 func (p Page) stores(b *strings.Builder, stores []Store) {
 	longestName, barWidth := 20, 24
-	if p.Width > 0 { // the figures also need some room
+	if p.Width > 0 { // leave some room for the figures
 		longestName = max(4, min(longestName, p.Width/3))
 		barWidth = max(4, min(barWidth, p.Width-longestName-12))
 	}

@@ -17,20 +17,22 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Status holds the data of one screen. Its JSON is for scripts.
+// A Status contains the data of one screen. Its JSON is for scripts.
 type Status struct {
-	Time     time.Time  `json:"time"`
-	Up       bool       `json:"up"`
-	State    string     `json:"state"`
-	Release  string     `json:"release,omitempty"`
-	Started  *time.Time `json:"started,omitempty"`
-	Restarts *int       `json:"restarts,omitempty"` // since the proxy started; absent without a proxy
+	Time    time.Time  `json:"time"`
+	Up      bool       `json:"up"`
+	State   string     `json:"state"`
+	Release string     `json:"release,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	// since the proxy started; absent if there is no proxy
+	Restarts *int `json:"restarts,omitempty"`
 
-	// The proxy reports these in its metrics. They are absent without a proxy, or if the user must
-	// not read its metrics.
+	// The following values come from the proxy's metrics. They are absent if there is no proxy, or
+	// if the user is not permitted to read its metrics.
 	Proxy         string        `json:"proxy_version,omitempty"`
 	Configuration Configuration `json:"configuration,omitempty"`
-	Certificate   *time.Time    `json:"certificate_expires,omitempty"` // of the proxy's server
+	// of the certificate of the proxy's server
+	Certificate *time.Time `json:"certificate_expires,omitempty"`
 
 	Stores      []Store     `json:"lvstores"`
 	Volumes     int         `json:"volumes"`
@@ -38,14 +40,15 @@ type Status struct {
 	Exports     Exports     `json:"exports"`
 	Connections Connections `json:"connections"`
 	Cores       int         `json:"cores"`
-	Busy        float64     `json:"busy"` // share of the cores' time since the start, 0 to 1
+	Busy        float64     `json:"busy"` // busy share of the cores' time since the start, 0 to 1
 	Users       []User      `json:"users,omitempty"`
-	Tenants     []Tenant    `json:"tenants,omitempty"` // those that the user may see
-	Limits      *Limits     `json:"limits,omitempty"`  // the user's own; absent without a proxy
-	Warnings    []string    `json:"warnings"`
-	Missing     []string    `json:"missing,omitempty"` // data that could not be read, and why
+	Tenants     []Tenant    `json:"tenants,omitempty"` // tenants that the user may see
+	// the user's own limits; absent if there is no proxy
+	Limits   *Limits  `json:"limits,omitempty"`
+	Warnings []string `json:"warnings"`
+	Missing  []string `json:"missing,omitempty"` // data that could not be read, and why
 
-	denied []figures.Failure // those of Missing that the user may not call
+	denied []figures.Failure // the failures in Missing of methods that the user may not call
 	broken []string          // the rest of Missing
 }
 
@@ -84,21 +87,21 @@ type Limits = spdkrpc.ProxyLimits
 type User struct {
 	Name    string `json:"name"`
 	Calls   uint64 `json:"calls"`
-	Refused uint64 `json:"refused"` // by role, tenant or quota
+	Refused uint64 `json:"refused"` // refused by role, tenant or quota
 	Failed  uint64 `json:"failed"`  // all other calls that did not succeed
 }
 
 // A Configuration states whether the target's configuration is saved for its next start.
 type Configuration string
 
-// The states of a target's configuration.
+// These are the states of a target's configuration.
 const (
 	Saved   Configuration = "saved"
 	Unsaved Configuration = "unsaved"  // there are unsaved changes
-	NotKept Configuration = "not-kept" // the proxy does not save it (target.save)
+	NotKept Configuration = "not-kept" // the proxy does not save the configuration (target.save)
 )
 
-// Thresholds for warnings.
+// These are thresholds for warnings.
 const (
 	nearlyFull  = 0.9
 	expiresSoon = 14 * 24 * time.Hour
@@ -266,8 +269,8 @@ func (s *Status) addMetrics(text string) error {
 	return nil
 }
 
-// withoutHistograms removes the histograms, which addMetrics does not read. They are most of the
-// text. For many servers, parsing them would take most of the time.
+// withoutHistograms removes the histograms, which are most of the text and which addMetrics does
+// not read. For many servers, most of the time would be spent on parsing them.
 func withoutHistograms(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -286,7 +289,7 @@ func withoutHistograms(text string) string {
 // JSON returns a status in a form for scripts.
 func (s *Status) JSON() ([]byte, error) { return toJSON(s) }
 
-// YAML writes the same as JSON.
+// YAML returns the same as JSON, in YAML.
 func (s *Status) YAML() ([]byte, error) { return toYAML(s) }
 
 func toJSON(v any) ([]byte, error) {
@@ -297,7 +300,8 @@ func toJSON(v any) ([]byte, error) {
 func toYAML(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err == nil {
-		text, err = yaml.JSONToYAML([]byte(printable.String(string(text)))) // YAML permits no control characters
+		// YAML does not permit control characters
+		text, err = yaml.JSONToYAML([]byte(printable.String(string(text))))
 	}
 	return append([]byte("---\n"), text...), err
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// tenantsRead lists the methods from which a tenant's page is built. All others concern the whole
-// target.
+// tenantsRead lists the methods whose results a tenant's page shows. All other methods concern the
+// whole target.
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
 // AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the status
@@ -112,7 +112,7 @@ func (p Page) tenant(b *strings.Builder, line func(colour, text string), t *Tena
 	}
 }
 
-// maxTenants bounds the tenants on a page.
+// maxTenants is the maximum number of tenants on a page.
 const maxTenants = 8
 
 // tenants writes, for each tenant, the limit in its quota that is closest to being reached.
@@ -143,11 +143,11 @@ func (p Page) tenants(b *strings.Builder, line func(colour, text string), list [
 	}
 }
 
-// bar writes an amount as a bar, or as a number if the amount has no limit. name is the text before
-// it, truncated or padded to a width.
+// bar writes an amount as a bar, or as a number if the amount has no limit. The bar is preceded by
+// name, truncated or padded to width.
 func (p Page) bar(b *strings.Builder, name string, width int, a quotaAmount) {
 	barWidth := 24
-	if p.Width > 0 { // the figures also need some room
+	if p.Width > 0 { // leave some room for the figures
 		width = max(4, min(width, p.Width/3))
 		barWidth = max(4, min(barWidth, p.Width-width-12))
 	}

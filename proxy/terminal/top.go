@@ -17,7 +17,8 @@ type Rate struct {
 	Reads, Writes       float64 // operations per second
 	BytesRead, Written  float64 // bytes per second
 	ReadTime, WriteTime float64 // mean latency, in seconds
-	Median, P99         float64 // latency of all operations in the last minute, in seconds; 0: unknown
+	// latency of all operations in the last minute, in seconds; 0 means unknown
+	Median, P99 float64
 }
 
 // IOPS returns the operations per second.
@@ -38,8 +39,8 @@ func (r Rate) Latency() float64 {
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
 // Rates returns the rates between two readings of a target, sorted by one of Orders, largest first.
-// If all is set, the result includes bdevs that are not volumes. It is empty if the target's counts
-// were not read again between the two.
+// If all is set, the result includes bdevs that are not volumes. The result is empty if the
+// target's counts were not read again between the two readings.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -82,7 +83,7 @@ func rate(name string, before, now figures.IO, took float64) Rate {
 }
 
 func perSecond(before, now figures.Operation, took float64) (count, bytes, latency float64) {
-	if now.Count <= before.Count { // no I/O, or counting has started over
+	if now.Count <= before.Count { // no I/O, or SPDK has reset its counters
 		return 0, 0, 0
 	}
 	n := float64(now.Count - before.Count)

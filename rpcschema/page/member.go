@@ -122,8 +122,8 @@ func texts(values []any) (texts []string) {
 	return texts
 }
 
-// values returns the enumerated values supported at the release. Without a release, it returns all
-// values, with the first release of those added later.
+// values returns the enumerated values that the page's release supports. If the page is for all
+// releases, it returns all values, each with its first release if it was added later.
 func (p *page) values(s *rpcschema.Schema) (values []string) {
 	for _, v := range s.Enum {
 		text := fmt.Sprint(v)
@@ -219,8 +219,8 @@ func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	return forms
 }
 
-// inside writes the members of a value at any depth. within names the enclosing schemas, so that
-// recursion ends.
+// inside writes the members of a value at any depth. within lists the enclosing schemas, so that it
+// does not recurse forever.
 func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
 	if name := s.RefName(); name != "" {
 		if slices.Contains(within, name) {

@@ -32,7 +32,7 @@ func List(w io.Writer, methods []*rpcschema.Method) error {
 }
 
 // Show writes one method's page for release r. For the zero Release, it shows the members of all
-// releases, and the releases that support each.
+// releases, each with the releases that support it.
 func Show(w io.Writer, doc *rpcschema.Document, m *rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.terminal

@@ -24,7 +24,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/page -update and read the difference")
+	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/page -update, and review the difference")
 }
 
 func TestShow(t *testing.T) {
@@ -58,8 +58,8 @@ func toys(t *testing.T) *rpcschema.Document {
 	return doc
 }
 
-// Every method of SPDK has a page that names each of its parameters. No line is too long for a
-// terminal.
+// Every method of SPDK has a page that names each parameter of the method, without lines that are
+// too long for a terminal.
 func TestEveryMethodHasAPage(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{{}, rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {

@@ -2,5 +2,5 @@
 // order in which text is displayed. The names of a target's objects, its errors, and clients' input
 // may contain any character.
 //
-// The package does not depend on the meaning of the text, or on where it is displayed.
+// The package must not depend on the meaning of the text, or on where it is displayed.
 package printable

@@ -13,7 +13,7 @@ func Unsafe(r rune) bool {
 	switch {
 	case r < ' ', 0x7f <= r && r < 0xa0:
 		return true
-	case r < 0x600: // covers nearly all text in logs
+	case r < 0x600: // true of nearly all text in logs
 		return false
 	}
 	return unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
@@ -43,7 +43,7 @@ func String(s string) string {
 	return string(appendEscaped(make([]byte, 0, len(s)+16), []byte(s), Unsafe))
 }
 
-// unsafeInText is like Unsafe, but allows the characters that end lines and cells.
+// unsafeInText is like Unsafe, but allows line breaks and tabs.
 func unsafeInText(r rune) bool { return r != '\n' && r != '\t' && Unsafe(r) }
 
 func appendEscaped(to, text []byte, unsafe func(rune) bool) []byte {

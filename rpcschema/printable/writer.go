@@ -8,14 +8,14 @@ import (
 )
 
 // A Writer escapes the text written to it as [String] does, except for line breaks and tabs. JSON
-// without control characters keeps its value, because unsafe characters occur only inside its
+// without control characters keeps its value, because other unsafe characters occur only within
 // strings. A Writer is safe for concurrent use.
 type Writer struct {
 	// Raw is the underlying writer, for text that is already escaped, such as text with colours.
 	Raw io.Writer
 
 	mu   sync.Mutex
-	rest []byte // the beginning of a character, which the next Write completes
+	rest []byte // the beginning of a character that the next Write will complete
 }
 
 // NewWriter returns a Writer on top of w, or w itself if it already is a Writer.
@@ -34,8 +34,8 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// Write implements io.Writer. It calls Raw's Write once, or not at all if there is nothing to
-// write. If that call fails, Write returns 0.
+// Write implements io.Writer. It calls Raw.Write once, or not at all if there is nothing to write.
+// If that call fails, Write returns 0.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +60,8 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mayNeedEscapes returns false for text of safe ASCII characters, such as most log lines. Decoding
-// each of their characters would take most of the time spent on writing.
+// mayNeedEscapes returns false for text that consists of safe ASCII characters, such as most log
+// lines. To decode each of their characters would take most of the time of a Write.
 func mayNeedEscapes(text []byte) bool {
 	for _, b := range text {
 		if b-' ' > '~'-' ' && b != '\n' && b != '\t' {
@@ -71,7 +71,7 @@ func mayNeedEscapes(text []byte) bool {
 	return false
 }
 
-// completeLength returns the length of text without an incomplete character at its end.
+// completeLength returns the length of text, without any incomplete character at its end.
 func completeLength(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if start := len(text) - n; utf8.RuneStart(text[start]) {

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// integerRanges lists the ranges that formats imply. Validators ignore JSON Schema's format
-// keyword, but SPDK's decoders refuse values outside these ranges.
+// integerRanges lists the ranges that formats imply. SPDK's decoders refuse values outside of these
+// ranges, but JSON Schema validators ignore the keyword format.
 var integerRanges = map[string][2]string{
 	"uint8": {"0", "255"}, "uint16": {"0", "65535"}, "uint32": {"0", "4294967295"}, "uint64": {"0", "18446744073709551615"},
 	"int32": {"-2147483648", "2147483647"}, "int64": {"-9223372036854775808", "9223372036854775807"},
@@ -65,7 +65,7 @@ func assemble(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// readArea adds the methods and schemas in a file, marked with its name.
+// readArea adds the methods and schemas in a file, and marks them with the file's name.
 func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -40,8 +40,8 @@ func generate(doc *rpcschema.Document) (map[string][]byte, error) {
 type generator struct {
 	doc   *rpcschema.Document
 	areas map[string]*area
-	area  *area             // the area that is being written
-	types map[string]string // Go type name → its origin, to detect clashes
+	area  *area             // the area for which the client is being written
+	types map[string]string // maps a Go type name to its origin, to detect clashes
 }
 
 // An area is one generated file.
@@ -113,14 +113,15 @@ func (g *generator) method(m *rpcschema.Method) error {
 	return nil
 }
 
-// confirms reports whether a method's result only confirms the call: true. If such a method returns
-// false, the client returns an error. If a method only reads, false is an ordinary result.
+// confirms reports whether a method's result, true, only confirms that the call succeeded. If such
+// a method returns false, the client returns an error. For a method that only reads, false is an
+// ordinary result.
 func confirms(m *rpcschema.Method) bool {
 	s := m.Result.Schema
 	return s.Type.Main() == "boolean" && (m.Mutates || s.Const != nil)
 }
 
-// facts adds facts that the signature does not show to a method's comment.
+// facts adds to a method's comment the facts that its signature does not show.
 func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 	if m.Result.Summary != "" && !confirms(m) {
 		comment(b, "", "\nThe result: "+lowerFirst(m.Result.Summary))
@@ -156,7 +157,7 @@ func (g *generator) facts(b *bytes.Buffer, m *rpcschema.Method) {
 }
 
 // paramsType declares the type of a method's parameters. A parameter that replaced an older one
-// stands for both: Client adapts it to the target's release.
+// represents both, because Client adapts it to the target's release.
 func (g *generator) paramsType(m *rpcschema.Method, typ string) error {
 	replaced := map[string]bool{}
 	for _, p := range m.Params {

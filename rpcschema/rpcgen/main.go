@@ -1,7 +1,8 @@
 // Command rpcgen generates one OpenRPC document and the typed client from the hand-written
 // descriptions of SPDK's RPCs (areas/*.yaml).
 //
-// It depends on the format of the area files and on Go's syntax, but not on transports.
+// The package depends on the format of the area files and on Go's syntax, but must not depend on
+// transports.
 package main
 
 import (

@@ -5,11 +5,12 @@ import (
 	"unicode"
 )
 
-// spellings lists the words that Go names do not simply capitalize, in the spelling of SPDK's,
-// NVMe's and iSCSI's documents. Every other word begins with a capital letter: bdev_lvol_create
-// becomes BdevLvolCreate. This includes words that those documents write as one (traddr, hostnqn,
-// cpumask) and words that SPDK writes only in lower case (bdev, lvol, ublk, vhost, uring). ReadOnly
-// and similar words are listed because SPDK sometimes writes them as one word and sometimes as two.
+// spellings lists the words that are not simply capitalized in Go names, in the spelling of the
+// documents of SPDK, NVMe and iSCSI. Every other word begins with a capital letter:
+// bdev_lvol_create becomes BdevLvolCreate. This rule also applies to words that those documents do
+// not separate (traddr, hostnqn, cpumask), and to words that SPDK writes only in lower case (bdev,
+// lvol, ublk, vhost, uring). ReadOnly and similar words are listed because SPDK sometimes writes
+// them as one word and sometimes as two.
 var spellings = strings.Fields(`
 	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
 	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUKS LUN LUNs
@@ -76,7 +77,7 @@ func firstWord(name string) int {
 	switch {
 	case capitals < 0:
 		return len(name)
-	case capitals > 1: // the last capital begins the next word
+	case capitals > 1: // the last capital letter begins the next word
 		return capitals - 1
 	}
 	if rest := strings.IndexFunc(name[1:], unicode.IsUpper); rest >= 0 {
@@ -89,7 +90,7 @@ func endsWord(rest string) bool {
 	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
 }
 
-// spelt returns a Go name with every word spelled as in spellings.
+// spelt returns a Go name in which every word is spelled as in spellings.
 func spelt(name string) string {
 	var b strings.Builder
 	for _, word := range wordsOf(name) {

@@ -36,7 +36,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(path)
 	require.NoError(t, err)
-	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/rpcgen -update and read the difference")
+	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/rpcgen -update, and review the difference")
 }
 
 // TestCommittedFilesAreUpToDate fails if an area was edited without running `make generate`.
@@ -49,7 +49,7 @@ func TestCommittedFilesAreUpToDate(t *testing.T) {
 		require.NoError(t, err)
 		got, err := os.ReadFile(committed)
 		require.NoError(t, err)
-		assert.True(t, string(want) == string(got), "%s is not what the areas give: run make generate", committed)
+		assert.True(t, string(want) == string(got), "%s differs from what the area files produce: run make generate", committed)
 	}
 	same("../openrpc.json", openrpc)
 	for pattern, folder := range map[string]string{"*_gen.go": "../spdkrpc", "manual/*.md": "../../docs/methods"} {
@@ -65,7 +65,7 @@ func TestCommittedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// The HTML manual contains every method, and all its links have a target.
+// The HTML manual contains every method, and every link in it has a target.
 func TestManualInHTML(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, run("../areas", outputs{html: dir}))

@@ -31,7 +31,7 @@ func checkSpelling(files map[string][]byte) error {
 		})
 	}
 	var found []error
-	first := map[string]*spelling{} // by the word in lower case
+	first := map[string]*spelling{} // keyed by the word in lower case
 	meet := func(name, folded, word string) {
 		if known, ok := first[folded]; !ok {
 			first[folded] = &spelling{word: word, name: name}
@@ -57,7 +57,7 @@ func checkSpelling(files map[string][]byte) error {
 	return errors.Join(found...)
 }
 
-// A spelling is a word as spelled in a Go name.
+// A spelling is a word in the spelling of a Go name.
 type spelling struct {
 	word, name string
 	reported   bool // a second spelling was already reported

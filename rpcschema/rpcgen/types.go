@@ -87,14 +87,14 @@ func (g *generator) declareNamed(name string, s *rpcschema.Schema) error {
 	}
 	equals := ""
 	if typ == raw {
-		equals = "= " // A new type would lose RawMessage's methods.
+		equals = "= " // a new type would lose RawMessage's methods
 	}
 	fmt.Fprintf(&g.area.types, "type %s %s%s\n\n", name, equals, typ)
 	return nil
 }
 
-// declareEnum declares the type of an enumerated value. Two methods may share a description, and so
-// the type's name.
+// declareEnum declares the type of an enumerated value. If two methods share a description, they
+// also share the type.
 func (g *generator) declareEnum(name string, s *rpcschema.Schema) error {
 	if err := g.claim(name, docOf(s)); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (g *generator) constants(typ string, values []any) {
 	declared := map[string]bool{}
 	for _, v := range values {
 		name := typ + goName(fmt.Sprint(v))
-		if !declared[name] { // a word in upper and in lower case is one constant
+		if !declared[name] { // a word in upper case and in lower case is only one constant
 			fmt.Fprintf(b, "\t%s %s = %q\n", name, typ, v)
 		}
 		declared[name] = true
@@ -136,8 +136,8 @@ func fieldsOf(s *rpcschema.Schema) []field {
 	return fields
 }
 
-// declareObject declares an object's struct. Members that the schema does not describe go into a
-// map, for which encoding/json has no tag.
+// declareObject declares an object's struct. Members that the schema does not describe are stored
+// in a map, for which encoding/json has no tag.
 func (g *generator) declareObject(name string, s *rpcschema.Schema) error {
 	if !s.Additional.Allowed {
 		return g.declareStruct(name, docOf(s), fieldsOf(s))
@@ -188,7 +188,8 @@ func (g *generator) declareStruct(name, doc string, fields []field, more ...stri
 	return nil
 }
 
-// claim writes a new type's comment. It returns an error if the name is in use.
+// claim reserves the name of a new type, and writes the type's comment. It returns an error if the
+// name is already in use.
 func (g *generator) claim(name, doc string) error {
 	if other, taken := g.types[name]; taken {
 		return fmt.Errorf("two types have the name %s (the other: %s): give one of them a name in schemas", name, other)
@@ -236,7 +237,7 @@ func (g *generator) nilable(typ string) bool {
 	return typ == raw || strings.HasPrefix(typ, "[]") || strings.HasPrefix(typ, "map[")
 }
 
-// fieldDoc returns the facts that the Go type does not show.
+// fieldDoc returns the facts about a member that its Go type does not show.
 func (g *generator) fieldDoc(f field) string {
 	s := f.schema
 	var parts []string
@@ -270,7 +271,7 @@ func (g *generator) fieldDoc(f field) string {
 	return strings.Join(parts, " ")
 }
 
-// docOf returns a type's description in a form that follows the name in a doc comment.
+// docOf returns a type's description in a form that can follow the type's name in a doc comment.
 func docOf(s *rpcschema.Schema) string {
 	if s.Description == "" {
 		return "is a part of SPDK's RPCs."

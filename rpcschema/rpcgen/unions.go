@@ -10,7 +10,7 @@ import (
 
 // A form is one of the possible types of a union's value.
 type form struct {
-	json   string // the JSON name of the type
+	json   string // JSON name of the form's type
 	schema *rpcschema.Schema
 }
 
@@ -34,7 +34,7 @@ func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	return forms
 }
 
-// jsonKind returns the type as distinguishable in JSON text, where integers are numbers.
+// jsonKind returns the type that can be distinguished in JSON text, in which integers are numbers.
 func jsonKind(typ string) string {
 	if typ == "integer" {
 		return "number"

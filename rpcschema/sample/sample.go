@@ -18,10 +18,10 @@ type Maker struct {
 	Release  rpcschema.Release
 	// Full adds optional members and items of arrays.
 	Full bool
-	// Extreme selects the largest numbers and the last of several choices, instead of typical
+	// Extreme selects the largest numbers and the last of several choices instead of typical
 	// values.
 	Extreme bool
-	// Names replaces the values made for a kind of resource (x-spdk-resource).
+	// Names contains the values to use for kinds of resources (x-spdk-resource).
 	Names map[string]string
 }
 
@@ -41,7 +41,7 @@ func (k Maker) Result(m *rpcschema.Method) any { return k.Value(m.Result.Schema)
 
 // wanted reports whether a parameter is included, given the rules on groups of parameters.
 func (k Maker) wanted(m *rpcschema.Method, p *rpcschema.Param) bool {
-	for _, q := range m.Params { // an old parameter is left out if its successor is present
+	for _, q := range m.Params { // an old parameter is omitted if its successor is present
 		if q.Schema.Replaces != nil && q.Schema.Replaces.Name == p.Name && q.Schema.Has(k.Release) {
 			return false
 		}
@@ -195,7 +195,8 @@ func (k Maker) object(s *rpcschema.Schema) map[string]any {
 	return object
 }
 
-// examples maps each kind of resource to example names. For other schemas, all of them are tried.
+// examples maps each kind of resource to an example name. For a pattern without a kind, Value tries
+// all of them.
 var examples = map[string]string{
 	"bdev": "Malloc0", "new-bdev": "Malloc1", "lvstore": "lvs0", "new-lvstore": "lvs1", "lvol-name": "volume0",
 	"lvstore-uuid": exampleUUID, "nqn": "nqn.2016-06.io.spdk:cnode1", "host-nqn": "nqn.2016-06.io.spdk:host1",

@@ -24,7 +24,7 @@ func makers(r rpcschema.Release) map[string]Maker {
 	}
 }
 
-// Samples are valid for every method and release.
+// Samples are valid parameters and results for every method and release.
 func TestSamplesAreValid(t *testing.T) {
 	for _, r := range releases {
 		for name, k := range makers(r) {
@@ -40,7 +40,7 @@ func TestSamplesAreValid(t *testing.T) {
 	}
 }
 
-// Every enumerated value is valid for the releases that support it, and for no others.
+// Every enumerated value is valid only for the releases that support it.
 func TestEnumeratedValuesByRelease(t *testing.T) {
 	doc, checked, later := rpcschema.Default(), 0, 0
 	for _, r := range releases {

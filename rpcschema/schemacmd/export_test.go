@@ -34,13 +34,14 @@ func run(args ...string) (string, error) {
 	var out strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	// if the arguments were nil, cobra would use those of the test binary
+	// If the arguments were nil, cobra would use those of the test binary.
 	cmd.SetArgs(append([]string{}, args...))
 	err := cmd.Execute()
 	return out.String(), err
 }
 
-// For each method of each release, an independent JSON Schema validator agrees with ours.
+// For each method of each release, an independent JSON Schema validator accepts the same calls as
+// this project's validator.
 func TestJSONSchemasAreAsStrictAsSPDK(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		dir := filepath.Join(t.TempDir(), "schemas")
@@ -104,8 +105,8 @@ func TestExportContainsOnlySPDKMethods(t *testing.T) {
 	require.ErrorContains(t, err, "--json-schema")
 }
 
-// Objects in parameters are closed in the document itself, so generated clients and other
-// validators are strict too.
+// Objects in parameters are closed in the exported document, so generated clients and other
+// validators are also strict.
 func TestExportedParametersAreClosed(t *testing.T) {
 	out, err := run("export", "--spdk-version", "v26.05")
 	require.NoError(t, err)

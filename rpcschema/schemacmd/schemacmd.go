@@ -1,6 +1,6 @@
 // Package schemacmd implements the commands of spdk-schema, which spdk-proxy also offers as
-// `spdk-proxy schema`. It does not depend on how a target is reached: its caller provides a
-// [Target].
+// `spdk-proxy schema`. The package must not depend on how a target is reached: its caller provides
+// a [Target].
 package schemacmd
 
 import (
@@ -36,7 +36,7 @@ func usage(format string, args ...any) error { return UsageError{fmt.Errorf(form
 
 // A Target is the running target with which the drift command compares the schema.
 type Target interface {
-	// AddFlags adds flags for the target's address to cmd.
+	// AddFlags adds the flags for the target's address to cmd.
 	AddFlags(cmd *cobra.Command)
 	// Flags names these flags in help texts, such as "--socket".
 	Flags() string
@@ -58,7 +58,7 @@ func Add(parent *cobra.Command, program string, target Target) {
 	}
 }
 
-// placeholder is replaced by the program's name in examples.
+// placeholder stands for the program's name in examples.
 const placeholder = "PROGRAM"
 
 // releaseFlag adds --spdk-version.

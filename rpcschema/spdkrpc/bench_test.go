@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// BenchmarkSocket measures calls on a UNIX socket with a trivial peer, which answers all requests
+// BenchmarkSocket measures calls on a UNIX socket to a trivial peer that responds to all requests
 // from one read with one write.
 func BenchmarkSocket(b *testing.B) {
 	for name, result := range map[string]string{"short": `true`, "listing": listing(484 << 10)} {
@@ -51,7 +51,7 @@ func benchmarkCalls(b *testing.B, c Caller, inFlight int) {
 	})
 }
 
-// respond answers all requests with the same result until the connection ends.
+// respond returns the same result for all requests until the connection ends.
 func respond(c net.Conn, result string) {
 	var in, out []byte
 	var split jsonrpc.Splitter
@@ -103,7 +103,7 @@ func BenchmarkHTTPS(b *testing.B) {
 	}
 }
 
-// respondFrames answers requests with true until the connection ends.
+// respondFrames responds to requests with true until the connection ends.
 func respondFrames(ws *websocket.Conn) {
 	for {
 		_, text, err := ws.ReadMessage()

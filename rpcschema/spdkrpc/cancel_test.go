@@ -50,7 +50,8 @@ func TestSocketSendsNothingOnceCancelled(t *testing.T) {
 func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
-		// Otherwise, this is the abandoned attempt, for which no caller waited.
+		// If nothing can be decoded, this connection is the abandoned attempt, for which no caller
+		// waited.
 		if p.dec.Decode(&first) == nil {
 			p.answer(first, "true")
 		}
@@ -64,8 +65,8 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	assert.Equal(t, "next", first.Method)
 }
 
-// A caller waits for a connection no longer than its own context allows. It does not block other
-// callers, Connected or Close.
+// A caller waits for a connection no longer than the caller's own context allows. While it waits,
+// it does not block other callers, Connected or Close.
 func TestSocketConnectsWithoutHoldingTheLock(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})

@@ -12,9 +12,9 @@ import (
 
 // A Caller sends one call to an SPDK target and waits for its response.
 //
-// params is nil or marshals to a JSON object. result is a pointer to decode the result into, or nil
-// to ignore it. Every error is an *[Error]. The context's deadline limits the wait. A Caller is
-// safe for concurrent use.
+// params is nil or a value that marshals to a JSON object. result is a pointer into which the
+// result is decoded, or nil to ignore the result. Every error is an *[Error]. The context's
+// deadline limits the wait. A Caller is safe for concurrent use.
 type Caller interface {
 	Call(ctx context.Context, method string, params, result any) error
 }
@@ -22,7 +22,7 @@ type Caller interface {
 // A Client calls SPDK's RPCs through typed methods. It is safe for concurrent use.
 type Client struct {
 	caller  Caller
-	trusts  bool // parameters are sent without validation
+	trusts  bool // send parameters without validation
 	release atomic.Pointer[rpcschema.Release]
 }
 
@@ -79,10 +79,10 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 }
 
 // explains reports whether an error could mean that the target no longer runs the known release. A
-// target that did not respond may have been restarted. Errors of methods that the proxy serves
-// depend on the proxy's configuration. If the method's parameters are the same in all releases,
-// InvalidParams has another reason. For example, nvmf_get_subsystems returns it from v26.09 on if
-// the subsystem does not exist.
+// target that did not respond may have been restarted. Errors of methods that the proxy itself
+// serves depend on the proxy's configuration, not on the release. If the method's parameters are
+// the same in all releases, InvalidParams has another cause. For example, nvmf_get_subsystems
+// returns it from v26.09 on if the subsystem does not exist.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:
@@ -149,14 +149,14 @@ func (c *Client) fit(ctx context.Context, method string, params any) (any, error
 	return fitted, nil
 }
 
-// unsent returns the error for parameters refused before anything was sent, with the code that the
-// proxy and SPDK use.
+// unsent returns the error for a call whose parameters were refused before anything was sent. The
+// code is the one that the proxy and SPDK use.
 func unsent(method string, err error) error {
 	return &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "not sent", Err: err}
 }
 
-// judge checks parameters against the release's schema. Even without validation, it refuses
-// parameters that the release does not support.
+// judge checks parameters against the schema of the release. Even if validation is disabled, it
+// refuses parameters that the release does not support.
 func (c *Client) judge(m *rpcschema.Method, params map[string]any, r rpcschema.Release) error {
 	if c.trusts {
 		return m.Knows(params, r)

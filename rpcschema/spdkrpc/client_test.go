@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// recorder is a Caller to a target of a given release. It records the requests.
+// recorder is a Caller for a target of a given release. It records the requests.
 type recorder struct {
 	release string
 	answer  string

@@ -13,8 +13,8 @@ import (
 
 // credentials creates the header of each request.
 type credentials struct {
-	fixed     http.Header // read only
-	tokenFile string      // "": fixed is complete
+	fixed     http.Header // must not be modified
+	tokenFile string      // if "", fixed is complete
 }
 
 func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
@@ -56,7 +56,7 @@ func (e *CredentialsFileError) Error() string { return e.Err.Error() }
 func (e *CredentialsFileError) Unwrap() error { return e.Err }
 
 // header returns a request's header, which the caller must not modify. It reads the token file for
-// each request: this takes microseconds, and a renewed token takes effect immediately.
+// each request, so that a renewed token takes effect immediately. This takes microseconds.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil
@@ -74,7 +74,7 @@ func (c *credentials) header() (http.Header, error) {
 	return h, nil
 }
 
-// bearer returns the Authorization header for a token. Its errors never contain the token.
+// bearer returns the Authorization header for a token. The error never contains the token.
 func bearer(token string) (string, error) {
 	token = strings.TrimSpace(token)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -91,7 +91,8 @@ func clientTLS(c HTTPSConfig) *tls.Config {
 		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		return t
 	}
-	// Session resumption is off: a resumed session keeps the certificate with which it began.
+	// Do not resume TLS sessions, because a resumed session keeps the certificate with which it
+	// began.
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {

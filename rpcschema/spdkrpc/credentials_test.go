@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seen is a proxy that reports the caller, and refuses the name "old".
+// seen returns a client of a proxy that reports the caller and refuses the name "old".
 func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := ""
@@ -46,7 +46,7 @@ func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 
 // whoCalls makes one call and returns what the proxy saw.
 func whoCalls(t *testing.T, h *HTTPS) (string, error) {
-	// so that the next id is the one in the server's response
+	// The next id is then the one in the server's response.
 	h.nextID.Store(uint64(len(`{"jsonrpc":"2.0","id":41,"method":"m"}`)) - 1)
 	var who string
 	err := h.Call(t.Context(), "m", nil, &who)
@@ -106,7 +106,7 @@ func TestTokenFilesAreReread(t *testing.T) {
 }
 
 // A connection uses the certificate with which it was established. After a refusal, the next call
-// uses the present certificate.
+// uses the current certificate.
 func TestCertificateFilesAreReread(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")
 	writeCertificate(t, pair, "old")

@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// A dialing is one attempt to connect, shared by all callers that need the connection. It continues
-// as long as at least one of them waits.
+// A dialing is one attempt to connect, shared by all callers that need the connection. The attempt
+// continues as long as at least one of these callers waits.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream
@@ -15,8 +15,8 @@ type dialing struct {
 	cancel  context.CancelFunc
 }
 
-// connect returns the present connection, or establishes one. It waits no longer than ctx allows,
-// and does not hold the lock meanwhile.
+// connect returns the current connection, or establishes one. It waits no longer than ctx allows,
+// and does not hold the lock while it waits.
 func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -50,7 +50,7 @@ func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	if d.waiters--; d.waiters == 0 {
 		d.cancel()
 		if s.dialing == d {
-			s.dialing = nil // no caller is waiting: the next one dials again
+			s.dialing = nil // no caller is waiting, so let the next one dial again
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -59,7 +59,7 @@ func (s *Socket) connect(ctx context.Context) (*stream, error) {
 	return d.stream, d.err
 }
 
-// living reports whether there is a live connection. The caller holds the lock.
+// living reports whether there is a live connection. The caller must hold the lock.
 func (s *Socket) living() bool {
 	if s.stream == nil {
 		return false
@@ -89,7 +89,8 @@ func (s *Socket) dial(ctx context.Context, d *dialing) {
 		_ = c.Close()
 		d.err = net.ErrClosed
 		return
-	case s.living(): // a later attempt established it after all callers had abandoned this one
+	// after all callers had abandoned this attempt, a later one established a connection
+	case s.living():
 		_ = c.Close()
 		d.stream = s.stream
 		return

@@ -7,8 +7,8 @@
 // A value that may have one of several types is a struct with a field for each type, named after
 // the JSON type. Exactly one field is set: [BdevMemoryDomainDMADeviceType] has String and Integer.
 // Marshaling fails if no field or several fields are set; unmarshaling fails for other types.
-// Objects whose members SPDK does not define, or defines for each driver, are maps of raw JSON.
-// Examples are the result of [Client.AccelMlx5DumpStats] and the parameters of a
+// Objects whose members SPDK does not define, or defines separately for each driver, are maps of
+// raw JSON. Examples are the result of [Client.AccelMlx5DumpStats] and the parameters of a
 // [FrameworkConfigCall]. In [BdevDriverSpecific] and [BdevIOStatDriverSpecific], the members of
 // drivers that the schema does not describe are also raw JSON.
 //
@@ -18,12 +18,11 @@
 //
 // # Stability
 //
-// Within a major version of this module, methods, types and fields are not removed. Additions of
-// new SPDK releases are added here: methods, optional fields, constants. A method that SPDK removes
-// stays in this package and lists the releases that support it; calling it on another release is an
-// error. If SPDK renames a field, the field has the newest name here. Releases that support only
-// the old name are sent that name.
+// Within a major version of this module, methods, types and fields are not removed. Methods,
+// optional fields and constants of new SPDK releases are added. A method that SPDK removes stays in
+// this package, and its comment states the releases that support it; calls of it to other releases
+// return an error. If SPDK renames a field, this package uses the newest name, and the client sends
+// the old name to releases that support only that.
 //
-// The package does not depend on the purpose of its calls: CSI, policies and volumes are unknown to
-// it.
+// The package must not depend on the purpose of calls, such as CSI, policies or volumes.
 package spdkrpc

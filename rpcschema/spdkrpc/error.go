@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Kind classifies a failure by how the caller can react. Kinds are errors: use errors.Is(err,
-// spdkrpc.NoSuchDevice).
+// A Kind classifies a failure by how the caller can react. Kinds are errors: test for them with
+// errors.Is(err, spdkrpc.NoSuchDevice).
 type Kind string
 
 // These are the kinds of errors.
@@ -20,16 +20,18 @@ const (
 	NoSuchDevice Kind = "no such object" // the bdev, lvstore, subsystem, … does not exist
 	Exists       Kind = "already exists" // an object with that name exists
 	NoSpace      Kind = "no space"       // the lvstore or the target's memory is full
-	Busy         Kind = "busy"           // in use, or another operation is in progress
+	// the object is in use, or another operation is in progress
+	Busy Kind = "busy"
 	// SPDK refused the parameters. Many failures of logical volumes also have this kind: check the
 	// state
 	InvalidParams  Kind = "invalid parameters"
 	MethodNotFound Kind = "no such method" // this release does not have the method
-	WrongState     Kind = "wrong state"    // not allowed in the target's present state (startup, runtime): certainly not executed
-	// the proxy protects an object that is in use; the message gives advice, and retrying does not
-	// help
+	// not allowed in the target's current state (startup or runtime), so certainly not executed
+	WrongState Kind = "wrong state"
+	// The proxy protects an object that is in use. The message gives advice, and a retry does not
+	// help.
 	InUse Kind = "in use"
-	// the proxy does not allow this user to make the call
+	// The proxy does not allow this user to make the call.
 	Denied         Kind = "denied"
 	Unreachable    Kind = "unreachable"     // the call was certainly not executed
 	OutcomeUnknown Kind = "outcome unknown" // the call may have been executed: check the state before retrying
@@ -39,8 +41,8 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
-// These are reasons for errors whose kind does not identify what to correct: use errors.Is(err,
-// spdkrpc.ErrCredentials).
+// These are reasons for errors whose kind does not show what must be corrected. Test for them with
+// errors.Is(err, spdkrpc.ErrCredentials).
 var (
 	// ErrCredentials means that the proxy refused the credentials, or does not check them after too
 	// many failed logins. The kind is Denied or Unreachable.
@@ -65,7 +67,7 @@ func (e *Error) Error() string {
 		kind = "limit reached"
 	}
 	var file *CredentialsFileError
-	if errors.As(e.Err, &file) { // the proxy may well be reachable
+	if errors.As(e.Err, &file) { // the proxy may be reachable
 		kind = "no credentials"
 	}
 	s := fmt.Sprintf("%s: %s", e.Method, kind)
@@ -111,9 +113,9 @@ func KindOf(err error) Kind {
 }
 
 // kinds maps codes to kinds. SPDK returns JSON-RPC's codes and negated errnos. -1 means the wrong
-// state or EPERM, so the method's schema must decide. SPDK reports many failures of logical volumes
-// as -32602 or -32603, whatever the errno is. The messages differ between releases and are never
-// used.
+// state or EPERM, so kindOfCode consults the method's schema. SPDK reports many failures of logical
+// volumes as -32602 or -32603, regardless of the errno. The messages differ between releases, so no
+// code depends on them.
 var kinds = map[int]Kind{
 	jsonrpc.CodeInvalidParams:  InvalidParams,
 	jsonrpc.CodeInvalidRequest: InvalidParams,

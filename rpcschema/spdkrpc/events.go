@@ -12,7 +12,7 @@ import (
 // events. last is the id of the last event that the caller received, or "". The stream ends with
 // ctx or when it is closed. The error is an *[Error].
 func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) {
-	const method = "notify_get_notifications" // permission for this method is required
+	const method = "notify_get_notifications" // the user must be permitted to call this method
 	header, err := h.who.header()
 	if err != nil {
 		return nil, &Error{Method: method, Kind: Unreachable, Err: err}

@@ -34,7 +34,7 @@ func Example() {
 	socket, end := simulated()
 	defer end()
 
-	// for example, /var/tmp/spdk.sock; NewHTTPS calls through spdk-proxy
+	// A typical path is /var/tmp/spdk.sock. To call through spdk-proxy, use NewHTTPS.
 	caller := spdkrpc.NewSocket(socket)
 	defer func() { _ = caller.Close() }()
 	client := spdkrpc.NewClient(caller)

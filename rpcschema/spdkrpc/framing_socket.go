@@ -15,13 +15,13 @@ import (
 const (
 	// writeBound limits how long a write may block before the connection is closed.
 	writeBound = 10 * time.Second
-	// longReply is the length of replies whose buffer is not reused.
+	// longReply is the length in bytes above which a reply's buffer is not reused.
 	longReply = 256 << 10
 )
 
 // A socketFraming is SPDK's framing, in which messages follow each other without separators. It
-// parses each reply only once, even a listing of several megabytes, and leaves results as SPDK
-// wrote them.
+// parses each reply only once, even a listing of several megabytes, and returns results exactly as
+// SPDK wrote them.
 type socketFraming struct {
 	conn net.Conn
 	in   bounded
@@ -38,7 +38,7 @@ func newSocketFraming(c net.Conn) *socketFraming {
 }
 
 func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
-	// A target that has stopped reading must not block all callers.
+	// Limit the time, because a target that has stopped reading must not block all callers.
 	if err := f.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
 		return 0, err
 	}
@@ -79,12 +79,12 @@ func (f *socketFraming) read() (message, error) {
 
 func (f *socketFraming) close() error { return f.conn.Close() }
 
-// bounded returns an error if a reply is longer than any reply of SPDK, so that no other program
-// behind the socket can exhaust memory.
+// bounded is a reader that returns an error if a reply is longer than any reply of SPDK, so that
+// another program behind the socket cannot exhaust memory.
 type bounded struct {
 	r     io.Reader
 	left  int
-	again []byte // text to read again
+	again []byte // text that the next read returns again
 }
 
 // putBack makes the next read return text.

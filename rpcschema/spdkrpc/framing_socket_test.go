@@ -33,8 +33,8 @@ func TestResultsAreNotChanged(t *testing.T) {
 	}
 }
 
-// Long replies that arrive together with short ones are read completely, however far the replaced
-// decoder had read ahead.
+// Long replies that arrive together with short ones are read completely, regardless of how far a
+// decoder has read ahead.
 func TestRepliesWithoutSeparators(t *testing.T) {
 	var results []string
 	var all strings.Builder
@@ -53,7 +53,8 @@ func TestRepliesWithoutSeparators(t *testing.T) {
 	}
 }
 
-// pieces simulates a busy socket: a read sometimes fills the buffer, but usually returns less.
+// pieces simulates a busy socket: a read sometimes fills the buffer, but usually returns fewer
+// bytes.
 type pieces struct {
 	net.Conn
 	text   string

@@ -19,7 +19,7 @@ const closeWait = time.Second
 // A webSocket implements the framing of RFC 6455: each text message is a JSON-RPC message.
 type webSocket struct {
 	ws   *websocket.Conn
-	conn *gathering // underlies ws
+	conn *gathering // the connection below ws
 	wake func()     // called when a pong is waiting to be written
 	in   *bytes.Buffer
 	dec  *jsontext.Decoder
@@ -37,22 +37,23 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 		w.wake()
 		return nil
 	})
-	ws.SetCloseHandler(func(int, string) error { return nil }) // the method close responds
+	// the method close sends the response
+	ws.SetCloseHandler(func(int, string) error { return nil })
 	return w
 }
 
-// mayAnswer reports whether a pong may be queued. The peer may send pings without reading the
-// pongs.
+// mayAnswer reports whether a pong may be queued. The limit is necessary because the peer may send
+// pings without reading the pongs.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
-// maxControl limits the pongs waiting to be written, in bytes.
+// maxControl is the maximum number of bytes of pongs that wait to be written.
 const maxControl = 4 << 10
 
 func (w *webSocket) write(messages [][]byte) (complete int, err error) {
 	w.ends = w.ends[:0]
 	for _, m := range messages {
 		if err := w.ws.WriteMessage(websocket.TextMessage, m); err != nil {
-			w.conn.seal() // so that no part of it is written
+			w.conn.seal() // so that no part of the message is written
 			return 0, err
 		}
 		w.ends = append(w.ends, w.conn.waiting())
@@ -100,13 +101,13 @@ func (w *webSocket) close() error {
 	return w.conn.Conn.Close()
 }
 
-// A gathering is a connection that buffers writes until flush. It counts reads.
+// A gathering is a connection that buffers writes until flush is called, and that counts reads.
 type gathering struct {
 	net.Conn
 	reads atomic.Uint64
 
 	mu      sync.Mutex
-	gathers bool // if false, writes are not buffered
+	gathers bool // writes are buffered
 	sealed  bool // further writes fail
 	flushes bool // a write is in progress
 	out     []byte

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzMessage checks that everything that the reader accepts as a reply is one, and that another
-// decoder finds the same parts.
+// FuzzMessage checks that the reader accepts only valid replies, and that another decoder finds the
+// same parts in them.
 func FuzzMessage(f *testing.F) {
 	for _, text := range []string{
 		`{"jsonrpc":"2.0","id":7,"result":[1,{"a":"\u00e9"}]}`, `{"id":1,"error":{"code":-19,"message":"x"}}`, `{"id":null,"error":{}}`,
@@ -49,8 +49,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzSocketFraming checks that arbitrary bytes from a target are replies or end the connection,
-// however they are divided.
+// FuzzSocketFraming checks that arbitrary bytes from a target are read as replies or end the
+// connection, however the bytes are divided into reads.
 func FuzzSocketFraming(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":true}{"id":2,"result":"x"}`), 3)
 	f.Add([]byte("{\"id\":1,\"result\":[[[[\n"), 1)
@@ -69,8 +69,8 @@ func FuzzSocketFraming(f *testing.F) {
 	})
 }
 
-// FuzzWebSocket checks that arbitrary bytes after the upgrade are messages or end the connection,
-// and that the data waiting to be written stays bounded.
+// FuzzWebSocket checks that arbitrary bytes after the upgrade are read as messages or end the
+// connection, and that the amount of data waiting to be written is limited.
 func FuzzWebSocket(f *testing.F) {
 	f.Add([]byte("\x81\x16{\"id\":1,\"result\":true}\x89\x00\x88\x02\x03\xe8"), 4)
 	f.Add([]byte("\x01\x03{\"i\x89\x01x\x80\x12d\":1,\"result\":true}"), 1)

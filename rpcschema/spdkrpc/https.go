@@ -24,8 +24,9 @@ import (
 type HTTPSConfig struct {
 	URL string // https://host:port/, or http:// if the network is trusted
 
-	// Credentials: a user with a password, or a token, or neither. A client certificate may be used
-	// with one of these or alone. Files are read when needed, so they may be renewed at any time.
+	// Username with Password, a token, or a client certificate authenticate the client. The
+	// certificate can also be combined with a password or a token. Files are read when needed, so
+	// they may be renewed at any time.
 	Username string
 	Password string
 	Token    string
@@ -36,7 +37,7 @@ type HTTPSConfig struct {
 	CertFile string
 	KeyFile  string
 
-	// CA contains the certificate authorities to trust; nil means the system's.
+	// CA contains the certificate authorities to trust. If it is nil, the system's are trusted.
 	CA *x509.CertPool
 	// MaxConnections limits the number of connections for POST requests, and therefore the number
 	// of calls in flight that do not use the stream. 0 means 64.
@@ -48,14 +49,15 @@ type HTTPSConfig struct {
 	Timeout time.Duration
 }
 
-// HTTPS is a Caller through spdk-proxy. If the proxy offers streams, calls share one connection.
-// While no stream is open, each call is a POST request, on shared keep-alive connections.
+// HTTPS is a Caller that calls SPDK through spdk-proxy. If the proxy offers streams, calls share
+// one connection. While no stream is open, each call is a POST request on a shared keep-alive
+// connection.
 type HTTPS struct {
 	url     *url.URL
 	who     credentials
 	timeout time.Duration
-	// An http.Client would follow redirects, and so send the password and the call to another
-	// server.
+	// transport is used instead of an http.Client, which would follow redirects and send the
+	// password and the call to another server.
 	transport atomic.Pointer[http.Transport]
 	presents  bool // a client certificate is configured
 	nextID    atomic.Uint64
@@ -66,7 +68,7 @@ type HTTPS struct {
 func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		// the parser's message may contain a password from the URL
+		// The parser's message may contain a password from the URL.
 		return nil, fmt.Errorf("proxy URL: %w", errors.Unwrap(err))
 	}
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
@@ -112,9 +114,9 @@ func (h *HTTPS) Close() error {
 }
 
 // noteStatus closes idle connections after a refusal, because their client certificate may have
-// expired: the next connection uses the present certificate. Without a client certificate,
-// connections stay open, because closing them could make net/http fail a request that is just being
-// sent.
+// expired: the next connection will use the current certificate. Without a client certificate,
+// connections stay open, because closing them could make a request fail that net/http is about to
+// send.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
 		h.transport.Load().CloseIdleConnections()
@@ -146,16 +148,16 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // renew makes later POST requests use new connections, because the old ones lead to a proxy that is
-// stopping. The old ones are left to the proxy or to their timeout: closing them here could fail a
-// request that is just being sent.
+// stopping. It does not close the old connections, because this could make a request fail that is
+// just being sent. The proxy closes them, or they time out.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()
 }
 
-// post sends a call in a POST request of its own.
+// post sends a call as a POST request.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
-	// Until the first byte of the request is written, nothing can have been executed. net/http
+	// Until the first byte of the request is written, the call cannot have been executed. net/http
 	// itself retries a POST only if the proxy closed an idle connection, and so cannot have read
 	// the request.
 	var sent atomic.Bool
@@ -185,7 +187,7 @@ func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method stri
 	return h.answer(method, id, resp.StatusCode, text, result)
 }
 
-// request creates a POST request. net/http gets the body again for a retry.
+// request creates a POST request. For a retry, net/http gets the body again from newBody.
 func (h *HTTPS) request(ctx context.Context, header http.Header, newBody func() io.ReadCloser, length int) *http.Request {
 	return (&http.Request{
 		Method: http.MethodPost, URL: h.url, Host: h.url.Host, Header: header,
@@ -200,8 +202,8 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	m, err := messageOf(dec, text)
 	decoders.Put(dec)
 	if err != nil {
-		// spdk-proxy and SPDK write replies in that form; other programs may add members that are
-		// null.
+		// spdk-proxy and SPDK write exactly one of result and error; other programs may add the
+		// other one as null.
 		var reply jsonrpc2.Response
 		if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && reply.Result == nil {
 			return refusedWith(method, status)
@@ -227,7 +229,7 @@ func refusedWith(method string, status int) error {
 	if !known {
 		kind = OutcomeUnknown
 	}
-	// Codes that spdk-proxy sends with these statuses.
+	// spdk-proxy sends these codes with these statuses.
 	code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
 	return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A drainingProxy stops each of its streams after some messages, as spdk-proxy does when it is
+// A drainingProxy ends each of its streams after some messages, as spdk-proxy does when it is
 // restarted. It counts how often each call is executed.
 type drainingProxy struct {
 	mu       sync.Mutex
 	executed map[string]int
 	streamed int
-	drained  int // streams on which the end was announced
+	drained  int // number of streams whose end was announced
 }
 
 func (p *drainingProxy) posted(c call) {
@@ -94,8 +94,8 @@ func TestDrainUnderLoad(t *testing.T) {
 	t.Logf("%d calls, %d of them on %d streams", made.Load(), p.streamed, posts.asked.Load())
 }
 
-// After a normal end, the client opens the next stream immediately. The outcome of a call that was
-// already sent is unknown, because the proxy may have read it.
+// After a stream has ended normally, the client opens the next one immediately. The outcome of a
+// call that was already sent is unknown, because the proxy may have read the call.
 func TestStreamEndsNormally(t *testing.T) {
 	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway} {
 		p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -116,8 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client itself closes a stream without calls, so that it never sends a call just as the proxy
-// closes an idle stream.
+// The client itself closes a stream without calls, so that it never sends a call at the moment when
+// the proxy closes the idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -149,7 +149,7 @@ func TestUnusedStreamEnds(t *testing.T) {
 	assert.EqualValues(t, 2, p.asked.Load())
 }
 
-// During a long call, the client answers pings, and its own pings are answered.
+// During a long call, the client responds to pings, and the server responds to the client's.
 func TestStreamPingsBothWays(t *testing.T) {
 	pinged, ponged := make(chan struct{}), make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -167,11 +167,11 @@ func TestStreamPingsBothWays(t *testing.T) {
 	})
 	connect(t, h)
 	s := h.streams.current.Load()
-	s.update(func(*inFlight) { s.timer.Stop(); s.timer = nil }) // the test calls tick itself
+	s.update(func(*inFlight) { s.timer.Stop(); s.timer = nil }) // the test itself calls tick
 	answer := make(chan error)
 	go func() { answer <- h.Call(t.Context(), "m", nil, nil) }()
 	<-ponged
-	for range pingAfter + 1 { // the first tick notes received data
+	for range pingAfter + 1 { // the first tick notices received data
 		s.tick()
 	}
 	require.NoError(t, <-answer)
@@ -237,7 +237,7 @@ func TestDrainedStreamRenewsConnections(t *testing.T) {
 		}
 		p.ServeHTTP(w, r)
 	})
-	h.streams.next = time.Now().Add(time.Hour) // so that the client opens no other stream
+	h.streams.next = time.Now().Add(time.Hour) // prevents the client from opening another stream
 	callFor(t, h, "m")
 	callFor(t, h, "m")
 	assert.Len(t, posters, 1)

@@ -23,22 +23,22 @@ const (
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
-	// streamCalls limits the calls in flight on a stream. At 256, the proxy stops reading and would
-	// not answer pings.
+	// streamCalls is the maximum number of calls in flight on a stream. At 256, the proxy stops
+	// reading and would not respond to pings.
 	streamCalls = 255
-	// streamRequest is the longest request sent on a stream. If a request on a stream is too long,
-	// the proxy ends the stream with all its calls; if a POST request is too long, only that
-	// request fails.
+	// streamRequest is the maximum length in bytes of a request sent on a stream. If a request on a
+	// stream is too long, the proxy ends the stream with all its calls; if a POST request is too
+	// long, only that request fails.
 	streamRequest = 32 << 10
-	// streamBeat is the time between two ticks. With it, the client sends a ping after 15 s of
+	// streamBeat is the time between two ticks. As a result, the client sends a ping after 15 s of
 	// silence, waits 15 s for the pong, and ends a stream after a minute without calls. The proxy
 	// closes an idle stream after limits.idle, by default two minutes.
 	streamBeat = 5 * time.Second
-	// streamWait limits the wait for a stream to open.
+	// streamWait is how long to wait for a stream to open.
 	streamWait = 30 * time.Second
 
-	// Pauses before the next attempt: after a connection was lost or could not be established, and
-	// after an upgrade was refused. The last one is the longest pause.
+	// These are the pauses before the next attempt: after a connection was lost or could not be
+	// established, and after an upgrade was refused. maxPause limits both.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute
@@ -48,15 +48,15 @@ const (
 // waits for a stream: until one is open, calls are POST requests.
 type streamSource struct {
 	dial func(ctx context.Context, path string) (*stream, error)
-	// called when the proxy is stopping, before calls are sent by POST
+	// draining is called when the proxy is stopping, before calls are sent by POST.
 	draining func()
-	current  atomic.Pointer[stream] // nil: none is open
+	current  atomic.Pointer[stream] // nil if no stream is open
 
 	mu      sync.Mutex
-	offered string // the path; "": the proxy does not offer streams
+	offered string // path of the stream; "" if the proxy does not offer streams
 	opening bool
-	pause   time.Duration // the pause before the last attempt
-	next    time.Time     // the earliest time of the next attempt
+	pause   time.Duration // pause before the last attempt
+	next    time.Time     // earliest time of the next attempt
 	closed  bool
 }
 
@@ -64,7 +64,7 @@ type streamSource struct {
 func (s *streamSource) learn(resp *http.Response) {
 	path := resp.Header.Get(streamHeader)
 	if !strings.HasPrefix(path, "/") {
-		// possibly a response of an intermediary, or to an unauthenticated request
+		// The response may come from an intermediary, or belong to an unauthenticated request.
 		if resp.StatusCode != http.StatusOK {
 			return
 		}
@@ -103,7 +103,7 @@ func (s *streamSource) call(ctx context.Context, method string, id uint64, body 
 		return false, nil
 	case refused(err):
 		// The stream's credentials have expired, or the proxy is stopping. A POST request uses the
-		// present credentials and a new connection.
+		// current credentials and a new connection.
 		s.retire(current)
 		return false, nil
 	}
@@ -136,7 +136,7 @@ func (s *streamSource) drop(old *stream) {
 	s.current.Store(nil)
 }
 
-// open starts opening a stream if the proxy offers one and the pause is over.
+// open starts to open a stream if the proxy offers one and the pause has ended.
 func (s *streamSource) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +196,7 @@ func (s *streamSource) ended(err error, answered bool) {
 	s.wait(err)
 }
 
-// wait lengthens the pause before the next attempt. The caller holds the lock.
+// wait lengthens the pause before the next attempt. The caller must hold the lock.
 func (s *streamSource) wait(err error) {
 	least := lostPause
 	var refusal *refusedUpgrade
@@ -204,7 +204,7 @@ func (s *streamSource) wait(err error) {
 		least = refusedPause
 	}
 	s.pause = min(max(2*s.pause, least), maxPause)
-	// so that the clients of one proxy do not all reconnect at once
+	// Randomize the time, so that the clients of one proxy do not all reconnect at once.
 	s.next = time.Now().Add(s.pause/2 + rand.N(s.pause/2))
 }
 
@@ -224,7 +224,7 @@ func (e *refusedUpgrade) Error() string {
 	return "the proxy refused the stream: HTTP " + http.StatusText(e.status)
 }
 
-// dialStream opens a stream with the present credentials.
+// dialStream opens a stream with the current credentials.
 func (h *HTTPS) dialStream(ctx context.Context, path string) (*stream, error) {
 	header, err := h.who.header()
 	if err != nil {

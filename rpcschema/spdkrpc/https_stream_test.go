@@ -21,10 +21,11 @@ import (
 
 // A streamProxy responds to POST requests with the name of their method, and offers streams.
 type streamProxy struct {
-	t      testing.TB
-	refuse atomic.Int32                              // status of upgrades; 0: they succeed
+	t testing.TB
+	// status of responses to upgrades; 0 means that they succeed
+	refuse atomic.Int32
 	stream func(ws *websocket.Conn, r *http.Request) // serves a stream
-	posted func(call)                                // called for each POST request, unless it is nil
+	posted func(call)                                // called for each POST request; may be nil
 	posts  atomic.Int32
 	asked  atomic.Int32 // number of upgrades
 }
@@ -39,7 +40,7 @@ func (p *streamProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		upgrader := websocket.Upgrader{Subprotocols: []string{subprotocol}}
 		ws, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
-			return // the client has gone
+			return // the client has disconnected
 		}
 		defer func() { _ = ws.Close() }()
 		p.stream(ws, r)
@@ -106,7 +107,7 @@ func callFor(t testing.TB, h *HTTPS, method string) (result string) {
 	return result
 }
 
-// The first calls are POST requests. Later ones use the stream, which is opened with the same
+// The first calls are POST requests. Later calls use the stream, which is opened with the same
 // credentials as a POST request.
 func TestStreamIsOpenedWhenOffered(t *testing.T) {
 	p := &streamProxy{t: t, stream: func(ws *websocket.Conn, r *http.Request) {
@@ -156,7 +157,7 @@ func TestStreamAcceptsRepliesInAnyOrder(t *testing.T) {
 	wg.Wait()
 }
 
-// If one caller's deadline passes, the others continue to wait.
+// If one caller's deadline passes, the other callers continue to wait.
 func TestStreamDeadlineAffectsOnlyItsCall(t *testing.T) {
 	left := make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -224,7 +225,7 @@ func TestLostStreamLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// If the stream has been closed, a call becomes a POST request.
+// If the stream has been closed before a call, the call becomes a POST request.
 func TestStreamIsLostBeforeTheCall(t *testing.T) {
 	_, h := behind(t, func(*websocket.Conn, *http.Request) {})
 	ended := connect(t, h)
@@ -244,7 +245,7 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A server that does not read delays no caller beyond its deadline.
+// A server that does not read does not delay any caller beyond the caller's deadline.
 func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
@@ -269,10 +270,11 @@ func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	close(done)
 }
 
-// Without streams, all calls are POST requests.
+// If the proxy does not offer streams, or the client does not use them, all calls are POST
+// requests.
 func TestCallsUsePOSTWithoutStreams(t *testing.T) {
 	p, h := behind(t, echo)
-	h.streams.closed = true // NoStream
+	h.streams.closed = true // as with NoStream
 	for range 5 {
 		assert.Equal(t, "m by POST", callFor(t, h, "m"))
 	}
@@ -333,7 +335,7 @@ func TestLongRequestsAreNotStreamed(t *testing.T) {
 	assert.Equal(t, "m by stream", callFor(t, h, "m"))
 }
 
-// After Close, the stream ends with its last call. Later calls are POST requests.
+// After Close, the stream ends when its last call has ended. Later calls are POST requests.
 func TestCloseEndsTheStream(t *testing.T) {
 	closed := make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -367,8 +369,8 @@ func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// Token files are renewed: a stream whose credentials have expired does not fail any call, and the
-// next stream uses the present token.
+// If a stream's credentials expire, no call fails, and the next stream uses the current content of
+// the token file.
 func TestStreamCredentialsExpire(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))

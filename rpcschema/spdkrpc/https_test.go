@@ -93,9 +93,9 @@ func TestHTTPSOutcomeOfFailedCalls(t *testing.T) {
 
 	stuck := make(chan struct{})
 	slow := proxied(t, func(http.ResponseWriter, *http.Request) { <-stuck })
-	// unblocks the handler, for which the server waits
+	// Unblock the handler, for which the server waits.
 	t.Cleanup(func() { close(stuck) })
-	// increased until connecting succeeds
+	// Increase the timeout until the client can connect.
 	for slow.timeout = 20 * time.Millisecond; ; slow.timeout *= 2 {
 		if err = slow.Call(t.Context(), "m", nil, nil); !errors.Is(err, Unreachable) {
 			break

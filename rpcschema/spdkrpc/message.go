@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// maxReply is the largest reply that SPDK writes.
+// maxReply is the length in bytes of the largest reply that SPDK writes.
 const maxReply = 32 << 20
 
 // maxMessage is the largest message that a stream accepts: the largest reply plus the members
@@ -42,7 +42,7 @@ func requestText(id uint64, method string, params any) (text []byte, err error) 
 
 // A message is a reply or a notification from the target or the proxy.
 type message struct {
-	id      uint64 // 0: absent, null, or not an id of this client, whose ids start at 1
+	id      uint64 // 0 if absent, null, or not an id of this client, whose ids start at 1
 	result  []byte
 	failure []byte // the error member
 	method  string // the method of a notification, as JSON text
@@ -50,8 +50,8 @@ type message struct {
 
 var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. keep returns a part in memory that stays valid, because dec reuses
-// its memory unless it was given the whole text.
+// splitMessage reads a message. keep returns a part of the message in memory that stays valid: dec
+// reuses its memory unless it was given the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -103,7 +103,7 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 }
 
 // messageOf reads a message that must be the whole text. The message's parts share the text's
-// memory. It resets dec afterwards, because the text may contain secrets.
+// memory. messageOf resets dec afterwards, because the text may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(noInput)
@@ -120,13 +120,13 @@ func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 // noInput is the input of a decoder that is not in use.
 var noInput = new(bytes.Buffer)
 
-// lenient holds the options for decoding SPDK's replies, in which names may contain any bytes.
+// lenient contains the options for decoding SPDK's replies, in which names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
 // decoders pools the memory that tracks names and nesting.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(noInput) }}
 
-// failed returns the error of a reply, or nil if the reply has a result.
+// failed returns the error of a reply, or nil if the reply contains a result.
 func (m message) failed() (*jsonrpc.Error, error) {
 	if m.failure == nil {
 		return nil, nil
@@ -150,7 +150,8 @@ func decodeReply(method string, m message, result any) error {
 	return decodeResult(method, m.result, result)
 }
 
-// decodeResult decodes a result. An error does not mean that the call was not executed.
+// decodeResult decodes the result of a call. If it returns an error, the call was executed
+// nevertheless.
 func decodeResult(method string, raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// unmarshalOthers reads an object that has more members than a struct: the described members go
-// into the struct, all others into the map.
+// unmarshalOthers reads an object that may contain members without a struct field. It stores the
+// described members in the struct, and all others in the map.
 func unmarshalOthers[T any](text []byte, described any, others *map[string]T, names ...string) error {
 	if err := json.Unmarshal(text, described); err != nil {
 		return err
@@ -50,7 +50,7 @@ func unmarshalOthers[T any](text []byte, described any, others *map[string]T, na
 	return nil
 }
 
-// marshalOthers writes a struct and its other members as one object.
+// marshalOthers writes the members in a struct and in a map as one object.
 func marshalOthers[T any](described any, others map[string]T) ([]byte, error) {
 	text, err := jsonrpc.Marshal(described)
 	if err != nil || len(others) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKindsMatchRecordedCodes checks the table of kinds against the codes that a real spdk_tgt
+// TestKindsMatchRecordedCodes compares the table of kinds with the codes that a real spdk_tgt
 // v26.05 returned in each situation.
 func TestKindsMatchRecordedCodes(t *testing.T) {
 	for _, c := range []struct {

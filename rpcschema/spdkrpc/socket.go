@@ -11,19 +11,20 @@ import (
 )
 
 // Socket is a Caller on the target's UNIX socket. It uses one connection for many calls in flight,
-// matched by id. A reply that arrives after its caller has stopped waiting is discarded. The
-// connection is established on first use, and again after it is lost. Close closes it.
+// and matches replies to calls by id. A reply that arrives after the caller has stopped waiting is
+// discarded. The Socket connects on first use, and again after the connection is lost. Close closes
+// the connection.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
 	limits atomic.Pointer[jsonrpc.Limits]
 	nextID atomic.Uint64
 	wait   time.Duration // for calls whose context has no deadline
-	once   bool          // do not connect again
+	once   bool          // do not connect again after the connection has ended
 
-	mu      sync.Mutex // not held while connecting
+	mu      sync.Mutex // not held while the Socket connects
 	stream  *stream
-	dialing *dialing // nil: no attempt to connect is in progress
+	dialing *dialing // nil if no attempt to connect is in progress
 	closed  bool
 }
 
@@ -37,8 +38,8 @@ func WithPeerCheck(check func(net.Conn) error) SocketOption {
 }
 
 // WithTimeout limits the duration of a Call whose context has no deadline. The default is one
-// minute; 0 means no limit. A call that times out may still be executed: its error is of the kind
-// [OutcomeUnknown].
+// minute; 0 means no limit. A call that times out may still be executed, so its error is of the
+// kind [OutcomeUnknown].
 func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
@@ -60,14 +61,14 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 }
 
 // SetLimits sets the target's limits on a request. A request that exceeds them is not sent, because
-// the target would close the connection and so end every other call on it. Without SetLimits, the
-// limits of older releases apply.
+// the target would close the connection and thereby end every other call on it. Without SetLimits,
+// the limits of older releases apply.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
 // defaultTimeout limits the duration of a call whose context has no deadline.
 const defaultTimeout = time.Minute
 
-// Call makes one call. Without a deadline in ctx, the socket's timeout bounds it.
+// Call makes one call. If ctx has no deadline, the socket's timeout applies.
 func (s *Socket) Call(ctx context.Context, method string, params, result any) error {
 	if _, bounded := ctx.Deadline(); !bounded && s.wait > 0 {
 		var cancel context.CancelFunc
@@ -125,8 +126,8 @@ func (s *Socket) StartObserved(ctx context.Context, method string, params any, a
 	return p, nil
 }
 
-// send sends one call, and reports whether it had a connection for it. If it returns an error, the
-// call was not executed.
+// send sends one call, and reports whether there was a connection for the call. If it returns an
+// error, the call was not executed.
 func (s *Socket) send(ctx context.Context, p *Pending) (connected bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -158,7 +159,7 @@ func (p Pending) unsent() bool {
 }
 
 // Wait waits for the response. If ctx ends first, the outcome is unknown, and Wait may be called
-// again. If the call has not been sent by then, it will never be sent: the error is of the kind
+// again. If the call has not been sent by then, it will never be sent, and the error is of the kind
 // [Unreachable].
 func (p Pending) Wait(ctx context.Context, result any) error {
 	select {
@@ -212,7 +213,7 @@ func (s *Socket) Connected() (<-chan struct{}, bool) {
 	return s.stream.ended, true
 }
 
-// Close closes the connection; calls in flight end with OutcomeUnknown.
+// Close closes the connection. Calls in flight end with OutcomeUnknown.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

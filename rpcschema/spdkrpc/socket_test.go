@@ -45,7 +45,8 @@ func (p *peer) answer(c call, result string) {
 	p.write(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + "}\n")
 }
 
-// listen simulates a target that handles its connections one after the other.
+// listen simulates a target that serves its connections one after the other, each with the next
+// handler.
 func listen(t testing.TB, handlers ...func(*peer)) string {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
@@ -78,7 +79,7 @@ func TestSocketMatchesRepliesByID(t *testing.T) {
 		for i := range calls {
 			calls[i] = p.read()
 		}
-		for i := range calls { // the last request is answered first
+		for i := range calls { // the peer responds to the last request first
 			c := calls[n-1-i]
 			p.answer(c, string(c.Params))
 		}
@@ -130,7 +131,7 @@ func TestSocketLimitsCallsWithoutDeadline(t *testing.T) {
 
 func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 	path := listen(t,
-		func(p *peer) { p.read() }, // ends the connection with the call in flight
+		func(p *peer) { p.read() }, // ends the connection while a call is in flight
 		func(p *peer) { p.answer(p.read(), "7") })
 	s := dial(t, path)
 	err := s.Call(t.Context(), "lost", nil, nil)
@@ -141,11 +142,11 @@ func TestSocketReconnectsAfterALostConnection(t *testing.T) {
 }
 
 func TestSocketWithOneConnectionDoesNotReconnect(t *testing.T) {
-	path := listen(t, func(p *peer) { p.read() }) // ends the connection with the call in flight
+	path := listen(t, func(p *peer) { p.read() }) // ends the connection while a call is in flight
 	s := NewSocket(path, WithOneConnection())
 	t.Cleanup(func() { _ = s.Close() })
 	require.ErrorIs(t, s.Call(t.Context(), "lost", nil, nil), OutcomeUnknown)
-	// A call right after the loss can still find the connection in use.
+	// A call that is made right after the connection is lost may not have noticed the loss yet.
 	require.Eventually(t, func() bool {
 		err := s.Call(t.Context(), "again", nil, nil)
 		assert.ErrorIs(t, err, Unreachable)
@@ -168,7 +169,7 @@ func TestSocketDoesNotSendRequestsOverTheLimits(t *testing.T) {
 	for name, params := range map[string]any{
 		"bytes":  map[string]string{"a": strings.Repeat("x", 33<<10)},
 		"values": map[string][]int{"a": make([]int, 1025)},
-		// Each of these takes six bytes when written.
+		// Each of these characters takes six bytes in JSON.
 		"escapes": map[string]string{"a": strings.Repeat("\x01", 10<<10)},
 	} {
 		err := s.Call(t.Context(), "m", params, nil)
@@ -203,7 +204,8 @@ func TestSocketErrors(t *testing.T) {
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }
 
-// If the connection is found closed before a call is sent, the call is sent on a new connection.
+// If the client notices before it sends a call that the connection is closed, it sends the call on
+// a new connection.
 func TestSocketSendsOnANewConnection(t *testing.T) {
 	for name, options := range map[string][]SocketOption{"connects again": nil, "one connection": {WithOneConnection()}} {
 		t.Run(name, func(t *testing.T) {
@@ -230,8 +232,8 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 	}
 }
 
-// Calls that were not completely written when their connection ended are sent on a new connection,
-// whether they were being written or queued.
+// Calls that were still queued, or not completely written, when their connection ended are sent on
+// a new connection.
 func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.answer(p.read(), "true")

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// A framing writes and reads the messages on one connection. At most one goroutine writes
-// at a time, and at most one reads. close may be called at any time, and ends both operations.
+// A framing writes and reads the messages on one connection. At most one goroutine may write at a
+// time, and at most one may read. close may be called at any time, and ends both operations.
 type framing interface {
-	// write writes messages, in as few writes as possible, and returns how many of them were
-	// written completely: the peer cannot have executed the others. It also writes pending pings
-	// and pongs.
+	// write writes messages in as few writes as possible, and returns how many of them were written
+	// completely. The peer cannot have executed the others. write also writes pending pings and
+	// pongs.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
 	read() (message, error)
 	close() error
 }
 
-// A prober is a framing that can ask its peer for a sign of life.
+// A prober is a framing that can check with pings whether its peer still responds.
 type prober interface {
 	// ping prepares a ping, which the next write sends.
 	ping() error
@@ -33,35 +33,36 @@ type prober interface {
 // Calls started while another goroutine writes are sent together in the next write.
 type stream struct {
 	framing framing
-	prober  prober        // nil: silence does not mean that the connection is lost
+	prober  prober        // nil if silence does not mean that the connection is lost
 	beat    time.Duration // time between two ticks
-	timer   *time.Timer   // nil: no ticks. Guarded by mu
-	limit   int           // maximum number of calls without a reply; 0: unlimited
+	timer   *time.Timer   // guarded by mu; nil means no ticks
+	limit   int           // maximum number of calls without a reply; 0 means unlimited
 	ended   chan struct{} // closed when the connection has ended
 
 	mu    sync.Mutex
-	state inFlight // modified only by update
+	state inFlight // modified only by the method update
 
 	texts [][]byte // used only by the writing goroutine
 }
 
 // inFlight is the state of a stream.
 type inFlight struct {
-	calls    map[uint64]*streamCall // without a reply
-	awaited  int                    // number of calls for which a caller waits
-	queue    []*streamCall          // to be written
-	batch    []*streamCall          // being written; its memory is reused for the next queue
-	control  bool                   // a ping or a pong must be written
-	writing  bool                   // a goroutine is writing, and will write the queue
-	leaving  bool                   // accepts no further calls, and ends when no call is awaited
-	draining bool                   // the peer has announced that it will close the connection
-	answered bool                   // a reply has arrived
-	err      error                  // why the connection has ended, or is about to
+	calls   map[uint64]*streamCall // calls without a reply
+	awaited int                    // number of calls for which a caller waits
+	queue   []*streamCall          // calls to be written
+	batch   []*streamCall          // calls being written; the memory is reused for the next queue
+	control bool                   // a ping or a pong must be written
+	writing bool                   // a goroutine is writing, and will write the queue
+	// the stream accepts no further calls, and ends when no call is awaited
+	leaving  bool
+	draining bool  // the peer has announced that it will close the connection
+	answered bool  // a reply has arrived
+	err      error // why the connection has ended, or is about to end
 	closed   bool
 
-	heard   uint64 // the prober's number at the last tick
-	silence int    // ticks without received data while calls are awaited
-	unused  int    // ticks without an awaited call
+	heard   uint64 // result of prober.heard at the last tick
+	silence int    // number of ticks without received data while calls are awaited
+	unused  int    // number of ticks without an awaited call
 }
 
 // A streamCall is one call on a stream.
@@ -74,19 +75,19 @@ type streamCall struct {
 
 	reply message
 	err   error // no reply will arrive
-	sent  bool  // if err is set: the peer may have executed the call
+	sent  bool  // if err is set, whether the peer may have executed the call
 
-	// Guarded by stream.mu:
+	// The following fields are guarded by stream.mu.
 	progress  progress
-	abandoned bool // its caller no longer waits
+	abandoned bool // the caller no longer waits
 }
 
 // A progress states how far the sending of a call has advanced.
 type progress int
 
 const (
-	queued  progress = iota // not written: the call can be withdrawn
-	writing                 // only the writing goroutine can tell whether it was written
+	queued  progress = iota // not written yet, so the call can be withdrawn
+	writing                 // only the writing goroutine knows whether the call was written
 	written
 )
 
@@ -107,8 +108,8 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update is the only function that modifies the state. It ends the connection if change has set
-// err, or if the stream is leaving and no call is awaited.
+// update modifies the state; no other function does. It ends the connection if change has set err,
+// or if the stream is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +123,7 @@ func (s *stream) update(change func(*inFlight)) {
 	}
 	f.closed, f.queue = true, nil
 	for _, c := range f.calls {
-		if c.progress != writing { // the writing goroutine decides about those
+		if c.progress != writing { // the writing goroutine ends calls that are being written
 			f.fail(c, f.err)
 		}
 	}
@@ -188,7 +189,7 @@ func (s *stream) write() {
 	}
 }
 
-// writeOnce writes the queue, and reports whether more calls were queued meanwhile.
+// writeOnce writes the queue, and reports whether more calls were queued in the meantime.
 func (s *stream) writeOnce() (more bool) {
 	var batch []*streamCall
 	s.update(func(f *inFlight) {
@@ -255,7 +256,7 @@ func (s *stream) run() {
 				return
 			}
 			c := f.calls[m.id]
-			// not an id that the peer can have received, or a second reply
+			// The peer cannot have received this id, or this is a second reply.
 			if c == nil || c.progress == queued {
 				return
 			}
@@ -303,7 +304,7 @@ func (s *stream) giveUp(c *streamCall, err error) {
 	})
 }
 
-// leave makes the stream refuse further calls, and end when no call is awaited.
+// leave makes the stream refuse further calls, and end as soon as no call is awaited.
 func (s *stream) leave() { s.update(func(f *inFlight) { f.leaving = true }) }
 
 // end ends the connection.
@@ -329,15 +330,16 @@ func (s *stream) outcome() (err error, answered bool) {
 
 // The stream sends a ping after pingAfter ticks without received data, and treats the connection as
 // lost after lostAfter ticks. After leaveAfter ticks without a call, it closes the connection
-// before the proxy does, so that no call is sent at that moment.
+// before the proxy does, so that it never sends a call at the moment when the proxy closes the
+// connection.
 const (
 	pingAfter  = 3
 	lostAfter  = 6
 	leaveAfter = 12
 )
 
-// tick checks for received data while calls are awaited, and closes the stream if no call has been
-// awaited for long.
+// tick checks whether data was received while calls are awaited, and closes the stream if no call
+// has been awaited for a long time.
 func (s *stream) tick() {
 	heard := s.prober.heard()
 	ping := false

@@ -13,9 +13,9 @@ import (
 
 // A script is a framing controlled by a test.
 type script struct {
-	writes  chan [][]byte   // what the stream writes
-	results chan writeReply // what write returns
-	replies chan message    // closed: the connection has ended
+	writes  chan [][]byte   // messages that the stream writes
+	results chan writeReply // results that write returns
+	replies chan message    // replies to read; closing the channel ends the connection
 	closed  chan struct{}
 	pings   int
 	sounds  uint64
@@ -54,7 +54,7 @@ func (s *script) close() error  { close(s.closed); return nil }
 func (s *script) ping() error   { s.pings++; return nil }
 func (s *script) heard() uint64 { return s.sounds }
 
-// written lets a write succeed, and returns its messages.
+// written lets one write return, and returns the messages of that write.
 func (s *script) written(complete int, err error) (texts []string) {
 	for _, text := range <-s.writes {
 		texts = append(texts, string(text))
@@ -72,7 +72,7 @@ func begin(t *testing.T, limit int) (*script, *stream) {
 	return f, s
 }
 
-// start starts a call that has the id as its text.
+// start starts a call whose text is its id.
 func start(t *testing.T, s *stream, id uint64) Pending {
 	p := Pending{method: "m", stream: s, call: newCall(id, fmt.Append(nil, id))}
 	require.NoError(t, s.start(p.call))
@@ -90,7 +90,7 @@ func startMany(t *testing.T, f *script, s *stream, n uint64) (calls []Pending, f
 	return calls, first
 }
 
-// Calls started during a write are sent in the next one, in order.
+// Calls that are started during a write are sent in the next write, in order.
 func TestStreamBatchesCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, first := startMany(t, f, s, 4)
@@ -107,13 +107,13 @@ func TestStreamBatchesCalls(t *testing.T) {
 	}
 }
 
-// After a failed write, calls that were not written completely are known not to have been executed.
+// After a failed write, calls that were not written completely were certainly not executed.
 func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 5)
 	f.results <- writeReply{1, nil}
 	<-f.writes
-	late := start(t, s, 6) // queued
+	late := start(t, s, 6) // only queued
 	f.results <- writeReply{2, io.ErrShortWrite}
 	for i, c := range append(calls, late) {
 		want := Unreachable
@@ -133,20 +133,21 @@ func TestStreamEndsDuringAWrite(t *testing.T) {
 		calls, _ := startMany(t, f, s, 2)
 		close(f.replies)
 		<-s.ended
-		require.ErrorIs(t, calls[1].Wait(t.Context(), nil), Unreachable, "it was only queued")
+		require.ErrorIs(t, calls[1].Wait(t.Context(), nil), Unreachable, "the call was only queued")
 		assert.False(t, calls[0].unsent())
 		f.results <- writeReply{complete, map[bool]error{true: io.ErrShortWrite}[complete == 0]}
 		assert.Equal(t, want, KindOf(calls[0].Wait(t.Context(), nil)))
 	}
 }
 
-// If a caller gives up, its call is withdrawn if it is still queued. Other calls are not affected.
+// If a caller gives up, and its call is still queued, the call is withdrawn. Other calls are not
+// affected.
 func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 4)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown, "it is being written")
+	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown, "the call is being written")
 	err := calls[2].Wait(gone, nil)
 	require.ErrorIs(t, err, Unreachable)
 	require.ErrorIs(t, err, context.Canceled)
@@ -168,7 +169,7 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	for _, id := range []uint64{0, 2, 99, 1 << 63} {
 		f.replies <- message{id: id, result: []byte(`"wrong"`)}
 	}
-	// although the write of call 1 has not returned
+	// Call 1 gets its reply although the write of its request has not returned.
 	f.replies <- message{id: 1, result: []byte(`"right"`)}
 	f.replies <- message{id: 1, result: []byte(`"again"`)}
 	f.results <- writeReply{1, nil}
@@ -181,8 +182,8 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	}
 }
 
-// If the peer announces that it is stopping, the stream accepts no further calls, waits for the
-// awaited ones, and ends.
+// If the peer announces that it is stopping, the stream accepts no further calls, and ends after
+// the awaited ones.
 func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)
@@ -216,7 +217,7 @@ func TestStreamLimitsPendingCalls(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, calls[0].Wait(gone, nil), OutcomeUnknown)
-	require.ErrorIs(t, s.start(newCall(3, nil)), errFull, "the peer still executes the call that nobody waits for")
+	require.ErrorIs(t, s.start(newCall(3, nil)), errFull, "the peer is still executing the call for which no caller waits")
 	f.replies <- message{id: 1, result: []byte("true")}
 	f.replies <- message{}
 	go func() { f.written(1, nil) }()

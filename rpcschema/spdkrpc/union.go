@@ -7,13 +7,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A form is one field of a union.
+// A form is one field of a union's struct.
 type form struct {
 	given bool
 	value any
 }
 
-// marshalForm writes the field of a union that is set.
+// marshalForm writes the only field of a union that is set.
 func marshalForm(union string, forms ...form) ([]byte, error) {
 	var set []any
 	for _, f := range forms {

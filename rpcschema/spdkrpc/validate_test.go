@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Parameters that the schema does not allow are not sent, unless the caller disables validation.
+// The client does not send parameters that the schema does not allow, unless the caller disables
+// validation.
 func TestClientValidatesBeforeItSends(t *testing.T) {
 	for name, send := range map[string]func(*Client) error{
 		"block size 0, which makes the target abort": func(c *Client) error {
@@ -34,7 +35,7 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 		require.ErrorIs(t, err, InvalidParams, name)
 		var e *Error
 		require.ErrorAs(t, err, &e, name)
-		assert.Equal(t, jsonrpc.CodeInvalidParams, e.Code, "%s: a refusal, as the driver tells it", name)
+		assert.Equal(t, jsonrpc.CodeInvalidParams, e.Code, "%s: an error of the target, as the driver reports it", name)
 		for _, sent := range r.sent {
 			assert.Equal(t, "spdk_get_version none", sent, name)
 		}
@@ -45,7 +46,8 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 	}
 }
 
-// Validating a call of the driver makes few allocations beyond those for encoding and fitting it.
+// The validation of the driver's calls causes few allocations in addition to those for encoding and
+// fitting the calls.
 func TestValidationIsCheap(t *testing.T) {
 	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
 	count := func(options ...ClientOption) float64 {
@@ -59,15 +61,18 @@ func TestValidationIsCheap(t *testing.T) {
 	assert.LessOrEqual(t, with, without+20)
 }
 
-// -1 also stands for EPERM. It means the wrong state, and so that the call was certainly not
+// The code -1 can also mean EPERM. It means the wrong state, in which the call was certainly not
 // executed, only if the schema says so.
 func TestMinusOneIsWrongStateOnlyIfTheSchemaSaysSo(t *testing.T) {
 	for method, kind := range map[string]Kind{
-		"framework_start_init": WrongState, "accel_set_options": WrongState, // the schema says so
-		"bdev_get_bdevs":           WrongState, // only reads
+		// according to the schema
+		"framework_start_init": WrongState, "accel_set_options": WrongState,
+		"bdev_get_bdevs":           WrongState, // methods that only read
 		"bdev_lvol_create_lvstore": Busy, "bdev_raid_create": Busy, "bdev_nvme_set_options": Busy,
-		"keyring_file_add_key": Failed, "vmd_rescan": Failed, "bdev_rbd_create": Failed, // something else
-		"bdev_lvol_create": Failed, "nvmf_subsystem_add_ns": Failed, "nosuch_method": Failed, // unexplained
+		// the schema gives another meaning
+		"keyring_file_add_key": Failed, "vmd_rescan": Failed, "bdev_rbd_create": Failed,
+		// the schema gives no meaning
+		"bdev_lvol_create": Failed, "nvmf_subsystem_add_ns": Failed, "nosuch_method": Failed,
 	} {
 		assert.Equal(t, kind, answered(method, -1, "").Kind, method)
 	}

@@ -23,7 +23,7 @@ const modules = "node_modules"
 
 const registry = "https://registry.npmjs.org"
 
-// maxPackage bounds a package's size, both packed and unpacked, in bytes.
+// maxPackage is the maximum size of a package in bytes, both packed and unpacked.
 const maxPackage = 256 << 20
 
 // A lockedPackage is a line of packages.lock.
@@ -53,7 +53,7 @@ func readLock() (list []lockedPackage, err error) {
 	return list, nil
 }
 
-// fetchPackages unpacks the packages with one use.
+// fetchPackages unpacks the packages that have the given use.
 func fetchPackages(use string) error {
 	list, err := readLock()
 	if err != nil {
@@ -129,8 +129,7 @@ func download(url string) ([]byte, error) {
 }
 
 // unpack writes the regular files in an npm archive to a directory, without the first element of
-// their names. It omits documents, because the checks of this repository's documents would include
-// them.
+// their names. It omits documents, because this repository's checks would include them.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -161,8 +160,8 @@ func unpack(archive []byte, folder string) error {
 	}
 }
 
-// lockLine asks the registry for the line of NAME@VERSION. The reviewer of a change compares it
-// with npm's page.
+// lockLine queries the registry, and returns the line of packages.lock for NAME@VERSION. The
+// reviewer of a change compares this line with npm's page.
 func lockLine(spec string) (string, error) {
 	i := strings.LastIndex(spec, "@")
 	if i < 1 {

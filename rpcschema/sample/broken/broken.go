@@ -1,7 +1,7 @@
 // Package broken creates calls with exactly one mistake each, for testing code that must refuse
 // them.
 //
-// It depends on the schema and on package sample. No program links it.
+// The package depends on the schema and on package sample. It is used only in tests.
 package broken
 
 import (
@@ -17,14 +17,17 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// A Call is a call with one mistake.
+// A Call is a call with exactly one mistake.
 type Call struct {
-	What    string // missing, mistyped, null, fraction, multiple, too small, too large, too short, too long, pattern, enum, value V of a later release, too few, too many, unknown, release, group
+	// the mistake: missing, mistyped, null, fraction, multiple, too small, too large, too short,
+	// too long, pattern, enum, value V of a later release, too few, too many, unknown, release,
+	// group
+	What    string
 	Pointer string // JSON pointer from the parameters to the broken member
 	Params  map[string]any
 }
 
-// Calls makes invalid calls to m, each with the Maker's valid parameters and one mistake.
+// Calls returns invalid calls to m. Each consists of the Maker's valid parameters with one mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
 // From creates invalid calls from the given parameters, which must be valid.
@@ -40,7 +43,7 @@ func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 		case given && m.RequiredAt(p.Name, k.Release):
 			b.set("missing", pointer, nothing)
 		case !given && b.inGroup(m, p.Name):
-			continue // another parameter would also break the rule on the group
+			continue // if another parameter would also violate the rule on the group
 		case !given:
 			value = k.Value(p.Schema)
 		}
@@ -69,8 +72,8 @@ func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
 	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
 }
 
-// groups creates calls that break the rules on groups: calls with two parameters of which exactly
-// one must be given, and calls without any of a required group.
+// groups creates calls that violate the rules on groups of parameters: calls with two parameters of
+// which exactly one must be given, and calls without any parameter of a required group.
 func (b *breaker) groups(m *rpcschema.Method) {
 	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 		group = b.known(m, group)
@@ -105,7 +108,7 @@ func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
 
-// nothing stands for an absent member.
+// nothing represents an absent member.
 var nothing = new(int)
 
 func (b *breaker) set(defect, pointer string, value any) {
@@ -121,7 +124,7 @@ func replace(at any, path []string, value any) any {
 	switch at := at.(type) {
 	case []any:
 		list := slices.Clone(at)
-		list[0] = replace(list[0], path[1:], value) // a sample's array contains equal items
+		list[0] = replace(list[0], path[1:], value) // all items in a sample's array are equal
 		return list
 	case map[string]any:
 		object := maps.Clone(at)
@@ -144,7 +147,7 @@ func (b *breaker) value(pointer string, s *rpcschema.Schema, value any) {
 		types = append(types, b.Document.Resolve(v).Type...)
 	}
 	if len(types) == 0 {
-		return // every value is valid
+		return // every value is valid here
 	}
 	b.set("mistyped", pointer, otherType(types))
 	if !slices.Contains(types, "null") {
