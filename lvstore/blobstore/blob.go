@@ -5,26 +5,28 @@ import (
 	"fmt"
 )
 
-// A blob holds the content of a blob's metadata pages.
+// A blob contains the content of a blob's metadata pages.
 type blob struct {
-	page      int64 // the first one
-	attrs     map[string]string
-	parent    uint64 // id, 0 for none
-	unsettled bool   // SPDK was creating or deleting this snapshot: it shares clusters with its clone
+	page   int64 // number of the first page
+	attrs  map[string]string
+	parent uint64 // id of the parent; 0 if there is none
+	// SPDK was creating or deleting this snapshot, which shares clusters with its clone
+	unsettled bool
 	runs      []run
-	table     []uint32 // extent pages, 0 for none
+	table     []uint32 // numbers of extent pages; 0 if there is none
 	clusters  uint64   // the blob's size in clusters, according to its extent table
-	listed    bool     // it lists its clusters
+	listed    bool     // the blob lists its clusters
 	external  bool     // unallocated clusters are read from a bdev outside the blobstore
 	readOnly  bool
-	unknown   bool // it uses a feature of the format unknown to this package
-	bounded   bool // memory is bounded: no list of the clusters of a blob larger than MaxClusters
+	unknown   bool // the blob uses a feature of the format that this package does not know
+	// to limit memory, the list of clusters is omitted for a blob larger than MaxClusters
+	bounded bool
 }
 
-// A run is a sequence of adjacent clusters. Its first is 0 if they are not allocated.
+// A run is a sequence of adjacent clusters. first is 0 if the clusters are not allocated.
 type run struct{ first, length uint32 }
 
-// Names of internal attributes.
+// These are the names of internal attributes.
 const (
 	parentAttr   = "SNAP"
 	externalAttr = "EXTSNAP"
@@ -96,15 +98,15 @@ func (b *blob) parse(d descriptor) error {
 	return nil
 }
 
-// entries returns how many numbers of 32 bits the lists of clusters contain.
+// entries returns how many 32-bit numbers the lists of clusters contain.
 func (b *blob) entries() int { return len(b.table) + 2*len(b.runs) }
 
-// Flags of a blob, of two kinds. SPDK does not load a blob with an unknown flag of the first kind.
+// A blob has flags of two kinds. SPDK does not load a blob with an unknown flag of the first kind.
 const (
 	usesExtentTable   = 1 << 2
 	hasExternalParent = 1 << 3
 	knownFlags        = 1<<4 - 1
-	isReadOnly        = 1 << 0 // of the second kind
+	isReadOnly        = 1 << 0 // a flag of the second kind
 )
 
 func (b *blob) attribute(internal bool, name string, value []byte) {

@@ -87,7 +87,7 @@ func TestSuperBlobOutOfRangeIsRefused(t *testing.T) {
 	}
 }
 
-// Each blob descriptor is accepted or refused depending on its lengths.
+// Blob descriptors of each type are accepted only with valid lengths.
 func TestDescriptorLengths(t *testing.T) {
 	table := func(n uint64, pairs ...uint32) descriptor {
 		data := le.AppendUint64(nil, n)
@@ -165,7 +165,8 @@ func TestDescriptorsFillAPage(t *testing.T) {
 	require.Error(t, err, "two descriptors")
 }
 
-// passes is a device that counts the passes over it, and changes between two of them.
+// passes is a device that counts how often it is read from the beginning, and changes between two
+// of these passes.
 type passes struct {
 	image
 	n     int
@@ -180,8 +181,8 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 	return p.image.ReadAt(b, at)
 }
 
-// An undamaged device is read once; a damaged one, as often as the options say. Even damage to the
-// super block may disappear between passes.
+// An undamaged device is read once, and a damaged one as often as the options specify. Even damage
+// to the super block may disappear between two passes.
 func TestNumberOfPasses(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {
@@ -230,7 +231,7 @@ func TestNumberOfPasses(t *testing.T) {
 	assert.Equal(t, 2, p.n, "a sound pass is the last one")
 }
 
-// Metadata is read in parts; how many there are makes no difference.
+// Metadata is read in parts, and the result does not depend on how many parts there are.
 func TestMetadataOfAnyLength(t *testing.T) {
 	for _, pages := range []uint32{1, 255, 256, 257, 511, 512, 513} {
 		m := append(newImage(), make(image, 4<<20)...)
@@ -251,7 +252,7 @@ func TestMetadataOfAnyLength(t *testing.T) {
 // The first data cluster is the first one not filled entirely with metadata.
 func TestFirstDataCluster(t *testing.T) {
 	for cluster, ok := range map[uint32]bool{1: false, 2: false, 3: false, 4: true, clusters - 1: true, clusters: false} {
-		m := newImage() // metadata ends after 64 pages, which are four clusters
+		m := newImage() // metadata ends after 64 pages (four clusters)
 		m.extent(1, 3, 0, cluster)
 		r := check(t, m, Options{})
 		assert.Equal(t, ok, len(r.Findings) == 0, "cluster %d: %v", cluster, r.Findings)
@@ -263,7 +264,7 @@ func TestFirstDataCluster(t *testing.T) {
 	}
 }
 
-// A report does not grow without bounds.
+// The number of findings in a report is limited.
 func TestFindingsAreBounded(t *testing.T) {
 	m := newImage()
 	var list []uint32

@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// A Reading holds what the metadata on a device say, at one time, about the changes between two
-// snapshots. Equal readings have the same Digest.
+// A Reading describes the changes between two snapshots, according to the metadata on a device at
+// one time. Equal readings have the same Digest.
 type Reading struct {
 	Super     Super
-	StoreUUID string // of the lvstore
+	StoreUUID string // UUID of the lvstore
 	StoreName string
 	// Target and Base are the chains: each lists a snapshot and then the snapshots below it. Base
 	// is nil if the reading covers all clusters of Target.
 	Target, Base []*Lvol
 	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
-	// whose bit is 0 have the same content as the base's, or zeros without a base. If the base is
-	// smaller, its missing part counts as zeros.
+	// whose bit is 0 have the same content as in the base, or contain zeros if there is no base. If
+	// the base is smaller, its missing part counts as zeros.
 	Changed []byte
 	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
 	TargetStart, BaseStart []byte
-	Digest                 [sha256.Size]byte // of all pages read
+	Digest                 [sha256.Size]byte // digest of all pages read
 }
 
 // StartBytes is the length of Reading.TargetStart and BaseStart.

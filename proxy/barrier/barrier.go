@@ -1,5 +1,5 @@
-// Package barrier lets a call wait briefly until its client knows that its other calls have reached
-// the same point.
+// Package barrier lets a call wait briefly until the client's other calls have reached the same
+// point.
 //
 // To take snapshots on several targets at the same moment, a client makes a call to each target.
 // Each call freezes its volumes, arrives at its barrier, and waits there. Once the client knows
@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// Errors of calls at a barrier. If one occurs, the waiting call has not continued.
+// A call at a barrier fails with one of these errors. In that case, the waiting call has not
+// continued.
 var (
 	ErrTaken   = errors.New("another call is waiting at a barrier with this id")
 	ErrGivenUp = errors.New("the barrier was given up")
@@ -33,17 +34,17 @@ type Barriers struct {
 	byKey map[string]*Barrier
 }
 
-// A Barrier is where one call waits.
+// A Barrier is a point at which one call waits.
 type Barrier struct {
 	barriers *Barriers
 	key      string
-	calls    int  // calls that refer to the barrier; at 0, it is removed
-	claimed  bool // a call will wait at it
+	calls    int  // number of calls that refer to the barrier; at 0, the barrier is removed
+	claimed  bool // a call will wait at the barrier
 
 	arrived chan struct{} // closed when that call has arrived
 	decided chan struct{} // closed when the barrier is opened or given up
 	arrive  sync.Once
-	opened  bool // the outcome, once decided is closed
+	opened  bool // the outcome, valid once decided is closed
 }
 
 // refer returns the barrier with a key. The caller must release it.
@@ -98,8 +99,9 @@ func (b *Barrier) Leave() {
 	b.release()
 }
 
-// Wait arrives at the barrier and waits until it is opened. It fails if the barrier is not opened
-// in time, or if ctx ends. A barrier cannot be opened after that.
+// Wait records the arrival at the barrier, and waits until the barrier is opened. It returns an
+// error if the barrier is not opened in time, or if ctx ends. The barrier cannot be opened after
+// that.
 func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	b.arrive.Do(func() { close(b.arrived) })
 	late := time.NewTimer(most)
@@ -112,14 +114,14 @@ func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	}
-	if b.decide(false) { // opened, perhaps at the last moment
+	if b.decide(false) { // the barrier was opened, perhaps at the last moment
 		return nil
 	}
 	return why
 }
 
-// Arrived waits until a call has arrived at the barrier with a key. It fails if none arrives in
-// time, or if the call has ended.
+// Arrived waits until a call has arrived at the barrier with the given key. It returns an error if
+// no call arrives in time, or if the call has ended.
 func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -144,8 +146,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call waiting at the barrier with a key continue. It fails if no call waits there,
-// or the barrier was given up.
+// Open lets the call that waits at the barrier with the given key continue. It returns an error if
+// no call waits there, or if the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -163,8 +165,8 @@ func (s *Barriers) Open(key string) error {
 	return nil
 }
 
-// GiveUp fails the call that waits, or will wait, at the barrier with a key. It has no effect if
-// there is no such call, or if the barrier is open.
+// GiveUp makes the call fail that waits, or will wait, at the barrier with the given key. It has no
+// effect if there is no such call, or if the barrier is open.
 func (s *Barriers) GiveUp(key string) {
 	b, err := s.refer(key, false)
 	if err != nil {

@@ -24,13 +24,13 @@ func TestBarrierOpensOrTimesOut(t *testing.T) {
 		arrived := make(chan error, 1)
 		go func() { arrived <- s.Arrived(t.Context(), "a", time.Minute) }()
 		synctest.Wait()
-		require.ErrorIs(t, s.Open("a"), ErrNobody, "it is not waited at yet")
+		require.ErrorIs(t, s.Open("a"), ErrNobody, "no call is waiting at the barrier yet")
 
 		b, err := s.Claim("a")
 		require.NoError(t, err)
 		_, err = s.Claim("a")
 		require.ErrorIs(t, err, ErrTaken)
-		require.ErrorIs(t, s.Open("a"), ErrNobody, "its call is not that far")
+		require.ErrorIs(t, s.Open("a"), ErrNobody, "the call has not arrived at the barrier yet")
 		waited := make(chan error, 1)
 		go func() { waited <- b.Wait(t.Context(), time.Second) }()
 		require.NoError(t, <-arrived)
@@ -38,9 +38,9 @@ func TestBarrierOpensOrTimesOut(t *testing.T) {
 		require.NoError(t, s.Open("a"))
 		require.NoError(t, <-waited)
 		require.NoError(t, s.Open("a"), "again")
-		s.GiveUp("a") // too late
+		s.GiveUp("a") // too late to have an effect
 		b.Leave()
-		assert.Zero(t, s.count(), "barriers that nobody needs are kept")
+		assert.Zero(t, s.count(), "unused barriers are not removed")
 	})
 }
 

@@ -16,30 +16,33 @@ import (
 // file, or a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
-	SelfSignedDir     string // where to keep it; "": in memory, until the process ends
-	Listen            string // the server's address, for the names in a self-signed certificate
+	// where to store a self-signed certificate; if "", it is in memory until the process ends
+	SelfSignedDir string
+	Listen        string // the server's address, for the names in a self-signed certificate
 
-	// ReadFile reads a certificate or key, and refuses a file that it does not trust.
+	// ReadFile reads a certificate or key. It must return an error for a file that it does not
+	// trust.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown holds the certificate that a server presents. Load replaces it. Load and Current may be
-// called concurrently, but only one Load at a time.
+// Shown contains the certificate that a server presents. Load replaces the certificate. Load and
+// Current may be called concurrently, but only one Load at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
-	// inMemory is a self-signed certificate without a file. It is kept until the process ends,
-	// because clients may trust it.
+	// inMemory is a self-signed certificate that is not stored in a file. It is reused until the
+	// process ends, because clients may trust it.
 	inMemory *tls.Certificate
-	// warned holds the fingerprints of self-signed certificates already logged; each is logged
-	// once.
+	// warned contains the fingerprints of self-signed certificates that were already logged,
+	// because each is logged only once.
 	warned map[string]bool
 }
 
 // Current returns the current certificate, or nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes a source's certificate the current one. On error, the previous one is kept. Load logs
-// a warning if the certificate expires soon, and one for each new self-signed certificate.
+// Load makes a source's certificate the current one. If it fails, the previous certificate remains.
+// Load logs a warning if the certificate expires soon, and one for each new self-signed
+// certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	cert, err := s.load(from, log)
 	if err != nil {

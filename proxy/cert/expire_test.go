@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Among several authorities, the earliest expiry is returned, whatever their order. PEM blocks
-// other than certificates are skipped.
+// If there are several authorities, LoadClientCAs returns the earliest expiry, regardless of their
+// order. PEM blocks other than certificates are skipped.
 func TestFirstClientCAExpiryIsReturned(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// For several lists of revoked certificates, the earliest expiry is returned. Any other content is
-// refused.
+// If there are several lists of revoked certificates, LoadRevocationLists returns the earliest
+// expiry. It refuses any other content.
 func TestRevocationLists(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestRevocationLists(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// A self-signed certificate names all addresses at which clients may reach the server.
+// A self-signed certificate contains all addresses at which clients may reach the server.
 func TestSelfSignedCertificateNames(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Ten years: clients that trust a self-signed certificate trust only this one, so a new one would
-// lock them out.
+// selfSignedFor is ten years, because clients that trust a self-signed certificate trust only this
+// one, so a new certificate would lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
 // selfSigned returns a self-signed certificate. It stores the certificate in the state directory,
@@ -92,7 +92,7 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: names[len(names)-1], Organization: []string{"spdk-proxy, self-signed"}},
-		NotBefore:    now.Add(-time.Hour), // clients' clocks may be behind
+		NotBefore:    now.Add(-time.Hour), // in case clients' clocks are slow
 		NotAfter:     now.Add(selfSignedFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -131,7 +131,7 @@ func addressesOf(listen string) (names []string, addresses []net.IP) {
 	case ip == nil && host != "":
 		names = append(names, host)
 	}
-	interfaces, _ := net.InterfaceAddrs() // without them, clients must pin the certificate
+	interfaces, _ := net.InterfaceAddrs() // if this fails, clients must pin the certificate
 	for _, a := range interfaces {
 		if network, ok := a.(*net.IPNet); ok && !network.IP.IsLinkLocalUnicast() {
 			addresses = append(addresses, network.IP)

@@ -7,29 +7,29 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Refusals by policy.
+// These errors mean that policy refused a call.
 var (
 	ErrDenied = errors.New("denied by policy")
 	// ErrDeniedParams means that the method is allowed with other parameters.
 	ErrDeniedParams = errors.New("denied by policy with these parameters")
 )
 
-// Stages holds the stages that decide on calls. It is safe for concurrent use.
+// Stages contains the stages that make decisions on calls. It is safe for concurrent use.
 type Stages struct {
 	Schema    *rpcschema.Document
 	Policy    *policy.Policy
-	Translate bool // translate old clients' calls; see rpcschema.Method.Fit
+	Translate bool // translate the calls of old clients; see rpcschema.Method.Fit
 }
 
-// A Call holds the state of a call as it passes through the stages.
+// A Call contains the state of a call on its way through the stages.
 type Call struct {
 	Method       *rpcschema.Method
 	Decision     policy.Decision
 	Translations []rpcschema.Translation
-	Params       map[string]any // in the form that the target's release uses
+	Params       map[string]any // in the form for the target's release
 
 	stages Stages
-	name   string // the method's name, as the client wrote it
+	name   string // the method's name as the client wrote it
 }
 
 // Method is the first step. It finds the method, and decides whether the user may call it. The

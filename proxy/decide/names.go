@@ -9,9 +9,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// checkNewNames refuses names for new objects that contain terminal control characters, characters
-// that change the order of text, or invisible ones. SPDK accepts all of these. Names of existing
-// objects may contain any characters, so that the objects can be renamed and deleted.
+// checkNewNames returns an error if the name of a new object contains terminal control characters,
+// characters that change the order of text, or invisible characters. SPDK accepts all of these.
+// Names of existing objects may contain any characters, so that the objects can be renamed and
+// deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {
 	names, _ := schema.Names(method, params, math.MaxInt)
 	for _, n := range names {

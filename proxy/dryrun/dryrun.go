@@ -19,8 +19,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load loads a configuration file, and returns a DryRun for it. It does not check the parts of the
-// file that it does not need; check-config does.
+// Load loads a configuration file, and returns a DryRun for it. Load does not check parts of the
+// file that a DryRun does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -63,7 +63,7 @@ type Result struct {
 	Invalid      error // why SPDK rejects the parameters; nil if none were given
 	Decision     policy.Decision
 	Rules        []policy.Finding
-	Standing     string // how the method is treated for the user's tenant; "" without a tenant
+	Standing     string // how the method is treated for the user's tenant; "" if the user has none
 	Foreign      bool   // tenants may not call the method
 }
 
@@ -83,8 +83,8 @@ func (c *Result) Rule() string {
 	return c.Decision.Rule
 }
 
-// Call decides on a call using the stages that need no target. It uses the same functions as the
-// proxy. If given is false, Call decides on the method with any parameters. The error is an
+// Call returns the decision on a call. It uses the proxy's own functions, but only stages that need
+// no target. If given is false, the decision is on the method with any parameters. The error is an
 // *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}
@@ -110,7 +110,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	return c, nil
 }
 
-// Verdict states the decision in one sentence. given reports whether parameters were given.
+// Verdict states the decision in one sentence. given means that parameters were given.
 func (c *Result) Verdict(given bool) string {
 	with := ""
 	if given {

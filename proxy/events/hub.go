@@ -21,15 +21,15 @@ type Event struct {
 	Scope Scope `json:"-"`
 }
 
-// A Scope identifies the object that an event is about. Callers use it to decide who may see the
+// A Scope identifies the object that an event concerns. Callers use it to decide who may see the
 // event.
 type Scope struct {
-	Kind   string // bdev, lvstore, tenant; "": the target or the proxy as a whole
-	Name   string // used to find the owner; "": unknown
+	Kind   string // bdev, lvstore or tenant; "" means the target or the proxy as a whole
+	Name   string // used to find the owner; "" means unknown
 	Target bool   // the event is an SPDK notification
 }
 
-// Gap is the type of an event that replaces events that the Hub no longer keeps.
+// Gap is the type of an event that replaces events which the Hub has dropped.
 const Gap = "gap"
 
 // A Hub keeps events and delivers them to listeners. It is safe for concurrent use.
@@ -45,8 +45,8 @@ type Hub struct {
 	arrived   chan struct{} // receives an element when a listener subscribes
 }
 
-// idBits is the number of bits for the events of one process in an ID. The upper bits hold the time
-// when the process started, in seconds.
+// idBits is the number of bits for the events of one process in an ID. The upper bits contain the
+// time when the process started, in seconds.
 const idBits = 20
 
 // New returns a Hub that keeps up to kept events.
@@ -107,7 +107,7 @@ func (h *Hub) Lasting() []string {
 	return slices.Sorted(maps.Keys(h.lasting))
 }
 
-// Wake makes all listeners check again whether they may still listen.
+// Wake wakes all listeners, so that each checks again whether it may still listen.
 func (h *Hub) Wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *Hub) Arrived() <-chan struct{} { return h.arrived }
 type Listener struct {
 	hub   *Hub
 	next  uint64
-	first []Event // to be delivered first
+	first []Event // events to deliver first
 	once  sync.Once
 }
 
@@ -148,7 +148,7 @@ func (h *Hub) Subscribe(after uint64) *Listener {
 	case after == 0:
 		l.next = end
 		l.first = slices.SortedFunc(maps.Values(h.lasting), func(a, b Event) int { return int(int64(a.ID) - int64(b.ID)) })
-	case l.next > end: // the id comes from a clock that was ahead
+	case l.next > end: // the clock was ahead when this ID was created
 		l.next, l.first = end, []Event{gap(end-1, "the proxy does not know the event after which this listener continues: what happened before now may be missing")}
 	}
 	return l

@@ -69,7 +69,7 @@ func TestListenersResumeAfterAnEvent(t *testing.T) {
 	assert.Less(t, latest[len(latest)-1].ID, uint64(1)<<53, "JavaScript reads it exactly")
 }
 
-// New listeners first get the lasting conditions.
+// New listeners first receive the lasting conditions.
 func TestNewListenersFirstGetLastingConditions(t *testing.T) {
 	h := New(10)
 	l := subscribe(t, h, 0)

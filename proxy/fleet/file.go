@@ -9,12 +9,13 @@ import (
 )
 
 // A Server describes a storage server and how a person authenticates to it. It names the files that
-// hold secrets, but contains none.
+// contain secrets, but contains no secrets itself.
 type Server struct {
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"`
 
-	CAFile       string `yaml:"ca_file"` // certificates to trust; empty: those that this host trusts
+	// certificates to trust; if empty, those that this host trusts
+	CAFile       string `yaml:"ca_file"`
 	User         string `yaml:"user"`
 	PasswordFile string `yaml:"password_file"`
 	TokenFile    string `yaml:"token_file"`
@@ -24,7 +25,7 @@ type Server struct {
 
 // A list is the decoded file.
 type list struct {
-	Defaults Server   `yaml:"defaults"` // for servers that do not override them
+	Defaults Server   `yaml:"defaults"` // for servers that do not override these values
 	Servers  []Server `yaml:"servers"`
 }
 
@@ -74,8 +75,8 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit sets the CA file from the defaults if the server does not set its own. It does the same
-// for the credentials, but only as a whole.
+// inherit takes the CA file from the defaults if the server has none. It also takes the credentials
+// from the defaults, but only if the server sets no credentials at all.
 func (s *Server) inherit(from Server) {
 	if s.CAFile == "" {
 		s.CAFile = from.CAFile

@@ -63,8 +63,8 @@ func TestLoadRefusals(t *testing.T) {
 	assert.ErrorContains(t, err, "every user of this host may change")
 }
 
-// A server that does not respond gets an error at its deadline; the others get their results. No
-// more servers are read concurrently than permitted.
+// For a server that does not respond by its deadline, Read reports an error; the other servers'
+// reads succeed. No more servers are read concurrently than permitted.
 func TestReadIsCompleteAndBounded(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")

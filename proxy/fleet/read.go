@@ -12,10 +12,10 @@ import (
 // ErrNoAnswer means that a server did not respond in time.
 var ErrNoAnswer = errors.New("no complete response in time")
 
-// Bounds limits how several servers are read.
+// Bounds limits how Read reads several servers.
 type Bounds struct {
-	AtOnce int           // servers read concurrently
-	Each   time.Duration // for one server
+	AtOnce int           // number of servers read concurrently
+	Each   time.Duration // time limit for one server
 }
 
 // Read calls read for each index below n, and returns when all have ended. Each call's context has
@@ -30,7 +30,7 @@ func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i
 			defer cancel()
 			err := read(one, i)
 			if errors.Is(one.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				// The data is incomplete, even if read returned no error.
+				// The data is incomplete, even if read has returned no error.
 				err = fmt.Errorf("%w: %s have passed", ErrNoAnswer, b.Each)
 			}
 			if err != nil {
@@ -39,5 +39,5 @@ func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i
 			return nil
 		})
 	}
-	_ = all.Wait() // its functions return no error
+	_ = all.Wait() // the group's functions return no errors
 }

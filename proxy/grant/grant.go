@@ -1,5 +1,5 @@
-// Package grant lets a group open the target's socket, which SPDK creates for its own user alone.
-// It deals with files and groups, not with the data sent over the socket.
+// Package grant lets a group open the target's socket, which SPDK creates with access only for its
+// own user. The package must not depend on the data sent over the socket.
 package grant
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket gives the socket at path to the group. If wait is 0, it does nothing if there is no
-// socket. Otherwise, it waits up to that long for a socket with a listener: a killed target leaves
-// its socket behind, and the next target creates a new one.
+// Socket gives the socket at path to the group. If wait is 0 and there is no socket, it does
+// nothing. If wait is not 0, it waits up to that long for a socket with a listener, because a
+// killed target leaves its socket behind and the next target creates a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -30,9 +30,9 @@ func Socket(path string, gid int, wait time.Duration) error {
 	}
 }
 
-// grant gives the socket to the group; if live is set, only if a process listens there. In a
-// directory such as /var/tmp, anyone may replace the file. So grant keeps a file descriptor for
-// what it has checked, and changes nothing else.
+// grant gives the socket to the group. If live is set, it does so only if a process listens on the
+// socket. In a directory such as /var/tmp, anyone may replace the file, so grant keeps a file
+// descriptor of the file that it has checked, and changes no other file.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func grant(path string, gid int, live bool) error {
 	}
 	const mode = 0o660
 	if int(st.Gid) == gid && st.Mode&0o777 == mode {
-		return nil // a change would wake processes that watch the socket
+		return nil // an unnecessary change would wake processes that watch the socket
 	}
 	if err := unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH); err != nil {
 		return &fs.PathError{Op: "grant: change the group of", Path: path, Err: err}
@@ -67,8 +67,8 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect fails if no process listens on the socket. EAGAIN is not a failure: it means that the
-// listener's queue is full.
+// connect returns an error if no process listens on the socket. It ignores EAGAIN, which means that
+// the listener's queue is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

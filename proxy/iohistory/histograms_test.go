@@ -42,8 +42,8 @@ func (f *feed) last(name string) Sample {
 	return samples[len(samples)-1]
 }
 
-// Percentiles are those of the operations between two readings, with only idle intervals in
-// between.
+// Percentiles cover the operations between two readings of a histogram, if all intervals in between
+// were idle.
 func TestPercentilesOfAnInterval(t *testing.T) {
 	f := newFeed()
 	with := func(n uint64) map[string]Latency {
@@ -98,8 +98,8 @@ func TestHistogramStates(t *testing.T) {
 	}
 }
 
-// The bdevs whose histograms are read are bounded. Those with a histogram are read in each
-// interval, so that differences exist.
+// The number of histograms that are read is limited. Bdevs with a histogram are read in each
+// interval, because percentiles need two consecutive readings.
 func TestBusiestBdevs(t *testing.T) {
 	f := newFeed()
 	reads := map[string]uint64{"idle": 0, "slow": 1}

@@ -1,9 +1,10 @@
 // Package iohistory keeps the I/O rates of a target's bdevs over the last hour, without a database.
-// Its memory is bounded: a bdev takes some bytes while it has no I/O and 2.2 KiB otherwise, and at
+// Its memory is limited: a bdev takes some bytes while it has no I/O and 2.2 KiB otherwise, and at
 // most 4,096 bdevs have a history at the same time. The last latency histograms of at most 64 bdevs
 // take 1 MiB more.
 //
-// The package must not depend on how figures are read, who requests a history, or how it is shown.
+// The package must not depend on how figures are read, who requests a history, or how a history is
+// shown.
 package iohistory
 
 import (
@@ -19,19 +20,19 @@ import (
 const (
 	// Interval is the time between two samples.
 	Interval = time.Minute
-	// Kept is the number of samples per bdev.
+	// Kept is the number of samples kept for each bdev.
 	Kept = 60
 	// maxGap is the longest time that one sample may cover. After a longer gap, such as an outage
 	// of the target, mean rates would be misleading.
 	maxGap = 3 * Interval
-	// maxBdevs bounds the number of bdevs with samples.
+	// maxBdevs is the maximum number of bdevs with samples.
 	maxBdevs = 4096
-	// MaxHistograms bounds the number of bdevs whose latency histograms are read for a sample. Each
-	// takes 0.4 ms of the target's time.
+	// MaxHistograms is the maximum number of bdevs whose latency histograms are read for a sample.
+	// Each histogram takes 0.4 ms of the target's time.
 	MaxHistograms = 64
 )
 
-// A Sample holds the rates between two reads of the counters.
+// A Sample contains the rates between two readings of the counters.
 type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
@@ -43,11 +44,11 @@ type Sample struct {
 // HistogramState describes the latency histogram of a bdev.
 type HistogramState uint8
 
-// The states of a histogram.
+// These are the states of a histogram.
 const (
 	HistogramUnknown HistogramState = iota // not read, or read without a result
 	HistogramOff
-	HistogramPartial // its options make it leave out I/O, so it is not used
+	HistogramPartial // because of its options, the histogram omits some I/O, so it is not used
 	HistogramOn
 )
 
@@ -57,55 +58,56 @@ type Latency struct {
 	Err          error
 }
 
-// Rates holds the rates of one kind of operation.
+// Rates contains the rates of one kind of operation.
 type Rates struct {
 	PerSecond, BytesPerSecond float32
-	Latency                   float32 // mean, in microseconds; 0 without operations
+	Latency                   float32 // mean, in microseconds; 0 if there were no operations
 }
 
 // A Bdev is a bdev with its samples, oldest first.
 type Bdev struct {
-	Name    string // as SPDK lists it: a UUID for a volume
-	Alias   string // LVSTORE/LVOL, for a volume
+	Name    string // as listed by SPDK: a UUID for a volume
+	Alias   string // LVSTORE/LVOL for a volume; "" for other bdevs
 	Samples []Sample
-	// Histogram is the state of its latency histogram when the bdev last had I/O.
+	// Histogram is the state that the bdev's latency histogram had when the bdev last had I/O.
 	Histogram HistogramState
 }
 
-// A History is safe for concurrent use.
+// A History contains the samples of a target's bdevs. It is safe for concurrent use.
 type History struct {
 	mu       sync.Mutex
 	clock    float64 // the target's clock at the last read
 	restarts int
-	times    []time.Time // ends of the last intervals, at most Kept
+	times    []time.Time // ends of the last intervals, at most Kept of them
 	bdevs    map[string]*series
 	sampled  int // bdevs with samples
 }
 
-// A series holds the samples and the last counters of one bdev.
+// A series contains the samples and the last counters of one bdev.
 type series struct {
 	alias   string
 	last    figures.IO
-	seen    bool // in the current read
+	seen    bool // the current reading contains the bdev
 	samples []measured
 
 	histogram HistogramState
-	latencies *figures.Distribution // the last ones read, if there was no I/O since without a reading
+	// from the last reading; nil if there was I/O since then without a reading
+	latencies *figures.Distribution
 }
 
 // A measured is a Sample without its time.
 type measured struct {
 	read, write Rates
 	median, p99 float32
-	unknown     bool // the bdev was created, or its counters were reset, in the interval
+	unknown     bool // the bdev was created, or its counters were reset, during the interval
 }
 
 // New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
 // Busiest returns the names of the bdevs with I/O between the last Note and the figures, at most
-// MaxHistograms: those whose histograms are known to be on first, then those with most operations.
-// The caller reads their histograms and passes them to Note with these figures.
+// MaxHistograms: first bdevs whose histograms are known to be on, then those with the most
+// operations. The caller reads their histograms and passes them to Note with these figures.
 func (h *History) Busiest(f *figures.Figures) (names []string) {
 	if f == nil || !f.Up {
 		return nil
@@ -120,7 +122,8 @@ func (h *History) Busiest(f *figures.Figures) (names []string) {
 	defer h.mu.Unlock()
 	add := func(name string, io figures.IO) {
 		if s := h.bdevs[name]; s != nil {
-			// After a reset of the counters, the number is huge, and the bdev is read.
+			// If the counters were reset, the number wraps to a huge one, so the bdev counts as
+			// busy.
 			if n := io.Read.Count - s.last.Read.Count + io.Write.Count - s.last.Write.Count; n > 0 {
 				list = append(list, active{name, s.histogram == HistogramOn, n})
 			}
@@ -158,7 +161,7 @@ func (h *History) Note(f *figures.Figures, latencies map[string]Latency) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f.Clock == h.clock && f.Restarts == h.restarts {
-		return // the counters were not read again
+		return // the counters have not been read again
 	}
 	seconds := f.Clock - h.clock
 	known := h.clock > 0 && f.Restarts == h.restarts && seconds > 0 && seconds <= maxGap.Seconds()
@@ -221,7 +224,7 @@ func (h *History) note(name, alias string, io figures.IO, latencies map[string]L
 	case s.samples != nil:
 	case idle || m.unknown || h.sampled == maxBdevs:
 		return
-	default: // its first I/O; it had none until now
+	default: // the bdev's first I/O
 		h.sampled++
 		s.samples = make([]measured, len(h.times)-1, Kept)
 	}
@@ -234,8 +237,9 @@ func (h *History) note(name, alias string, io figures.IO, latencies map[string]L
 	}
 }
 
-// percentiles notes a reading of the series' histogram, and returns the median and the 99th
-// percentile of the latencies since the previous one, in microseconds, or 0 if they are unknown.
+// percentiles records a reading of the series' histogram. It returns the median and the 99th
+// percentile of the latencies since the previous reading, in microseconds, or 0 if they are
+// unknown.
 func (s *series) percentiles(read Latency) (median, p99 float32) {
 	before := s.latencies
 	s.latencies = nil
@@ -244,7 +248,8 @@ func (s *series) percentiles(read Latency) (median, p99 float32) {
 		s.histogram = HistogramOff
 	case errors.Is(read.Err, figures.ErrPartialHistogram):
 		s.histogram = HistogramPartial
-	case read.Err != nil || read.Distribution.Empty(): // without I/O channels, it is empty even if it is off
+	// if the bdev has no I/O channels, the histogram is empty even if it is off
+	case read.Err != nil || read.Distribution.Empty():
 		s.histogram = HistogramUnknown
 	default:
 		s.histogram, s.latencies = HistogramOn, read.Distribution
@@ -280,7 +285,7 @@ func rates(before, after figures.Operation, seconds float64) (Rates, bool) {
 }
 
 // Of returns the samples of a bdev, which may be named by its alias. A bdev without I/O in the last
-// hour has none.
+// hour has no samples.
 func (h *History) Of(name string) []Bdev {
 	h.mu.Lock()
 	defer h.mu.Unlock()

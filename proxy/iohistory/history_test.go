@@ -18,13 +18,13 @@ type feed struct {
 	restarts int
 	counts   map[string]uint64
 
-	latencies map[string]Latency // for the next figures
+	latencies map[string]Latency // to pass with the next figures
 }
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// add adds to the counts after some minutes. In that time, each named volume made the given number
-// of reads, each of 4 KiB and 200 µs.
+// add advances the clock by some minutes, during which each named volume made the given number of
+// reads of 4 KiB, each taking 200 µs.
 func (f *feed) add(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {
@@ -32,14 +32,14 @@ func (f *feed) add(minutes int, reads map[string]uint64) {
 	}
 }
 
-// next adds to the counts, and gives the figures to the history.
+// next increases the counts, and passes the figures to the history.
 func (f *feed) next(minutes int, reads map[string]uint64) {
 	f.add(minutes, reads)
 	f.history.Note(f.figures(), f.latencies)
 	f.latencies = nil
 }
 
-// figures returns the present counts.
+// figures returns the current counts.
 func (f *feed) figures() *figures.Figures {
 	made := &figures.Figures{Up: true, Restarts: f.restarts, Taken: time.Unix(int64(f.minute)*60, 0), Clock: float64(f.minute) * 60}
 	for name, n := range f.counts {
@@ -104,7 +104,7 @@ func TestHistoryOfAnHour(t *testing.T) {
 	assert.Equal(t, 1, f.history.sampled)
 }
 
-// Rates that would be wrong are omitted.
+// Rates that would be wrong are omitted, such as those of a new bdev.
 func TestUnknownRatesAreLeftOut(t *testing.T) {
 	for name, change := range map[string]func(*feed){
 		"the target restarted":       func(f *feed) { f.restarts++; f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5000}) },
@@ -128,7 +128,7 @@ func TestUnknownRatesAreLeftOut(t *testing.T) {
 	f.next(1, nil)
 	f.next(1, nil)
 	f.next(1, map[string]uint64{"new": 1000})
-	assert.Empty(t, f.of("uuid-new"), "when it was created is not known")
+	assert.Empty(t, f.of("uuid-new"), "the time of the bdev's creation is unknown")
 	delete(f.counts, "new")
 	f.next(1, nil)
 	assert.Nil(t, f.history.Of("uuid-new"), "deleted")
@@ -147,5 +147,5 @@ func TestHistoryIsBounded(t *testing.T) {
 	clear(f.counts)
 	f.next(1, map[string]uint64{"b": 0})
 	f.next(1, map[string]uint64{"b": 60})
-	assert.Len(t, f.history.Latest(), 1, "those that are gone leave their place")
+	assert.Len(t, f.history.Latest(), 1, "deleted bdevs make room for others")
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// The memory for 10,000 volumes that are all in use is bounded, and freed when they are deleted.
+// The memory for 10,000 volumes that are all in use is limited, and is freed when the volumes are
+// deleted.
 func TestMemoryOfManyVolumes(t *testing.T) {
 	const volumes = 10_000
 	made := &figures.Figures{Up: true, Clock: 1}

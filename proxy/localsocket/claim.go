@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 )
 
-// Claim claims a path until the returned function is called or the process ends. It fails while
-// another process in the same network namespace has claimed that path. Any program on the host can
-// do so, so a failure is a reason to warn, not to stop.
+// Claim claims a path until the returned function is called or the process ends. It returns an
+// error while another process in the same network namespace has claimed the path. Any program on
+// the host can claim a path, so the caller should only log a warning.
 func Claim(program, path string) (release func(), err error) {
 	if full, err := filepath.EvalSymlinks(path); err == nil {
 		path = full
 	}
-	// An abstract socket leaves no file behind, and needs no writable directory.
+	// Use an abstract socket, which leaves no file behind and needs no writable directory.
 	l, err := net.Listen("unix", fmt.Sprintf("@%s-%x", program, sha256.Sum256([]byte(path))))
 	if err != nil {
 		return nil, fmt.Errorf("claim %s: %w", path, err)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory services give users many groups. Access can depend on the last one.
+// With a directory service, users can have many groups, and access can depend on the last one.
 func TestPeersWithManyGroups(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to set groups")
@@ -24,7 +24,8 @@ func TestPeersWithManyGroups(t *testing.T) {
 		var got []uint32
 		var failed error
 		done := make(chan struct{})
-		go func() { // on its own thread, which ends with the goroutine because it stays locked
+		// runs on its own thread, which ends with the goroutine because it is not unlocked
+		go func() {
 			defer close(done)
 			runtime.LockOSThread()
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(n), uintptr(unsafe.Pointer(&want[0])), 0); errno != 0 {

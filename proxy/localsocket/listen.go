@@ -17,17 +17,17 @@ import (
 type Place struct {
 	Path string
 	Mode fs.FileMode // permission bits; connecting requires write permission
-	// The owner and group of the socket; -1 means those of this process.
+	// UID and GID are the owner and group of the socket. -1 means those of this process.
 	UID, GID int
 }
 
 // backlog is how many connections may wait to be accepted. The kernel may impose a lower limit.
 const backlog = 4096
 
-// Listen creates a socket and listens on it. Whatever the umask, the socket never has more
-// permissions than p grants, and no client can connect before they are set. A socket on which no
-// process listens any longer is replaced; any other file is an error. The listener removes the
-// socket when it is closed, unless another process has replaced it.
+// Listen creates a socket and listens on it. Regardless of the umask, the socket never has more
+// permissions than p grants, and no client can connect before the permissions are set. Listen
+// replaces a socket on which no process listens anymore, and returns an error for any other file.
+// The listener removes the socket when it is closed, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {
 	if err := checkFolder(filepath.Dir(p.Path)); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func listen(p Place) (_ net.Listener, err error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	file := os.NewFile(uintptr(fd), p.Path)
-	defer func() { _ = file.Close() }() // the listener has a duplicate
-	// The file gets the mode of the open socket.
+	defer func() { _ = file.Close() }() // the listener uses a duplicate
+	// The socket's file gets the mode of the open socket.
 	if err := unix.Fchmod(fd, 0); err != nil {
 		return nil, os.NewSyscallError("fchmod", err)
 	}
@@ -73,7 +73,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	if err := os.Chmod(p.Path, p.Mode.Perm()); err != nil {
 		return nil, err
 	}
-	if err := unix.Listen(fd, backlog); err != nil { // no client can connect before
+	if err := unix.Listen(fd, backlog); err != nil { // no client can connect before this call
 		return nil, os.NewSyscallError("listen", err)
 	}
 	if l.Listener, err = net.FileListener(file); err != nil {
@@ -82,7 +82,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	return l, nil
 }
 
-// checkFolder returns an error for a directory in which any user could replace the socket.
+// checkFolder returns an error if every user could replace the socket in the directory.
 func checkFolder(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -125,7 +125,8 @@ type listener struct {
 	once sync.Once
 }
 
-// Close removes the socket before it closes it, so that a process that finds the path can connect.
+// Close removes the socket's file before it closes the socket, so that a process that finds the
+// file can connect.
 func (l *listener) Close() error {
 	l.once.Do(l.remove)
 	return l.Listener.Close()

@@ -40,7 +40,7 @@ func TestListenCreatesSocketWithPermissions(t *testing.T) {
 	require.NoError(t, client.(*net.UnixConn).CloseWrite())
 	_, err = server.Read(make([]byte, 1))
 	require.Error(t, err)
-	assert.False(t, HungUp(server), "it can still read")
+	assert.False(t, HungUp(server), "the process can still read")
 	require.NoError(t, client.Close())
 	assert.True(t, HungUp(server))
 
@@ -62,7 +62,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	l, err := Listen(at(path))
 	require.NoError(t, err)
 
-	// The successor's socket is kept when the earlier process closes its own.
+	// When the earlier process closes its socket, the new process's socket remains.
 	require.NoError(t, os.Remove(path))
 	successor, err := Listen(at(path))
 	require.NoError(t, err)

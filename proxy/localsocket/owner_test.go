@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The socket gets an owner, a group, both or neither.
+// Listen sets the socket's owner, its group, both or neither.
 func TestSocketOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")
@@ -35,7 +35,7 @@ func TestSocketOwner(t *testing.T) {
 	}
 }
 
-// control reports a failure of the function, and a closed connection.
+// control returns an error if the function fails, or if the connection is closed.
 func TestControlReportsErrors(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)

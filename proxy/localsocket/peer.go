@@ -9,8 +9,8 @@ import (
 )
 
 // Unmapped is the uid and gid that the kernel reports for all users and groups outside this
-// process's user namespace, such as one created by systemd's PrivateUsers=. It does not identify a
-// user.
+// process's user namespace, such as one created by systemd's PrivateUsers=. This number does not
+// identify a user.
 const Unmapped = 65534
 
 // A Peer is the process at the other end of a connection, as the kernel recorded it when that
@@ -41,7 +41,7 @@ func PeerOf(c net.Conn) (p Peer, err error) {
 func HungUp(c net.Conn) bool {
 	hungUp := false
 	_ = control(c, func(fd int) error {
-		fds := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP is always reported
+		fds := []unix.PollFd{{Fd: int32(fd)}} // poll always reports POLLHUP
 		n, err := unix.Poll(fds, 0)
 		hungUp = err == nil && n == 1 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 		return err

@@ -1,5 +1,5 @@
-// Package logtest records a log, for tests. It depends on no other package, and only tests may use
-// it.
+// Package logtest records a log in tests. It must not depend on any other package, and only tests
+// may use it.
 package logtest
 
 import (

@@ -3,9 +3,10 @@
 // does not contain the target's own figures, which package figures reads and package targetmetrics
 // writes.
 //
-// Label values are bounded: methods come from the schema, users from the configuration, and all
-// others are constants in this package. A name made up by a client is never a label.
+// The number of label values is limited: methods come from the schema, users from the
+// configuration, and all other values are constants in this package. A name invented by a client
+// never becomes a label.
 //
-// The package must not depend on how calls are decided on or executed, or who may read the metrics.
-// It imports no stage of the proxy, and none imports it.
+// The package must not depend on how calls are authorized or executed, or on who may read the
+// metrics. It imports no stage of the proxy, and none imports it.
 package metrics

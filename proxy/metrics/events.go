@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// events holds the counters for everything except calls.
+// events contains the counters for everything except calls.
 type events struct {
 	denied        [denialKinds]prometheus.Counter
 	logins        [loginFailures]prometheus.Counter
@@ -17,8 +17,8 @@ type events struct {
 	learned       prometheus.Counter
 	panics        prometheus.Counter
 	reloaded      prometheus.Counter
-	refused       prometheus.Counter // reloads
-	lastReload    prometheus.Gauge   // 1 if applied, 0 if refused
+	refused       prometheus.Counter // refused reloads
+	lastReload    prometheus.Gauge   // 1 if the last reload was applied, 0 if it was refused
 	lastReloadAt  prometheus.Gauge   // when a configuration was last applied
 }
 
@@ -55,7 +55,7 @@ func newEvents(r prometheus.Registerer) events {
 		e.logins[f] = logins.WithLabelValues(f.String())
 	}
 	e.lastReload.Set(1)
-	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded a configuration at its start
+	e.lastReloadAt.Set(seconds(time.Now())) // the proxy loaded its configuration at startup
 	return e
 }
 
@@ -68,7 +68,7 @@ func (m *Metrics) LoginFailed(why LoginFailure) { m.logins[why].Inc() }
 // Translated counts one parameter that was renamed. The names come from the schema.
 func (m *Metrics) Translated(user, method, from, to string) {
 	m.mu.RLock()
-	defer m.mu.RUnlock() // so that no concurrent reload deletes this user's series
+	defer m.mu.RUnlock() // so that no concurrent reload deletes the series of this user
 	if !m.users[user] {
 		user = ""
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// freezes holds the metrics about volumes frozen for snapshots.
+// freezes contains the metrics about volumes frozen for snapshots.
 type freezes struct {
 	took      prometheus.Histogram
 	overdue   prometheus.Counter

@@ -18,19 +18,19 @@ import (
 // UnknownMethod is the label for methods missing from the schema.
 const UnknownMethod = "unknown"
 
-// buckets are the buckets for all durations, in seconds. A simulated target responds in 50 µs, a
-// real one polls every 4 ms, and inflating a volume takes minutes.
+// buckets contains the upper bounds, in seconds, of the buckets of all histograms. A simulated
+// target responds in 50 µs, a real one polls every 4 ms, and inflating a volume takes minutes.
 var buckets = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 // Options configures New.
 type Options struct {
-	Version string       // of this program
-	Methods []string     // methods with their own label
+	Version string       // version of this program
+	Methods []string     // methods that have their own label
 	State   func() State // called at each scrape
-	Log     *slog.Logger // nil: none
+	Log     *slog.Logger // may be nil
 }
 
-// Metrics holds the metrics of one proxy. It is safe for concurrent use.
+// Metrics contains the metrics of one proxy. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	handler  http.Handler
@@ -110,8 +110,8 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// startTime is needed in addition to process_start_time_seconds, which is missing in a service
-// whose /proc shows only its own processes.
+// startTime returns a metric of the proxy's start. It is needed because process_start_time_seconds
+// is missing in a service whose /proc shows only its own processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -122,7 +122,7 @@ func startTime() prometheus.Collector {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// Handler returns the handler for scrapes. It does not check who may read the metrics.
+// Handler returns the handler for scrapes. The handler does not check who may read the metrics.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
 var textFormat = expfmt.NewFormat(expfmt.TypeTextPlain)

@@ -50,7 +50,7 @@ func filled() *Metrics {
 	return m
 }
 
-// spdkgate_metrics returns the same metrics as a scrape.
+// Text returns the same metrics as a scrape.
 func TestTextEqualsAScrape(t *testing.T) {
 	m := filled()
 	scraped := scrape(t, m)
@@ -64,7 +64,7 @@ func TestTextEqualsAScrape(t *testing.T) {
 	assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", strings.Split(ContentType, "; escaping")[0])
 }
 
-// Dashboards and alerts use the histograms' bucket bounds.
+// Dashboards and alerts depend on the bounds of the histograms' buckets.
 func TestBucketsMatchTheAlerts(t *testing.T) {
 	var bounds []string
 	for _, found := range regexp.MustCompile(`(?m)^spdk_proxy_call_duration_seconds_bucket\{method="bdev_get_bdevs",le="([^"]+)"\}`).FindAllStringSubmatch(scrape(t, filled()), -1) {
@@ -143,7 +143,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Names made up by clients create no series.
+// Names invented by clients create no series.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
 	m.SetUsers([]string{"ann"})
@@ -164,7 +164,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	text := scrape(t, m)
 	assert.NotContains(t, text, `"bob"`)
 	assert.Contains(t, text, `user="ann"`, "the series of remaining users are kept")
-	m.Call("bob", "bdev_get_bdevs", OK, 0) // a call that began before the reload
+	m.Call("bob", "bdev_get_bdevs", OK, 0) // simulates a call that began before the reload
 	m.Translated("bob", "bdev_lvol_create", "size", "size_in_mib")
 	assert.NotContains(t, scrape(t, m), `"bob"`)
 
@@ -173,7 +173,7 @@ func TestSeriesOfRemovedUsersAreDeleted(t *testing.T) {
 	assert.Contains(t, scrape(t, m), `spdk_proxy_calls_total{method="bdev_get_bdevs",outcome="ok",user="bob"} 1`, "the count starts again")
 }
 
-// Calls, reloads and scrapes run concurrently, for the race detector.
+// Calls, reloads and scrapes may run concurrently. The race detector checks this.
 func TestMetricsAreSafeForConcurrentUse(t *testing.T) {
 	m := New(Options{Methods: []string{"a", "b"}})
 	var wg sync.WaitGroup

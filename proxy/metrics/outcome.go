@@ -3,23 +3,25 @@ package metrics
 // An Outcome is how a call ended.
 type Outcome int
 
-// The outcomes. The call was sent to SPDK only if the outcome is OK, SPDKError or UnknownOutcome.
+// These are the outcomes. The call was sent to SPDK only if the outcome is OK, SPDKError or
+// UnknownOutcome.
 const (
-	OK              Outcome = iota
-	SPDKError               // SPDK responded with an error
-	UnknownOutcome          // no response in time: the call may have been executed
-	Unreachable             // the target could not be reached
-	Denied                  // by a role or the tenant's scope, or sent by a page on another site
-	OverQuota               // beyond a tenant's quota
-	Invalid                 // not a valid request, an unknown method, or wrong parameters
-	InUse                   // the volume is in use and cannot be frozen for a snapshot
-	TooLarge                // the call is too large for SPDK, or the response for the proxy
-	Unauthenticated         // no valid credentials
-	CannotTell              // the token could not be verified: its issuer is unavailable
-	Busy                    // too many calls at once, or too many failed logins
-	Draining                // the proxy was stopping
-	ClientGone              // the client disconnected, or sent its request too slowly
-	Failed                  // an error of the proxy itself
+	OK             Outcome = iota
+	SPDKError              // SPDK responded with an error
+	UnknownOutcome         // no response in time: the call may have been executed
+	Unreachable            // the target could not be reached
+	// by a role or the tenant's scope, or because a page on another site sent the call
+	Denied
+	OverQuota       // beyond a tenant's quota
+	Invalid         // not a valid request, an unknown method, or wrong parameters
+	InUse           // the volume is in use and cannot be frozen for a snapshot
+	TooLarge        // the call is too large for SPDK, or the response for the proxy
+	Unauthenticated // no valid credentials
+	CannotTell      // the token could not be verified because its issuer is unavailable
+	Busy            // too many calls at once, or too many failed logins
+	Draining        // the proxy was stopping
+	ClientGone      // the client disconnected, or sent its request too slowly
+	Failed          // an error of the proxy itself
 	outcomes
 )
 
@@ -36,7 +38,7 @@ func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == U
 // A Denial is the kind of rule that refused a call.
 type Denial int
 
-// The kinds of rules.
+// These are the kinds of rules.
 const (
 	ByNoRule Denial = iota // no role allows the call
 	ByRole                 // a role's deny, or a condition on parameters
@@ -53,7 +55,7 @@ func (d Denial) String() string { return denialNames[d] }
 // A LoginFailure is the reason why a request could not be authenticated.
 type LoginFailure int
 
-// The reasons.
+// These are the reasons.
 const (
 	NotChecked       LoginFailure = iota // the request was refused before its credentials were checked
 	WrongCredentials                     // unknown user, wrong password, bad token or certificate, ended session

@@ -7,12 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A State describes proxy and target at one moment.
+// A State describes the proxy and the target at one moment.
 type State struct {
 	Connections  int                  // open connections from clients
 	Closed       int                  // connections closed because too many were open
-	InFlight     int                  // calls without a response so far
-	Sessions     int                  // of the console
+	InFlight     int                  // calls that have no response yet
+	Sessions     int                  // sessions of the console
 	Certificates map[string]time.Time // when server and client_ca certificates expire
 	Revocations  time.Time            // when the first list of revoked certificates expires; zero if there is none
 	Tokens       map[string]time.Time // for each user, when the first token expires
@@ -23,40 +23,42 @@ type State struct {
 
 // SavedState describes the target's saved configuration.
 type SavedState struct {
-	At      time.Time // time of the file; zero: no file
+	At      time.Time // time of the file; zero if there is no file
 	Pending bool      // there are unsaved changes
 	Failed  bool      // the last attempt to save them failed
-	Missing int       // objects in the file but not in the target; while there are any, the file is not replaced
-	Lost    int       // RAIDs of the target that a restart would not restore
-	Chosen  bool      // an administrator chose the file, but the target has not loaded it yet
+	// objects in the file that the target lacks; while there are any, the file is not replaced
+	Missing int
+	Lost    int  // number of RAIDs of the target that a restart would not restore
+	Chosen  bool // an administrator chose the file, but the target has not loaded it yet
 }
 
 // TargetState describes the target.
 type TargetState struct {
 	Up            bool
-	UntrustedPeer bool            // an untrusted user listens on the socket
-	LoadsWritten  *bool           // it loads bdevs from data that hosts write; nil: unknown
+	UntrustedPeer bool // an untrusted user listens on the socket
+	// the target loads bdevs from data that hosts write; nil means unknown
+	LoadsWritten  *bool
 	LoadsAccepted bool            // the configuration accepts LoadsWritten
 	Shared        bool            // another proxy serves the target
-	Release       string          // "" unknown
-	Phase         string          // startup, runtime; "": unknown
+	Release       string          // "" means unknown
+	Phase         string          // startup or runtime; "" means unknown
 	Connections   int             // connections to the target
 	Reconnects    int             // reconnections since the proxy's start
-	Loads         map[string]Load // by user
-	// LimitsOf returns a user's limits. If nil, they are left out.
+	Loads         map[string]Load // loads by user
+	// LimitsOf returns a user's limits. If it is nil, the metrics omit them.
 	LimitsOf func(user string) UserLimits
 }
 
 // A Load counts one user's calls at the target.
 type Load struct {
-	InFlight int // calls without a response so far
-	Waiting  int // calls that wait for their turn
+	InFlight int // calls that have no response yet
+	Waiting  int // calls that wait for a slot
 }
 
-// UserLimits are one user's limits on calls.
+// UserLimits contains one user's limits on calls.
 type UserLimits struct {
 	InFlight  int
-	PerSecond int // 0: any number
+	PerSecond int // 0 means any number
 }
 
 var (
@@ -159,7 +161,7 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser returns a load for each user with its own label and, under "", the sum of all others.
+// byUser returns the load of each user that has its own label and, under "", the sum of all others.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

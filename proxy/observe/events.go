@@ -24,26 +24,26 @@ const (
 	// eventLinger is how long the target is polled after the last listener has left, because
 	// clients reconnect.
 	eventLinger = 30 * time.Second
-	// conditionPoll is the interval at which lasting conditions are checked: full lvstores,
-	// certificates.
+	// conditionPoll is the interval at which lasting conditions, such as full lvstores and expiring
+	// certificates, are checked.
 	conditionPoll = 30 * time.Second
-	// notificationsAtOnce bounds the number of notifications in the result of one call.
+	// notificationsAtOnce is the maximum number of notifications in the result of one call.
 	notificationsAtOnce = 1000
-	// resolvedAtOnce bounds the calls in one poll for the names of new volumes.
+	// resolvedAtOnce is the maximum number of calls per poll to get the names of new volumes.
 	resolvedAtOnce = 8
 )
 
-// Conditions for events.
+// These constants define the conditions for events.
 const (
 	nearlyFull    = 0.90
-	noLongerFull  = 0.88 // lower, so that an lvstore near the limit causes few events
+	noLongerFull  = 0.88 // lower, so that an lvstore near the limit does not cause many events
 	expiresSoon   = 14 * 24 * time.Hour
 	bytesInGiB    = 1 << 30
 	targetDownKey = "target"
 	startupKey    = "startup"
 )
 
-// Source makes a Source. Only one goroutine may use it.
+// Source returns a new Source. Only one goroutine may use it.
 func (o *Observer) Source() *Source { return &Source{observer: o, volumes: map[string]string{}} }
 
 // WatchEvents publishes events while there are listeners, until ctx ends.
@@ -59,18 +59,18 @@ func (o *Observer) WatchEvents(ctx context.Context) {
 	}
 }
 
-// A Source makes events from what it observes about the target and the proxy.
+// A Source publishes events about changes of the target and the proxy.
 type Source struct {
 	observer *Observer
 
-	looked   bool // at the target at least once
+	looked   bool // Look has been called at least once
 	phase    target.Phase
 	restarts int
 
 	known   bool              // next is valid
 	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
-	asOf    int               // number of restarts when next was read
+	asOf    int               // number of restarts as of the read of next
 	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
 	former  map[string]string // volumes before they were last read
 }
@@ -100,7 +100,7 @@ func (w *Source) run(ctx context.Context) {
 	}
 }
 
-// Look publishes changes in the target's state, and its notifications since the last call.
+// Look publishes changes in the target's state, and the target's notifications since the last call.
 func (w *Source) Look(ctx context.Context) {
 	w.lookAtTarget(ctx)
 	w.readNotifications(ctx)
@@ -144,7 +144,7 @@ func (w *Source) lookAtTarget(ctx context.Context) {
 	}
 }
 
-// readNotifications publishes the target's notifications since the last look.
+// readNotifications publishes the target's notifications since the last call.
 func (w *Source) readNotifications(ctx context.Context) {
 	o := w.observer
 	if w.phase != target.Runtime {
@@ -155,11 +155,11 @@ func (w *Source) readNotifications(ctx context.Context) {
 		return
 	}
 	restarted := w.known && w.asOf != w.restarts
-	if restarted { // the new process numbers its notifications from 0, and may not have any yet
+	if restarted { // the new process numbers its notifications from 0, and may have none yet
 		w.known, w.next = false, 0
 	}
 	ask := execute.Command{Conn: conn, Timeout: o.Gate.Timeout}.Ask
-	for range 10 { // more are read at the next poll
+	for range 10 { // further notifications are read at the next poll
 		params := map[string]any{"id": w.next, "max": uint64(notificationsAtOnce)}
 		if !w.known {
 			params = nil
@@ -200,7 +200,7 @@ func (w *Source) publish(ctx context.Context, ask func(context.Context, string, 
 		e := events.Event{Type: n.Type, Object: n.Ctx, Text: "SPDK reports " + n.Type + " of " + n.Ctx, Scope: events.Scope{Kind: "bdev", Name: n.Ctx, Target: true}}
 		verb := map[string]string{"bdev_register": "was added", "bdev_unregister": "was removed", "bdev_resize": "was resized"}[n.Type]
 		if verb == "" {
-			e.Scope.Name = "" // the name may not be a bdev's
+			e.Scope.Name = "" // the name may belong to an object other than a bdev
 			w.observer.Events.Publish(e)
 			continue
 		}
@@ -241,7 +241,7 @@ func (w *Source) resolve(ctx context.Context, ask func(context.Context, string, 
 	}
 }
 
-// LookAtConditions begins and ends lasting conditions.
+// LookAtConditions begins and ends lasting conditions as needed.
 func (w *Source) LookAtConditions(ctx context.Context) {
 	o := w.observer
 	read, err := o.figures.Latest(ctx)
@@ -310,8 +310,8 @@ func (w *Source) expiry(wanted map[string]events.Event, subject, object string, 
 	wanted["certificate_expires "+object] = events.Event{Type: "certificate_expires", Object: object, Text: text}
 }
 
-// quotas adds the tenants that have nearly used up their quotas. Usage is taken from the figures,
-// which do not include a subsystem's creator.
+// quotas adds events for tenants that have nearly used up their quotas. It takes the usage from the
+// figures, which do not show who created a subsystem.
 func (w *Source) quotas(wanted map[string]events.Event, limit func(key string) float64, read *figures.Figures) {
 	for _, scope := range w.observer.Gate.Settings().Tenancy.Scopes() {
 		var size uint64

@@ -53,8 +53,8 @@ func TestExpiryCausesEvents(t *testing.T) {
 	assert.Empty(t, wanted)
 }
 
-// Conditions begin at 90 %, and end below 88 %. Conditions of the target itself end elsewhere.
-// While the target is down, the state of its lvstores and tenants is unknown.
+// Conditions begin at 90 %, and end below 88 %. While the target is down, the conditions of
+// lvstores and tenants last, because their state is unknown.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
 		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}
@@ -63,7 +63,7 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 		before []string
 		read   *figures.Figures
 		after  []string
-		types  []string // of the expected events
+		types  []string // types of the expected events
 	}{
 		"begins":              {nil, full(90), []string{"lvstore_full lvs0"}, []string{"lvstore_full"}},
 		"not yet":             {nil, full(89), nil, nil},
@@ -96,7 +96,8 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	}
 }
 
-// A tenant counts as near its quota of bytes or volumes until it uses clearly less.
+// The condition that a tenant has nearly used up its quota of bytes or volumes lasts until the
+// tenant uses clearly less.
 func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
 	const gib = uint64(bytesInGiB)
 	o := observerOf(t, func(c *config.Config) {
@@ -152,7 +153,7 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	}
 }
 
-// Reading continues where it stopped, even if there was nothing to read.
+// Each notification is read once, even if an earlier read found none.
 func TestNotificationsAreReadOnce(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

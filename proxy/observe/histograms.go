@@ -11,10 +11,10 @@ import (
 // A histogramLog logs which latency histograms cannot be read. It logs each reason once, because
 // figures are read every ten seconds. Only one goroutine at a time may use it.
 type histogramLog struct {
-	problems map[string]histogramProblem // by the bdev's name
+	problems map[string]histogramProblem // keyed by the bdev's name
 }
 
-// A histogramProblem is a reason why a histogram cannot be read, and the remedy.
+// A histogramProblem is a reason why a histogram cannot be read, and what to do about it.
 type histogramProblem struct{ reason, action string }
 
 func histogramProblemOf(err error) histogramProblem {
@@ -30,7 +30,7 @@ func histogramProblemOf(err error) histogramProblem {
 	return histogramProblem{"failed", "see the error"}
 }
 
-// note compares a reading with the previous ones.
+// note compares a reading with earlier ones, and logs differences.
 func (l *histogramLog) note(f *figures.Figures, log *slog.Logger) {
 	if !f.Up {
 		return

@@ -14,7 +14,7 @@ import (
 
 // An ioFollower samples the target's I/O.
 type ioFollower struct {
-	reader  *figures.Reader // used by one goroutine
+	reader  *figures.Reader // used by only one goroutine
 	history *iohistory.History
 }
 

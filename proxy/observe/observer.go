@@ -18,11 +18,11 @@ import (
 // concurrent use.
 type Observer struct {
 	Options
-	figures       *figures.Shared // of the target
-	reader        *figures.Reader // of figures
+	figures       *figures.Shared // the target's figures
+	reader        *figures.Reader // reads the figures
 	targetMetrics *targetmetrics.Exporter
-	histogramLog  histogramLog // for the readings of figures
-	io            *ioFollower  // nil without a history
+	histogramLog  histogramLog // for readings of figures
+	io            *ioFollower  // nil if no history is kept
 	tenants       tenantReading
 }
 
@@ -36,10 +36,10 @@ type Options struct {
 }
 
 const (
-	figuresAge      = 10 * time.Second // between two readings of the target's figures
-	figuresWait     = 20 * time.Second // for one reading
-	figuresCallWait = 5 * time.Second  // for one call of a reading
-	// probeWait bounds how long a scrape waits for the target.
+	figuresAge      = 10 * time.Second // minimum time between two readings of the target's figures
+	figuresWait     = 20 * time.Second // time limit for one reading
+	figuresCallWait = 5 * time.Second  // time limit for one call of a reading
+	// probeWait is how long a scrape waits for the target.
 	probeWait = 2 * time.Second
 )
 
@@ -61,8 +61,8 @@ func (o *Observer) ReadEvery(age time.Duration, reader *figures.Reader) {
 // Metrics serves spdkgate_get_metrics.
 func (o *Observer) Metrics(context.Context, *gate.Request) (any, error) { return o.Gate.Metrics.Text() }
 
-// TargetMetrics serves spdkgate_get_target_metrics. Callers share one text. For a page, the text is
-// not converted to JSON.
+// TargetMetrics serves spdkgate_get_target_metrics. All callers share one text. For a page,
+// TargetMetrics returns the text without converting it to JSON.
 func (o *Observer) TargetMetrics(ctx context.Context, r *gate.Request) (any, error) {
 	latest, err := o.figures.Latest(ctx)
 	if err != nil {

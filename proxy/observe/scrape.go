@@ -16,8 +16,8 @@ import (
 const scrapeRetry = 2 * time.Second
 
 // ServeScrapes serves /metrics and /metrics/target on metrics.listen, if configured, until ctx
-// ends. The address is a loopback address, which any local user could take first. An occupied
-// address must not prevent calls. So ServeScrapes logs it, and retries until the address is free.
+// ends. Any local user could occupy the address first, because it is a loopback address. This must
+// not prevent calls, so ServeScrapes logs the problem, and retries until the address is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
 	if address == "" {
@@ -51,7 +51,7 @@ func (o *Observer) serveScrapesOn(ctx context.Context, l net.Listener, c *config
 	}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	o.Gate.Log.Info("serving metrics", "url", fmt.Sprintf("http://%s/metrics", l.Addr()))
-	_ = server.Serve(l) // until it is closed
+	_ = server.Serve(l) // serves until it is closed
 }
 
 // scrapeTargetMetrics serves GET /metrics/target on metrics.listen, which everyone may read.

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// loadsWritten reports whether the target loads bdevs from data that hosts write; nil means
-// unknown.
+// loadsWritten reports whether the target loads bdevs from data that hosts write into volumes. It
+// returns nil if this is unknown.
 func loadsWritten(s target.State) *bool {
 	if s.Examination == target.ExaminationUnknown {
 		return nil
@@ -17,7 +17,7 @@ func loadsWritten(s target.State) *bool {
 	return new(s.Examination == target.ExaminesAll)
 }
 
-// State returns the values that metrics report, as of the time of a scrape.
+// State returns the current values for the metrics. It is called at each scrape.
 func (o *Observer) State() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()

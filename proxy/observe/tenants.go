@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	tenantsEvery = time.Minute // between two readings of the tenants' usage
+	tenantsEvery = time.Minute // minimum time between two readings of the tenants' usage
 	tenantsShare = 100         // pause after a reading, in multiples of its duration
 )
 
@@ -23,8 +23,8 @@ type tenantReading struct {
 	amounts  []figures.TenantAmount
 }
 
-// readTenants adds the tenants' usage of their quotas to a reading. The usage is counted as for
-// decisions on calls. If the last usage is recent, readTenants uses it again.
+// readTenants adds the tenants' usage of their quotas to a reading. It counts the usage in the same
+// way as checks against the quota. If the last reading is recent, readTenants uses it again.
 func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figures.Figures) {
 	all := o.Gate.Settings().Tenancy
 	scopes := all.Scopes()
@@ -40,7 +40,7 @@ func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figu
 	began := time.Now()
 	used, err := o.Gate.Execute.TenantUsage(ctx, t.Ask, all, scopes)
 	o.tenants = tenantReading{at: began, took: time.Since(began), of: all, restarts: t.Restarts}
-	if err != nil { // no amounts, instead of outdated ones
+	if err != nil { // report no amounts rather than outdated ones
 		made.Failures = append(made.Failures, figures.Failure{Method: "spdkgate_get_tenants", Err: err})
 		return
 	}

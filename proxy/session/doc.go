@@ -1,6 +1,6 @@
 // Package session manages the sessions of people who signed in with a browser: their ids, their
 // CSRF tokens, and when they end.
 //
-// The package does not depend on HTTP, on how a user was authenticated, or on what a user may do.
+// The package must not depend on HTTP, on how a user was authenticated, or on what a user may do.
 // The caller attaches a value to each session, and decides whether the session is still valid.
 package session

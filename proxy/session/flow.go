@@ -12,19 +12,20 @@ import (
 // FlowTime is how long a sign-in at an issuer's page may take.
 const FlowTime = 10 * time.Minute
 
-// Flows binds sign-ins at an issuer's page to the browsers in which they began. It is stateless:
-// everything that a flow needs is derived from a ticket that the browser keeps and a key of this
-// process. It is safe for concurrent use.
+// Flows binds sign-ins at an issuer's page to the browsers in which they began. Flows is stateless:
+// all data of a sign-in is derived from a ticket that the browser keeps and a key of this process.
+// Flows is safe for concurrent use.
 type Flows struct {
 	now func() time.Time
 	key [sha256.Size]byte
 }
 
-// A Flow holds the secrets of a sign-in. Each has 256 bits, encoded in characters allowed in a URL.
+// A Flow contains the secrets of a sign-in. Each secret has 256 bits, encoded in characters that
+// are allowed in a URL.
 type Flow struct {
-	State    string // returned by the issuer through the browser
-	Nonce    string // returned in the issuer's token
-	Verifier string // for PKCE, known only to the proxy
+	State    string // which the issuer returns through the browser
+	Nonce    string // which the issuer returns in the token
+	Verifier string // for PKCE; known only to the proxy
 }
 
 // NewFlows returns Flows with a new key. now is the clock; nil is time.Now.
@@ -37,7 +38,7 @@ func NewFlows(now func() time.Time) *Flows {
 	return f
 }
 
-// The parts of a ticket: random bytes, the time when it expires, and a MAC of both.
+// A ticket consists of random bytes, the time when it expires, and a MAC of both.
 const (
 	ticketRandom = 32
 	ticketSigned = ticketRandom + 8

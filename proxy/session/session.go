@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// Limits bounds the sessions in a Store.
+// Limits defines limits on the sessions in a Store.
 type Limits struct {
-	Idle     time.Duration // a session ends after being unused for this long
-	Lifetime time.Duration // maximum time from the beginning of a session
+	Idle     time.Duration // a session ends if it is unused for this long
+	Lifetime time.Duration // maximum duration of a session
 }
 
 const (
-	// MaxSessions bounds the number of sessions in a Store, and MaxPerUser bounds the number of
-	// sessions of one user.
+	// MaxSessions is the maximum number of sessions in a Store, and MaxPerUser that of one user's
+	// sessions.
 	MaxSessions = 1024
 	MaxPerUser  = 32
 
@@ -31,7 +31,7 @@ const (
 // of its memory cannot take over a session.
 type sum [sha256.Size]byte
 
-// A Session describes a session at the time it was looked up.
+// A Session describes a session as of the time when it was looked up.
 type Session[T any] struct {
 	User  string
 	Value T         // the value passed to Begin
@@ -47,7 +47,7 @@ type Session[T any] struct {
 // A Store holds sessions in memory. It is safe for concurrent use.
 type Store[T any] struct {
 	now func() time.Time
-	key [sha256.Size]byte // of CSRF tokens
+	key [sha256.Size]byte // key from which CSRF tokens are derived
 
 	mu       sync.Mutex
 	limits   Limits
@@ -79,9 +79,9 @@ func (s *Store[T]) SetLimits(limits Limits) {
 }
 
 // Begin begins a session with a new id, which must be disclosed only to the user's browser. Unless
-// until is zero, the session ends no later than until. If the user has too many sessions, that
-// user's least recently used one ends. If all users together have too many, the least recently used
-// one among the users with the most sessions ends.
+// until is zero, the session ends no later than until. If the user has too many sessions, the
+// user's least recently used session ends. If all users together have too many, the least recently
+// used session of the users with the most sessions ends.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -102,7 +102,8 @@ func (s *Store[T]) Find(id string) (Session[T], bool) {
 	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
 		return Session[T]{}, false
 	}
-	// The lookup need not take constant time: its duration could reveal only parts of a hash.
+	// The lookup need not take constant time, because its duration could reveal only parts of a
+	// hash.
 	key := sha256.Sum256([]byte(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +134,8 @@ func (s *Store[T]) End(session Session[T]) {
 	delete(s.sessions, session.sum)
 }
 
-// EndAll ends those of a user's sessions for whose values ends returns true, and returns their
-// number. If ends is nil, it ends all of them.
+// EndAll ends a user's sessions for whose value ends returns true, or all of the user's sessions if
+// ends is nil. It returns how many it has ended.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }
@@ -174,7 +175,7 @@ func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	}
 }
 
-// end returns when a session ends, even if it is used.
+// end returns the time when a session ends unless it is used again before.
 func (s *Store[T]) end(e *entry[T]) time.Time {
 	end := e.began.Add(s.limits.Lifetime)
 	if !e.until.IsZero() && e.until.Before(end) {
@@ -187,7 +188,7 @@ func (s *Store[T]) hasEnded(e *entry[T], now time.Time) bool {
 	return !now.Before(s.end(e)) || now.Sub(e.used) >= s.limits.Idle
 }
 
-// makeRoom ends sessions until the user may begin another one. The caller holds s.mu.
+// makeRoom ends sessions until the user may begin another one. The caller must hold s.mu.
 func (s *Store[T]) makeRoom(user string, now time.Time) {
 	counts := map[string]int{}
 	for key, e := range s.sessions {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clock is a clock set by the test.
+// A clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -57,7 +57,7 @@ func TestSessionIsFoundOnlyByItsID(t *testing.T) {
 		_, ok = s.Find(wrong)
 		assert.False(t, ok, wrong)
 	}
-	// The store's memory does not contain the id or the token.
+	// The Store's memory contains neither the id nor the CSRF token.
 	for key, e := range s.sessions {
 		kept := fmt.Sprintf("%s %+v", key, *e)
 		assert.NotContains(t, kept, id)
@@ -76,13 +76,13 @@ func TestUnusedSessionEnds(t *testing.T) {
 	}
 	c.pass(limits.Idle - time.Second)
 	_, ok := s.Find(id)
-	require.True(t, ok, "looking it up is no use of it")
+	require.True(t, ok, "a lookup does not count as a use")
 	c.pass(time.Second)
 	_, ok = s.Find(id)
 	assert.False(t, ok)
 	c.pass(-limits.Idle)
 	_, ok = s.Find(id)
-	assert.False(t, ok, "it does not come back")
+	assert.False(t, ok, "an ended session does not return")
 }
 
 func TestSessionEndsAfterItsLifetime(t *testing.T) {
@@ -107,7 +107,7 @@ func TestSessionEndsAfterItsLifetime(t *testing.T) {
 	assert.Zero(t, s.Count())
 }
 
-// A reload may shorten the timeouts of existing sessions.
+// SetLimits also applies to existing sessions.
 func TestLimitsApplyToOpenSessions(t *testing.T) {
 	s, c := newStore()
 	id, _ := s.Begin("ann", 0, time.Time{})
@@ -131,7 +131,7 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 	assert.False(t, ok)
 	s.Use(began)
 	_, ok = s.Find(id)
-	assert.False(t, ok, "a request that is being answered does not bring it back")
+	assert.False(t, ok, "a running request does not revive the session")
 	assert.Equal(t, 4, s.Count())
 	assert.Zero(t, s.EndAll("ann", func(value int) bool { return value > 0 }))
 	assert.Equal(t, 3, s.EndAll("ann", nil))
@@ -146,8 +146,8 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The number of sessions is bounded, for each user and in total. If a user begins too many, only
-// sessions of that user end.
+// The number of sessions is limited per user and in total. If a user begins too many, only sessions
+// of that user end.
 func TestSessionsAreBounded(t *testing.T) {
 	s, c := newStore()
 	first, _ := s.Begin("ann", 0, time.Time{})

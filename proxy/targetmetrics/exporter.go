@@ -29,23 +29,23 @@ type Exporter struct {
 	figures  *figures.Figures
 	text     *Text
 	named    map[string]bool // volumes with their own series, by UUID
-	bdevs    map[string]bool // likewise, other bdevs
+	bdevs    map[string]bool // other bdevs with their own series
 	before   map[string]figures.IO
 	byStore  map[string]figures.IO // for each store, the I/O of all its volumes since this program started
 	failures map[string]int
 	calls    int
 
-	histograms map[string]*histogramSum // by the bdev's name
+	histograms map[string]*histogramSum // keyed by the bdev's name
 }
 
-// New returns an Exporter that gives up to limit volumes, and up to limit other bdevs, their own
+// New returns an Exporter in which up to limit volumes and up to limit other bdevs have their own
 // series.
 func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
 
-// Text returns a reading as text. Each reading is written once, and readings must be passed in the
-// order in which they were made.
+// Text returns a reading as text. Calls with the same reading return the same Text. Readings must
+// be passed in the order in which they were made.
 func (e *Exporter) Text(f *figures.Figures) *Text {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -68,8 +68,8 @@ func pack(plain []byte) []byte {
 	return b.Bytes()
 }
 
-// admit chooses which objects have series: those that already had them, and others up to the limit.
-// So series do not come and go as the number of objects changes.
+// admit chooses the objects that have series: those that already had them, and others up to the
+// limit. Thus, series do not come and go as the number of objects changes.
 func admit(had map[string]bool, names []string, limit int) (have map[string]bool, left int) {
 	have = make(map[string]bool, min(limit, len(names)))
 	for _, n := range names {
@@ -89,7 +89,7 @@ func admit(had map[string]bool, names []string, limit int) (have map[string]bool
 // if volumes are deleted or the target is restarted.
 func (e *Exporter) addUp(f *figures.Figures) {
 	now := make(map[string]figures.IO, len(f.Volumes))
-	if len(f.Failures) > 0 { // perhaps volumes are missing only from this reading
+	if len(f.Failures) > 0 { // volumes may be missing only from this reading
 		maps.Copy(now, e.before)
 	}
 	for i := range f.Volumes {
@@ -111,8 +111,8 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds the operations counted since the earlier reading. If now is less, counting has started
-// over.
+// add adds the operations counted since the earlier reading. If now is less than before, SPDK has
+// reset its counters.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

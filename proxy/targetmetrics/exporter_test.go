@@ -93,7 +93,7 @@ func TestTextContainsAllMetrics(t *testing.T) {
 		assert.InDelta(t, value, v, 0, series)
 	}
 	assert.NotContains(t, got, "spdk_tenant_quota_objects b volumes", "there is no bound")
-	assert.NotContains(t, got, "spdk_lvol_io_operations_total lvs0 snap\ufffd read", "its I/O is unknown")
+	assert.NotContains(t, got, "spdk_lvol_io_operations_total lvs0 snap\ufffd read", "the I/O of this volume is unknown")
 }
 
 func TestNamesFollowPrometheusConventions(t *testing.T) {
@@ -114,7 +114,7 @@ func TestTargetIsDown(t *testing.T) {
 	}
 }
 
-// many returns a reading of volumes, each with count operations.
+// many returns a reading of the volumes from to to, each with count operations.
 func many(from, to int, count uint64) *figures.Figures {
 	f := &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0"}}}
 	for i := from; i < to; i++ {
@@ -124,7 +124,7 @@ func many(from, to int, count uint64) *figures.Figures {
 	return f
 }
 
-// Volumes beyond the limit have no series. Volumes that already had series keep them.
+// Volumes beyond the limit have no series, but volumes that already have series keep them.
 func TestSeriesAreBounded(t *testing.T) {
 	e := New(10)
 	series := map[string]string{"lvol": "spdk_lvol_io_bytes_total lvs0 v%d read", "bdev": "spdk_bdev_io_bytes_total b%d read"}
@@ -144,12 +144,12 @@ func TestSeriesAreBounded(t *testing.T) {
 		f := many(0, 1000, 1)
 		names, omitted := with(f, kind)
 		assert.InDelta(t, 990, omitted, 0)
-		assert.Equal(t, []string{"0", "1", "100", "101", "102", "103", "104", "105", "106", "107"}, names, "those that had series keep them")
+		assert.Equal(t, []string{"0", "1", "100", "101", "102", "103", "104", "105", "106", "107"}, names, "volumes that had series keep them")
 	}
 	got := samples(t, e.Text(many(0, 1000, 1)).Plain)
-	assert.InDelta(t, 1000, got["spdk_lvstore_io_operations_total lvs0 read"], 0, "the sum has all")
+	assert.InDelta(t, 1000, got["spdk_lvstore_io_operations_total lvs0 read"], 0, "the sum includes all volumes")
 	names, _ := with(many(105, 200, 1), "lvol")
-	assert.Equal(t, []string{"105", "106", "107", "108", "109", "110", "111", "112", "113", "114"}, names, "what was deleted makes room")
+	assert.Equal(t, []string{"105", "106", "107", "108", "109", "110", "111", "112", "113", "114"}, names, "a deleted volume makes room for another")
 }
 
 // The sums of lvstores are counters: they do not decrease when volumes are deleted or the target is
@@ -163,12 +163,12 @@ func TestStoreSumsNeverDecrease(t *testing.T) {
 	assert.InDelta(t, 30, sum(many(0, 2, 15)), 0)
 	assert.InDelta(t, 35, sum(many(0, 1, 20)), 0, "one was deleted")
 	assert.InDelta(t, 38, sum(many(0, 1, 3)), 0, "the target was restarted")
-	assert.InDelta(t, 51, sum(many(0, 2, 8)), 0, "one is new: 5 and 8")
+	assert.InDelta(t, 51, sum(many(0, 2, 8)), 0, "one volume is new: 5 and 8")
 	unread := many(0, 1, 0)
 	unread.Failures = []figures.Failure{{Method: "bdev_lvol_get_lvols"}}
 	unread.Volumes = nil
 	assert.InDelta(t, 51, sum(unread), 0)
-	assert.InDelta(t, 53, sum(many(0, 2, 9)), 0, "they had only not been read")
+	assert.InDelta(t, 53, sum(many(0, 2, 9)), 0, "the volumes were only missing from one reading")
 }
 
 func TestEachReadingIsWrittenOnce(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 type histogramSum struct {
 	sum    figures.Latencies
 	before figures.Latencies
-	known  bool // before comes from the previous reading
+	known  bool // before is valid
 }
 
 // addUpHistograms adds the operations counted since the previous reading. The first reading of a
-// histogram, and one whose counts have decreased, add nothing.
+// histogram, and a reading whose counts have decreased, add nothing.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {
@@ -48,7 +48,7 @@ func (e *Exporter) writeHistograms(w *writer, f *figures.Figures) {
 	}
 	w.family("spdk_io_duration_up", gauge, "Whether the last reading of the bdev's latency histogram succeeded. If not, the proxy's log contains the reason.")
 	var volumes, bdevs []series
-	seen := map[string]bool{} // a volume may be named both by its alias and by its UUID
+	seen := map[string]bool{} // a volume may be listed both by its alias and by its UUID
 	for i := range f.Histograms {
 		h := &f.Histograms[i]
 		w.sample("spdk_io_duration_up", labelled("bdev", h.Bdev), truth(h.Err == nil))

@@ -50,7 +50,7 @@ func TestHistogramIsWritten(t *testing.T) {
 	e := New(10)
 	h := written(t, e.Text(withHistograms(counted(100, 200, 300))).Plain)
 	require.NotNil(t, h)
-	assert.Zero(t, h.GetSampleCount(), "what SPDK counted before the first reading is left out")
+	assert.Zero(t, h.GetSampleCount(), "operations before the first reading are not included")
 	text := e.Text(withHistograms(counted(101, 202, 303))).Plain
 	h = written(t, text)
 	assert.EqualValues(t, 6, h.GetSampleCount())
@@ -76,7 +76,7 @@ func TestHistogramsNeverDecrease(t *testing.T) {
 	count := func(f *figures.Figures) uint64 { return written(t, e.Text(f).Plain).GetSampleCount() }
 	assert.Zero(t, count(withHistograms(counted(1000, 10, 0))))
 	assert.EqualValues(t, 11, count(withHistograms(counted(1010, 11, 0))))
-	assert.EqualValues(t, 11, count(withHistograms(counted(500, 12, 0))), "a channel was closed: the rest is not new")
+	assert.EqualValues(t, 11, count(withHistograms(counted(500, 12, 0))), "a channel was closed, so the remaining counts are not new")
 	assert.EqualValues(t, 15, count(withHistograms(counted(503, 13, 0))))
 
 	failed := counted(0, 0, 0)
@@ -84,7 +84,7 @@ func TestHistogramsNeverDecrease(t *testing.T) {
 	text := e.Text(withHistograms(failed)).Plain
 	assert.Nil(t, written(t, text), "unknown")
 	assert.InDelta(t, 0, samples(t, text)["spdk_io_duration_up lvs0/v"], 0)
-	assert.EqualValues(t, 15, count(withHistograms(counted(900, 900, 0))), "it was not read for a while")
+	assert.EqualValues(t, 15, count(withHistograms(counted(900, 900, 0))), "the histogram was not read for a while")
 	assert.EqualValues(t, 16, count(withHistograms(counted(900, 901, 0))))
 
 	e.Text(&figures.Figures{Up: false})
@@ -92,7 +92,7 @@ func TestHistogramsNeverDecrease(t *testing.T) {
 	assert.EqualValues(t, 17, count(withHistograms(counted(950, 951, 0))))
 }
 
-// Two names of one volume make one series, and other bdevs have their own metric.
+// Two names of one volume result in one series. Bdevs other than volumes have a separate metric.
 func TestNamesOfOneVolumeShareAHistogram(t *testing.T) {
 	alias, uuid := counted(1, 0, 0), counted(1, 0, 0)
 	uuid.Bdev = "be5c5ef7-e10e-4084-87bf-000000000000"
@@ -103,5 +103,5 @@ func TestNamesOfOneVolumeShareAHistogram(t *testing.T) {
 	require.Len(t, bdevs.Metric, 1)
 	assert.Equal(t, "nvme0n1", bdevs.Metric[0].Label[0].GetValue())
 	assert.Len(t, families(t, text)["spdk_io_duration_up"].Metric, 3)
-	assert.NotContains(t, families(t, New(10).Text(withHistograms()).Plain), "spdk_io_duration_up", "none was asked for")
+	assert.NotContains(t, families(t, New(10).Text(withHistograms()).Plain), "spdk_io_duration_up", "no histogram was requested")
 }

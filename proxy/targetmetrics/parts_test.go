@@ -10,8 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// Every metric family has samples. If a target has no object of a kind, the family and its header
-// are omitted.
+// If a target has no objects of a kind, their metric families, including headers, are omitted.
 func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	up := func(change func(f *figures.Figures)) *figures.Figures {
 		f := &figures.Figures{Up: true, Phase: "runtime", Release: "v26.05", Taken: time.Unix(1, 0)}
@@ -60,7 +59,8 @@ func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Sums add up differences, and start over if any counter has decreased.
+// Each sum adds the increase of SPDK's counters. If any counter has decreased, the counters were
+// reset, and their values are added in full.
 func TestOperationSums(t *testing.T) {
 	op := func(bytes, count uint64, latency float64) figures.Operation {
 		return figures.Operation{Bytes: bytes, Count: count, Latency: latency}

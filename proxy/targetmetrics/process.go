@@ -82,8 +82,8 @@ func writeReactors(w *writer, f *figures.Figures) {
 	}
 }
 
-// minPollers is the minimum limit on the number of pollers with series. A target has several for
-// each core.
+// minPollers is the smallest limit on the number of pollers with series. A target has several
+// pollers for each core.
 const minPollers = 1000
 
 func writeThreads(w *writer, f *figures.Figures, limit int) {

@@ -2,8 +2,8 @@ package targetmetrics
 
 import "github.com/spdkgate/spdkgate/proxy/figures"
 
-// writeTenants writes the tenants' usage of their quotas. Bytes and objects have metrics of their
-// own, because they have different units.
+// writeTenants writes the tenants' usage of their quotas. Bytes and objects have separate metrics,
+// because their units differ.
 func writeTenants(w *writer, amounts []figures.TenantAmount) {
 	if len(amounts) == 0 {
 		return

@@ -8,13 +8,13 @@ import (
 // A writer writes metrics. Metric and label names are constants.
 type writer struct{ out []byte }
 
-// The types of metrics.
+// These are the types of metrics.
 const (
 	gauge   = "gauge"
 	counter = "counter"
 )
 
-// family begins a metric. All its samples follow.
+// family begins a metric. The caller must then write all samples of this metric.
 func (w *writer) family(name, kind, help string) {
 	w.out = append(w.out, "# HELP "...)
 	w.out = append(w.out, name...)

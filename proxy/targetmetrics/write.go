@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// states lists the values of the label state.
+// states lists the values of the label "state".
 var states = []string{"unreachable", "startup", "runtime"}
 
 // write writes a reading.

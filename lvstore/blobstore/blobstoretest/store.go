@@ -6,10 +6,10 @@ import (
 	"hash/crc32"
 )
 
-// Sizes in bytes and pages.
+// These are sizes, in bytes and in pages.
 const (
 	PageSize      = 4096
-	MetadataStart = 4 // pages before the metadata
+	MetadataStart = 4 // number of pages before the metadata
 	PerExtent     = 512
 	firstID       = 1 << 32
 	none          = 1<<32 - 1
@@ -18,10 +18,10 @@ const (
 // A Store describes an lvstore.
 type Store struct {
 	UUID, Name    string
-	ClusterSize   int64 // bytes
+	ClusterSize   int64 // in bytes
 	Clusters      int64
 	MetadataPages int64
-	Lvols         []Lvol // lvol i is blob i+1, unless it says otherwise
+	Lvols         []Lvol // lvol i is blob i+1, unless Lvol.Blob is set
 }
 
 // An Lvol describes a logical volume or snapshot.
@@ -29,17 +29,17 @@ type Lvol struct {
 	UUID, Name string
 	Blob       int    // number of the blob, and its page; 0 for the default
 	Parent     int    // blob of the parent lvol; 0 for none
-	Clusters   uint64 // size
+	Clusters   uint64 // size in clusters
 	Allocated  []uint64
 	At         []uint32 // clusters of the device, one for each of Allocated; nil for the next ones
 	Extents    []uint32 // pages for the parts of the extent table; nil for the next ones
 
 	Writable, External, Taking, Removing bool
 
-	RunLength bool // lists its clusters as run lengths
-	Continued bool // lists its clusters on a second page
+	RunLength bool // list the clusters as run lengths
+	Continued bool // list the clusters on a second page
 
-	Start []byte // the content of its first cluster, if that is allocated
+	Start []byte // content of the first cluster, if that is allocated
 }
 
 // Image returns the device's content.
@@ -51,7 +51,7 @@ func (s Store) Image() []byte {
 	return m
 }
 
-// Content returns what Image contains, by its offset in bytes. Zeros are left out.
+// Content returns the parts of Image's content that are not zero, by offset in bytes.
 func (s Store) Content() map[int64][]byte {
 	b := make([]byte, PageSize)
 	copy(b, "SPDKBLOB")
@@ -84,9 +84,9 @@ func Seal(page []byte) {
 // A writer tracks which pages and clusters are free.
 type writer struct {
 	content map[int64][]byte
-	free    uint32 // metadata page
+	free    uint32 // next free metadata page
 	cluster uint32
-	size    int64 // of a cluster, in bytes
+	size    int64 // size of a cluster in bytes
 }
 
 func (w *writer) lvol(at uint32, l Lvol) {

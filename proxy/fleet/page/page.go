@@ -47,14 +47,14 @@ type file struct {
 // before interval has passed since its last call ended.
 func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fleet) *Page {
 	p := &Page{interval: interval, read: read, root: "/" + rand.Text() + "/", files: map[string]file{}}
-	// Other names that resolve to this host are refused: they may be under another site's control.
+	// Refuse other names that resolve to this host, because another site may control them.
 	for _, host := range []string{address.IP.String(), "localhost"} {
 		p.hosts = append(p.hosts, net.JoinHostPort(host, fmt.Sprint(address.Port)))
 	}
 	for name, kind := range map[string]string{"page.js": "text/javascript; charset=utf-8", "page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		text, err := files.ReadFile("files/" + name)
 		if err != nil {
-			panic(err) // the files are compiled in
+			panic(err) // cannot happen: the files are compiled in
 		}
 		p.files[name] = file{kind: kind, text: text}
 	}
@@ -67,8 +67,8 @@ func (p *Page) URL() string { return "http://" + p.hosts[0] + p.root }
 // policy permits only the page's own files and requests.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// ServeHTTP serves the page and its files. It accepts only the host and the path that URL returns,
-// so that pages of other sites cannot reach or read it. It changes nothing.
+// ServeHTTP serves the page and its files. It accepts only the host and the path in the URL that
+// URL returns, so that pages of other sites cannot access it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -102,8 +102,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// name returns the part of the path after the secret, and whether the request has the secret and a
-// host of this page.
+// name returns the part of the path after the secret. permitted means that the request contains the
+// secret and a permitted host.
 func (p *Page) name(r *http.Request) (name string, permitted bool) {
 	known := false
 	for _, host := range p.hosts {
@@ -116,8 +116,8 @@ func (p *Page) name(r *http.Request) (name string, permitted bool) {
 	return path[len(p.root):], true
 }
 
-// fresh returns the fleet's state, which is not older than the interval. If necessary, it waits for
-// the current read, or starts one. It returns nil if ctx ends first.
+// fresh returns a state of the fleet that is not older than the interval. If necessary, it waits
+// for the current read, or starts one. It returns nil if ctx ends first.
 func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,8 +151,8 @@ func (p *Page) fresh(ctx context.Context) *terminal.Fleet {
 // A view is the data for the templates.
 type view struct {
 	Columns []string
-	Fleet   *terminal.Fleet // nil before the first read ends
-	Seconds float64         // between two refreshes
+	Fleet   *terminal.Fleet // nil until the first read ends
+	Seconds float64         // time between two refreshes
 }
 
 func (p *Page) write(w http.ResponseWriter, name string, f *terminal.Fleet) {

@@ -36,8 +36,8 @@ func get(p *Page, method, host, path string) *httptest.ResponseRecorder {
 	return w
 }
 
-// Another site's page reaches this address only by a name of its own (DNS rebinding), and other
-// users of this host reach it only without the secret.
+// The page refuses requests by another site, which must use its own host name (DNS rebinding), and
+// by other users of this host, who do not have the secret.
 func TestPageRefusesOtherAddresses(t *testing.T) {
 	p := New(address, time.Second, func() *terminal.Fleet { return fleetOf("a") })
 	root := strings.TrimPrefix(p.URL(), "http://127.0.0.1:8080")
@@ -86,7 +86,7 @@ func TestTableEscapesServerResponses(t *testing.T) {
 	assert.Contains(t, text, `data-attention="1"`)
 }
 
-// The page appears before the first read ends. Concurrent requests share a read, and a new read
+// The page appears before the first read ends. Concurrent requests share a read, and the next read
 // begins only after the interval.
 func TestReadingsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
