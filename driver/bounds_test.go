@@ -36,8 +36,8 @@ func TestConnectionsAndCallsAreCounted(t *testing.T) {
 	assert.Equal(t, [2]int{0, 0}, counts())
 }
 
-// The server offers only the services of its process, and logs a short id with each call.
-func TestServicesOfAServer(t *testing.T) {
+// A server offers only the services of its own process, and logs a short id with each call.
+func TestServerOffersOnlyItsServices(t *testing.T) {
 	type groups struct {
 		csi.UnimplementedGroupControllerServer
 	}

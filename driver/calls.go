@@ -24,8 +24,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// calls is the interceptor of every call. It gives the call an id, logs and counts it, and converts
-// a panic to an error and the error to a gRPC status.
+// calls is the interceptor of every gRPC call. It assigns an id to the call, logs and counts the
+// call, and converts panics to errors and errors to gRPC statuses.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -101,8 +101,8 @@ func (r *call) end(failed error) error {
 	return err
 }
 
-// level returns the log level for a failed call: a warning, unless the line repeats what was
-// already logged about a target that is down.
+// level returns the log level for a failed call. The level is warn unless an earlier line already
+// reported the same failure of a target.
 func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	target, kind := Outage(failed, volumeID)
 	switch {
@@ -114,8 +114,8 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	return slog.LevelWarn
 }
 
-// during returns the log level for a line that adds no information while calls to a target are
-// failing: debug in that case, and usual otherwise. If target is empty, any target counts.
+// during returns the level debug while calls to a target are failing, and usual otherwise. Use it
+// for lines that add no information during an outage. An empty target means any target.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug
@@ -123,7 +123,8 @@ func (c *calls) during(usual slog.Level, target string) slog.Level {
 	return usual
 }
 
-// recoverPanic converts a panic to an error, so that a panic in one call does not end all others.
+// recoverPanic converts a panic to an error, so that a panic in one call does not end all other
+// calls.
 func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

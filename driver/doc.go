@@ -4,5 +4,6 @@
 // The services themselves are packages controller and node, which both use package request. The
 // command connects them.
 //
-// It must not know the services, their configuration, the proxy's internals, or SPDK's JSON.
+// Package driver must not depend on the services, their configuration, the proxy's internals, or
+// SPDK's JSON.
 package driver

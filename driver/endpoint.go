@@ -26,7 +26,8 @@ func Listen(endpoint string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint %s: %w", endpoint, err)
 	}
-	// Any process that can connect to the socket controls the driver.
+	// Restrict access to the socket, because any process that can connect to it controls the
+	// driver.
 	if err := os.Chmod(p, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("endpoint %s: %w", endpoint, err), l.Close())
 	}

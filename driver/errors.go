@@ -24,8 +24,8 @@ import (
 
 // codesOf is the only table that maps errors to gRPC codes, following the tables in the CSI
 // specification. The first match wins. After ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, callers
-// retry, and assume that the call may still be running. An error that a retry cannot cure must not
-// have one of these codes.
+// retry, and assume that the call may still be running. An error that a retry cannot resolve must
+// not have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -168,7 +168,7 @@ func Status(err error) error {
 	return status.Error(Code(err), withRemedy(err.Error(), err))
 }
 
-// logText returns the whole text of an error, with the remedy.
+// logText returns the complete text of an error, including the remedy.
 func logText(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -191,7 +191,7 @@ func withRemedy(text string, err error) string {
 }
 
 // failedTarget returns the target failure that determines an error's code. It returns nil if there
-// is none, or if the error cannot be understood without its text.
+// is no target failure, or if the error's own text is needed to understand the error.
 func failedTarget(err error) *request.TargetError {
 	var t *request.TargetError
 	if !errors.As(err, &t) || t.Cause == "" {
@@ -209,8 +209,8 @@ func failedTarget(err error) *request.TargetError {
 }
 
 // lostTarget is like failedTarget, for targets that were not reached or gave no response. Of
-// several concurrent calls, any may fail first. That must make no difference to callers, which
-// retry all of them.
+// several concurrent calls, any may fail first, which must make no difference to callers, because
+// they retry all of these calls.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

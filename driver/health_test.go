@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// grpc-health-probe and grpcurl work on the CSI socket.
+// The tools grpc-health-probe and grpcurl work on the CSI socket.
 func TestHealthAndReflectionAreServed(t *testing.T) {
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Log: logs.Logger()})

@@ -19,7 +19,8 @@ import (
 )
 
 // TestSidecarsFinishBeforeTheDriver stops a sidecar together with the driver. The sidecar makes the
-// calls that it needs to complete its work, and then disconnects. The driver serves it until then.
+// calls that it needs to complete its work, and then disconnects. The driver must serve the sidecar
+// until then.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls at times set by its own clock.
+// A shift makes calls to a service at times set by its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log
@@ -101,7 +101,7 @@ func TestOutageWritesFewLines(t *testing.T) {
 	assert.Equal(t, 1, s.lines("method=DeleteVolume", "another call is in progress"), "no outage explains it")
 }
 
-// On a node, the volume's id names the storage server.
+// On a node, an outage is counted for the storage server that the volume's id names.
 func TestOutageIsCountedOnANode(t *testing.T) {
 	s := newShift()
 	for range 50 {
@@ -117,8 +117,8 @@ func TestOutageIsCountedOnANode(t *testing.T) {
 	assert.Equal(t, 1, s.lines("reachable again", "target=t0", "failures=50"))
 }
 
-// The text of an event contains only the target and the cause, unless something else determines the
-// code.
+// The text of an event contains only the target and the cause, unless the gRPC code has another
+// reason.
 func TestEventNamesTargetAndCause(t *testing.T) {
 	const want = "target t0: unreachable: connection refused (t0): check that the target's rpcURL is right, and that the proxy and spdk_tgt run there"
 	assert.ErrorContains(t, Status(down("t0")), "desc = "+want)

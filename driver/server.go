@@ -38,13 +38,13 @@ type Server struct {
 	// server waits at most half of Drain. Zero means that it stops accepting calls at once.
 	//
 	// Kubernetes stops a pod's sidecars at the same moment. The sidecars complete their work, which
-	// takes more calls, and then give up their leases. If the driver is gone before that, they exit
-	// at once and keep the leases, and there is no leader until the leases expire.
+	// takes more calls, and then give up their leases. If the driver stops earlier, the sidecars
+	// exit at once without giving up their leases, and there is no leader until the leases expire.
 	Linger time.Duration
 }
 
-// Serve serves calls until ctx ends. Then it lingers, accepts no new calls, and waits for those in
-// flight.
+// Serve serves calls until ctx ends. It then waits until the server is idle (see Linger), stops
+// accepting calls, and waits for calls in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}
 	if calls.outages == nil {
@@ -98,8 +98,8 @@ func (s *Server) stop(server *grpc.Server, clients *clients) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Callers repeat calls that were cut off, and the repeated call continues where the first one
-	// stopped.
+	// Cutting calls off is safe: callers repeat them, and a repeated call continues where the first
+	// one stopped.
 	cutOff := time.AfterFunc(drain, func() {
 		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)
 		server.Stop()

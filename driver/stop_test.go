@@ -60,7 +60,7 @@ func inFlight(t *testing.T, s *Server) (call, stopped <-chan error, release chan
 	return done, ended, release
 }
 
-// A call that is running when the process has to end is completed.
+// A stopping server completes the calls that are already running.
 func TestStopWaitsForCalls(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger()})
@@ -70,7 +70,7 @@ func TestStopWaitsForCalls(t *testing.T) {
 	assert.NotContains(t, logs.String(), "cutting off")
 }
 
-// A call that takes longer than the drain time is cut off.
+// A stopping server cuts off calls that take longer than the drain time.
 func TestStopWaitsForALimitedTime(t *testing.T) {
 	logs := &drivertest.Log{}
 	call, stopped, release := inFlight(t, &Server{Log: logs.Logger(), Drain: time.Millisecond})
@@ -81,7 +81,7 @@ func TestStopWaitsForALimitedTime(t *testing.T) {
 }
 
 // The log lines of a call contain the id of its snapshot.
-func TestLogNamesTheSnapshot(t *testing.T) {
+func TestLogContainsTheSnapshotID(t *testing.T) {
 	r := &csi.DeleteSnapshotRequest{SnapshotId: "t0:1"}
 	assert.Equal(t, "t0:1", volumeOf(r))
 	assert.Equal(t, []any{"snapshot", "t0:1"}, subject(r))

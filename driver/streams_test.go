@@ -49,7 +49,7 @@ func messages(t *testing.T, ctx context.Context, c csi.SnapshotMetadataClient, q
 	}
 }
 
-// Streaming calls have codes, log entries and protection from panics like all others.
+// Streaming calls return gRPC codes, are logged, and survive panics like all other calls.
 func TestStreams(t *testing.T) {
 	var failure func(context.Context) error
 	logs := &drivertest.Log{}
@@ -89,7 +89,7 @@ func TestStreams(t *testing.T) {
 	assert.NotContains(t, text, "not to be logged")
 }
 
-// Calls from programs that watch the process's state are not CSI calls.
+// Calls from programs that watch the process's health are not logged as CSI calls.
 func TestWatchesAreNotLogged(t *testing.T) {
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Log: logs.Logger()})

@@ -13,8 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The configured authority did not issue this proxy's certificate.
-func TestWrongAuthorityNamesCAFile(t *testing.T) {
+// If the configured authority did not issue the proxy's certificate, the error advises to check
+// caFile.
+func TestUntrustedCertificateErrorNamesCAFile(t *testing.T) {
 	proxy := httptest.NewTLSServer(http.NotFoundHandler())
 	defer proxy.Close()
 	h, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: proxy.URL, CA: x509.NewCertPool()})

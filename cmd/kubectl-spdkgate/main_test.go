@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubectl"
 )
 
-// kubectlOf puts a fake kubectl into PATH, which records its arguments in a file and runs the
+// kubectlOf puts a fake kubectl into PATH. The fake records its arguments in a file and runs the
 // script.
 func kubectlOf(t *testing.T, script string) (calls func() []string) {
 	t.Helper()
@@ -42,7 +42,8 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	return stdout.String(), stderr.String(), err
 }
 
-// In a cluster with one volume, the storage servers are queried through the controller's pod.
+// cluster is the script of a fake kubectl for a cluster with one volume. Storage servers are
+// queried through the controller's pod.
 const cluster = `case "$*" in
 *"--raw /api/v1/persistentvolumes"*) echo '{"items": [{"metadata": {"name": "pv-1"}, "spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "shop", "name": "data"},
   "csi": {"driver": "csi.spdk.io", "volumeHandle": "t0:11111111-1111-4111-8111-111111111111"}}, "status": {"phase": "Bound"}}]}' ;;
@@ -122,7 +123,7 @@ esac
 }
 
 // For snapshots that Kubernetes is deleting, wide tables show why they still exist. Without
-// permission to query that, the tables show the rest.
+// permission to query the reasons, the tables show the other columns.
 func TestRetainedSnapshotsAreShown(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",

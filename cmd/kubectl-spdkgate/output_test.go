@@ -51,7 +51,8 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	}
 }
 
-// Every command inherits output escaping: a hook of its own would replace the root's.
+// Every command inherits output escaping from the root command: a PersistentPreRun hook of its own
+// would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	root := command()
 	var visit func(cmd *cobra.Command)

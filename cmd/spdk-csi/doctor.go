@@ -191,8 +191,8 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 	return targets, c.Close, nil
 }
 
-// openController returns a controller configured by config.json, for a command. The caller must
-// close it.
+// openController returns a controller for a command, configured by config.json. The caller must
+// close the controller.
 func openController(notes io.Writer) (*controller.Controller, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -257,8 +257,7 @@ func (r *result) apply(ctx context.Context) {
 	}
 }
 
-// A printer prints findings for people as soon as they are known, or as one JSON document at the
-// end.
+// A printer prints findings as text as soon as they are known, or as one JSON document at the end.
 type printer struct {
 	out   io.Writer
 	flags doctorFlags

@@ -133,7 +133,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 		return names
 	}
 
-	// The command prints what it would repair, but changes nothing.
+	// Without --fix, the command prints the repairs that it would make, but changes nothing.
 	out, code, _ = diagnose(t, "")
 	assert.Equal(t, exitFindings, code)
 	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
@@ -160,7 +160,8 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 	assert.Empty(t, report.Findings[0].Repair)
 	assert.Equal(t, []string{gone}, subsystems())
 
-	// The command repairs objects that contain no data. An orphan must be named.
+	// With --fix, the command repairs objects that contain no data. It deletes an orphan only if
+	// --delete-volume names it.
 	out, code, _ = diagnose(t, list, "--volumes=-", "--fix")
 	assert.Equal(t, exitFindings, code, "the orphan is left, and the missing volume")
 	assert.Contains(t, out, "will do:  delete it")

@@ -88,8 +88,7 @@ Exit codes: 0 the node is fenced on no target any more; 1 error.`,
 	return cmd
 }
 
-// run acts on all targets concurrently, and prints what it did on each, in the order of
-// config.json.
+// run calls do for all targets concurrently, and prints the results in the order of config.json.
 func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(context.Context, doctor.Target) (lines []string, err error)) error {
 	if err := request.CheckNodeID(f.node); err != nil {
 		return fmt.Errorf("--node: %w", err)
@@ -129,8 +128,8 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 // errNotAdmitted means that the node could not use any volume even before it was fenced.
 var errNotAdmitted = errors.New("no export admitted the node")
 
-// fenceOnAll fences the node, and fails if that changes nothing: the name may be mistyped, and the
-// intended node may still be able to write.
+// fenceOnAll fences the node on all targets. It fails if no export admitted the node: the name may
+// be mistyped, so that the intended node may still be able to write.
 func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error {
 	var known atomic.Bool
 	err := f.run(ctx, out, notes, func(ctx context.Context, t doctor.Target) ([]string, error) {
@@ -189,7 +188,7 @@ func (f fenceFlags) unfence(ctx context.Context, t doctor.Target) (lines []strin
 	case !was:
 		return []string{"node " + f.node + " is not fenced"}, nil
 	case f.yes:
-		return []string{"node " + f.node + " is not fenced any longer"}, nil
+		return []string{"node " + f.node + " is no longer fenced"}, nil
 	}
 	return []string{"node " + f.node + " is fenced"}, nil
 }

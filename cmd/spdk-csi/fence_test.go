@@ -61,7 +61,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is fenced, and no export admits it\n", out)
 	out, code, _ := diagnose(t, "", "--wait=0")
 	assert.Contains(t, out, "t0: fenced: node worker-3\n")
-	assert.Contains(t, out, "would do: nothing\n  by hand:  restart the node, so that it has no pending writes; then spdk-csi unfence --node worker-3 --yes\n", "doctor leaves the mark alone")
+	assert.Contains(t, out, "would do: nothing\n  by hand:  restart the node, so that it has no pending writes; then spdk-csi unfence --node worker-3 --yes\n", "doctor does not remove the mark")
 	assert.Equal(t, exitFindings, code, "the volume of the export does not exist")
 
 	out, err = runCommand(t, "unfence", "--node=worker-3")
@@ -69,10 +69,11 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is fenced\n"+not, out)
 	out, err = runCommand(t, "unfence", "--node=worker-3", "--yes")
 	require.NoError(t, err)
-	assert.Equal(t, "t0: node worker-3 is not fenced any longer\n", out)
+	assert.Equal(t, "t0: node worker-3 is no longer fenced\n", out)
 }
 
-// A name that no export admits may be mistyped. The intended node could then still write.
+// Fencing a node that no export admits fails, because the name may be mistyped, so that the
+// intended node could still write.
 func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	newTarget(t)
 	out, err := runCommand(t, "fence", "--node", "wroker-3")

@@ -52,7 +52,7 @@ func TestInventory(t *testing.T) {
 	e := &inventory.Export{Name: nqn, Hosts: []string{host}, Paths: []inventory.Path{{Address: "127.0.0.1:4420"}}}
 	assert.Equal(t, inventory.Volume{ID: "t0:" + exported, Name: "pvc-2", Store: "lvs0", SizeBytes: 4 << 20, AllocatedBytes: new(int64(4 << 20)), Export: e}, volumes["pvc-2"])
 
-	// The address begins to listen.
+	// Make the target listen on the address.
 	require.NoError(t, rpc.NVMfCreateTransport(t.Context(), spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"}))
 	require.NoError(t, rpc.NVMfSubsystemAddListener(t.Context(), spdkrpc.NVMfSubsystemAddListenerParams{
 		NQN: nqn, ListenAddress: spdkrpc.NVMfListenAddress{Trtype: "TCP", Adrfam: new("IPv4"), Traddr: "127.0.0.1", Trsvcid: new("4420")},
@@ -83,8 +83,8 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
-// The inventory lists the PersistentVolumes because of which a snapshot cannot be deleted, as
-// DeleteSnapshot's error does.
+// The inventory lists the PersistentVolumes that prevent the deletion of a snapshot, as does the
+// error of DeleteSnapshot.
 func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})

@@ -116,7 +116,7 @@ func (f kubernetesFlags) modules(ctx context.Context) error {
 }
 
 // untaint removes the startup taint when the driver is ready. Without access to the API, it only
-// logs that it cannot.
+// logs that the taint is not removed.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {
 		return
@@ -179,7 +179,7 @@ func waitForDrain(ctx context.Context, node, driverName string, limit time.Durat
 	return kubernetes.Drain{Client: client, Node: node, Driver: driverName, Log: log}.Wait(ctx)
 }
 
-// containerLog returns the log of the container. Kubernetes shows the output of a hook itself only
+// containerLog returns a writer to the container's log. Kubernetes shows the output of a hook only
 // in an event, and only if the hook fails.
 func containerLog(otherwise io.Writer) (w io.Writer, done func()) {
 	f, err := os.OpenFile("/proc/1/fd/2", os.O_WRONLY|os.O_APPEND, 0)

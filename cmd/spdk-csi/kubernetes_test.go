@@ -45,7 +45,8 @@ func nodePlugin(t *testing.T, dir string, log *lockedBuffer, args ...string) (st
 	return cancel, done
 }
 
-// kubeletAt finds a registration socket, and calls the driver at the address it registers.
+// kubeletAt connects to a registration socket, as kubelet does, and checks the address that the
+// driver registers.
 func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("unix", socket)
@@ -57,9 +58,9 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	return registerapi.NewRegistrationClient(conn)
 }
 
-// The node plugin registers itself. It replaces the socket that a killed plugin left, and removes
-// its own when it stops.
-func TestRegistersWithKubelet(t *testing.T) {
+// The node plugin registers itself with kubelet. It replaces a socket left by a killed plugin, and
+// removes its own socket when it stops.
+func TestNodePluginRegistersWithKubelet(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "csi.spdk.io-reg.sock")
 	stale, err := net.Listen("unix", socket)
@@ -100,8 +101,8 @@ func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "csi.sock"))
 }
 
-// Without access to the Kubernetes API, the plugin serves requests, and logs once what it cannot
-// do.
+// Without access to the Kubernetes API, the plugin serves requests, and logs once which tasks it
+// cannot do.
 func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -126,7 +127,8 @@ func TestInvalidKubernetesFlags(t *testing.T) {
 	}
 }
 
-// A hook without access to the API ends at once, with an error that kubelet shows in an event.
+// Without access to the API, the drain hook ends at once with an error, which kubelet shows in an
+// event.
 func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")

@@ -48,8 +48,9 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// A process for csi-snapshot-metadata creates, changes and deletes nothing.
-func TestServesOnlySnapshotMetadata(t *testing.T) {
+// A process that serves only snapshot metadata offers no calls that create, change or delete
+// volumes.
+func TestProcessServesOnlySnapshotMetadata(t *testing.T) {
 	newTarget(t)
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	ctx, stop := context.WithCancel(t.Context())
@@ -81,7 +82,7 @@ func TestServesAndStops(t *testing.T) {
 	socket := filepath.Join(dir, "csi.sock")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	// The test uses the flags in spdk-csi's manifests, with both services in one process.
+	// Use the flags in spdk-csi's manifests, but with both services in one process.
 	go func() {
 		ended <- execute(ctx, "--v=5", "--endpoint=unix://"+socket, "--nodeid=node-1", "--node", "--controller", "--drivername=x.example")
 	}()

@@ -147,7 +147,8 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	return nil
 }
 
-// subject returns the volume in the flags, and its PersistentVolume if the flags contain that.
+// subject returns the id of the volume that the flags name, and its PersistentVolume if --pv is
+// set.
 func (f moveFlags) subject(in io.Reader) (pv move.PV, id request.VolumeID, err error) {
 	if f.pv != "" {
 		text, err := readList(f.pv, in)

@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newLoopTargets starts simulated targets whose volumes are files, and configures the driver for
-// them. Each has an lvstore.
+// newLoopTargets starts simulated targets whose volumes are files, each with an lvstore, and
+// configures the driver for these targets.
 func newLoopTargets(t *testing.T, names ...string) (rpc map[string]*spdkrpc.Client, files map[string]string) {
 	t.Helper()
 	rpc, files = map[string]*spdkrpc.Client{}, map[string]string{}
@@ -98,7 +98,7 @@ func TestMove(t *testing.T) {
 	copied, ok := strings.CutPrefix(moved.Spec.CSI.VolumeHandle, "storage-2:")
 	require.True(t, ok, out)
 	assert.Equal(t, map[string]any{"name": "pvc-" + copied, "annotations": map[string]any{"pv.kubernetes.io/provisioned-by": "csi.spdk.io"}}, moved.Metadata)
-	assert.Equal(t, map[string]string{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "data", "namespace": "shop"}, moved.Spec.ClaimRef, "a new claim of the name may bind to it")
+	assert.Equal(t, map[string]string{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "data", "namespace": "shop"}, moved.Spec.ClaimRef, "a new claim with this name may bind to it")
 	assert.Equal(t, map[string]string{"storage": "8388608"}, moved.Spec.Capacity)
 	assert.Equal(t, "ext4", moved.Spec.CSI.FSType)
 	assert.Equal(t, map[string]string{"name": "s", "namespace": "n"}, moved.Spec.CSI.NodeStageSecretRef)
@@ -141,7 +141,7 @@ func TestMove(t *testing.T) {
 	_, err = runCommand(t, "move", "--volume", old, "--delete-original", "--copy", moved.Spec.CSI.VolumeHandle, "--node-allow-loop")
 	require.ErrorContains(t, err, "could have attached the original")
 
-	// The copy is deleted, and the volume is moved again.
+	// After the copy is deleted, the volume can be moved again.
 	_, code, err := diagnose(t, old, "--volumes=-", "--fix", "--delete-volume="+moved.Spec.CSI.VolumeHandle)
 	require.NoError(t, err)
 	require.Zero(t, code)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// node-status prints the findings of the running node plugin. A missing or outdated report means
-// that the state is unknown.
+// The command node-status prints the findings of the running node plugin. It fails if the plugin's
+// report is missing or outdated, because the state is then unknown.
 func TestNodeStatus(t *testing.T) {
 	dir := t.TempDir()
 	read := func() (s inventory.NodeStatus, err error) {
@@ -47,7 +47,7 @@ func TestNodeStatus(t *testing.T) {
 	assert.InDelta(t, 1, s.Staged.IntervalSeconds, 0)
 	stop()
 	require.NoError(t, <-ended)
-	assert.NoFileExists(t, path, "a plugin that stopped knows nothing any more")
+	assert.NoFileExists(t, path, "the state is unknown after the plugin has stopped")
 
 	for name, text := range map[string]string{
 		"not within the last 2m0s": `{"checked": "` + time.Now().Add(-3*time.Minute).UTC().Format(time.RFC3339) + `", "intervalSeconds": 30, "volumes": []}`,

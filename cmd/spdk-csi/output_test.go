@@ -28,7 +28,8 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits output escaping: a hook of its own would replace the root's.
+// Every command inherits output escaping from the root command: a PersistentPreRun hook of its own
+// would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {
@@ -75,7 +76,7 @@ func TestLogEscapesControlCharacters(t *testing.T) {
 	}
 }
 
-// A name cannot start a new line.
+// A name that contains a newline does not start a new line of doctor's output.
 func TestDoctorEscapes(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{out: &b}
@@ -86,7 +87,7 @@ func TestDoctorEscapes(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// The hostile target lists this volume.
+// The hostile target lists a volume whose name contains control characters.
 func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
 	rpc := newTarget(t)
 	_, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-" + forged, LvsName: new("lvs0"), SizeInMiB: 4})

@@ -141,7 +141,7 @@ func keysOf(s *ast.StructType) (keys []key) {
 // goLink is a link in a comment that only readers of the code can follow.
 var goLink = regexp.MustCompile(` ?\(?\[[a-zA-Z.]+\]\)?`)
 
-// writeKeys writes a table of keys. A key without a comment shares that of the key before it.
+// writeKeys writes a table of keys. A key without a comment shares the comment of the previous key.
 func writeKeys(t *testing.T, b *strings.Builder, keys []key) {
 	t.Helper()
 	require.NotEmpty(t, keys)
@@ -160,7 +160,8 @@ func writeKeys(t *testing.T, b *strings.Builder, keys []key) {
 		for _, k := range keys {
 			comment = regexp.MustCompile(`\b`+k.goName+`\b`).ReplaceAllString(comment, "`"+k.name+"`")
 		}
-		// A comment begins with the names, which the row already contains.
+		// Remove the key's name from the beginning of the comment, because the row already contains
+		// it.
 		comment = regexp.MustCompile("^(`\\w+`( and `\\w+`)?) (is|are) ").ReplaceAllString(comment, "")
 		fmt.Fprintf(b, "| %s | %s |\n", strings.Join(named, ", "), cell(comment))
 		i += n

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// The hook fails if it cannot list the existing volumes and snapshots, or if there are any. The
-// error lists them.
+// The uninstall hook fails if volumes or snapshots still exist, or if it cannot list them. The
+// error names the existing objects.
 func TestUninstallIsRefusedWhileVolumesExist(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	_, err := runCommand(t, "uninstall-check")

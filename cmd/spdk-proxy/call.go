@@ -126,7 +126,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy translates and validates calls. Without one, the command does so.
+		// A proxy translates and validates calls. Without a proxy, the command itself does so.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err
@@ -155,7 +155,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	return result, err
 }
 
-// adviceFor returns advice for a URL whose name or address is not in the certificate.
+// adviceFor returns advice for a URL whose host name or address is not in the proxy's certificate.
 func adviceFor(err x509.HostnameError) string {
 	names := slices.Clone(err.Certificate.DNSNames)
 	for _, ip := range err.Certificate.IPAddresses {

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the certificate does not contain the URL's host name, another --ca would not help.
+// If the certificate does not contain the URL's host name, the error does not suggest another --ca,
+// which would not help.
 func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com, 127.0.0.1 and ::1
 	defer server.Close()

@@ -95,7 +95,7 @@ func (o checkLvstore) check(ctx context.Context, devices []string) ([]check.Resu
 	return list, ctx.Err()
 }
 
-// report prints the results. Its error only sets the exit code.
+// report prints the results. The returned error only sets the exit code.
 func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "the target has no lvstore")

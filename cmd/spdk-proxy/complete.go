@@ -15,8 +15,8 @@ func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion)
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 }
 
-// completeUsers offers the users in the configuration file for --as, or none if the file cannot be
-// read.
+// completeUsers offers the users in the configuration file for --as. It offers none if the file
+// cannot be read.
 func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if d, err := o.load(); err == nil {
 		for _, u := range d.Users() {
@@ -70,8 +70,8 @@ func given(arg, name string) bool {
 	return ok && (strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, ":="))
 }
 
-// membersAt returns the parameters of a method, or the members of the object named by within, which
-// ends with a dot.
+// membersAt returns the parameters of a method, or the members of the object that within names. A
+// nonempty within ends with a dot.
 func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	if within != "" {
 		s := memberAt(m, strings.Split(strings.TrimSuffix(within, "."), "."))

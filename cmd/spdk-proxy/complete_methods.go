@@ -12,11 +12,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// completionTimeout bounds how long a user waits for an offer.
+// completionTimeout limits how long a user waits for completions.
 const completionTimeout = 3 * time.Second
 
-// complete is completeCall, and offers only methods that the target has and the user may call. If
-// these are unknown, it offers the methods of all releases.
+// complete is like completeCall, but offers only methods that the target has and the user may call.
+// If these methods are unknown, it offers the methods of all releases.
 func (o *callOptions) complete(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	offers, directive := completeCall(cmd, args, word)
 	if len(args) > 0 {

@@ -41,7 +41,7 @@ func TestCompletionOffersMethodsAndParameters(t *testing.T) {
 }
 
 // Completion offers the methods that the target has and the user may call, through a proxy and at
-// the target's socket. It offers all methods if there is no response.
+// the target's socket. If neither responds, completion offers all methods.
 func TestCompletionOffersMethodsThatCanBeCalled(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")

@@ -98,7 +98,7 @@ Exit codes: those of spdk-proxy call.`,
 	f.StringVar(&key, "dhchap-key", "", "key with which the hosts authenticate: NAME or NAME=@FILE")
 	f.StringVar(&ctrlrKey, "dhchap-ctrlr-key", "", "key with which the target authenticates to the hosts: NAME or NAME=@FILE")
 	f.BoolVar(&dryRun, "dry-run", false, "print the calls, and make no changes")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each answer")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each response")
 	completeValues(cmd, "transport", "tcp", "rdma")
 	return cmd
 }
@@ -143,7 +143,7 @@ Exit codes: those of spdk-proxy call.`,
 	f.StringVar(&w.NQN, "nqn", "", "NQN that the export must have; the volume's UUID follows if it ends with a colon")
 	f.BoolVar(&w.Disconnect, "disconnect", false, "end connections of these hosts, which lose the data that they have not written yet")
 	f.BoolVar(&dryRun, "dry-run", false, "print the calls, and make no changes")
-	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each answer")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each response")
 	return cmd
 }
 
@@ -193,7 +193,7 @@ commands of each subsystem for a moment to answer.`,
 	f := cmd.Flags()
 	f.BoolVar(&connected, "connected", false, "also list the hosts that are connected")
 	f.StringVarP(&output, "output", "o", output, "text or json")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each response")
 	completeValues(cmd, "output", "text", "json")
 	return cmd
 }

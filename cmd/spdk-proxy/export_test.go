@@ -23,7 +23,7 @@ const (
 	tenantParts = "tenants: {team: {lvstores: [lvs0], nqn_prefixes: ['" + tenantNQNs + "'], addresses: ['127.0.0.1:4420'], hosts: ['" + exportHost + "'], quota: {subsystems: 1}}}\nroles: {careful"
 )
 
-// The test creates and deletes an export with a key, starting with a dry run, through a proxy and
+// TestExport creates and deletes an export with a key, starting with a dry run, through a proxy and
 // at the target's socket.
 func TestExport(t *testing.T) {
 	sim := target(t)
@@ -100,7 +100,8 @@ func TestExport(t *testing.T) {
 	assert.Contains(t, run(t, "", "__complete", "export", "v", "--transport", "").stdout, "rdma")
 }
 
-// A tenant can export its volumes within its rights. Refusals list these rights.
+// A tenant can export its volumes within its rights. The error for a refused export lists these
+// rights.
 func TestTenantExportsItsVolumes(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true})
 	require.NoError(t, err)

@@ -34,8 +34,8 @@ func silent(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The command shows servers that are up, are down, do not respond or refuse the user. Those that
-// need attention come first.
+// The command fleet shows servers that are up, are down, do not respond or refuse the user. Servers
+// that need attention are listed first.
 func TestFleet(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads what hosts write
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func writeFleet(t testing.TB, text string) string {
 }
 
 // BenchmarkFleet reads 200 storage servers: a simulated target with a volume behind each of 200
-// proxies. All run in this process.
+// proxies. The targets and proxies run in this process.
 func BenchmarkFleet(b *testing.B) {
 	const servers = 200
 	token, dir := authn.NewToken(), b.TempDir()

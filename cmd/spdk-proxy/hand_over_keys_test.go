@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command works as in spdk_tgt's unit, and with the host's user names.
+// The command hand-over-keys works with the arguments in spdk_tgt's unit, and with the host's user
+// names.
 func TestHandOverKeys(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()

@@ -17,15 +17,16 @@ const iostatMethod = "bdev_get_iostat"
 // maxIONames is how many names SPDK accepts in one call.
 const maxIONames = 1024
 
-// An ioStat holds the members that bdev_get_iostat returns both for all bdevs and for single ones.
+// An ioStat contains the members that bdev_get_iostat returns both for all bdevs and for single
+// bdevs.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`
 	Bdevs    []json.RawMessage `json:"bdevs"`
 }
 
-// askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name, so
-// it gets those of its volumes or, if all is set, of all its bdevs.
+// askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name. For
+// a tenant, askIO reads the statistics of its volumes or, if all is set, of all its bdevs.
 func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.RawMessage, error) {
 	raw, refused := r.ask(ctx, iostatMethod, nil)
 	if spdkrpc.KindOf(refused) != spdkrpc.Denied {

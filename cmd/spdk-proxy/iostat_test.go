@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A tenantsTarget has volumes, which a tenant may query only by name. It refuses what the schema
-// refuses.
+// A tenantsTarget has volumes, which a tenant may query only by name. Like a real target, it
+// refuses parameters that violate the schema.
 type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release
@@ -64,7 +64,8 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 	return answer(map[string]any{"tick_rate": 1, "ticks": 2, "bdevs": bdevs})
 }
 
-// A tenant gets the statistics of all its volumes, however few names SPDK accepts in one call.
+// A tenant receives the statistics of all its volumes, even if there are more than SPDK accepts in
+// one call.
 func TestIostatShowsManyVolumes(t *testing.T) {
 	for _, c := range []struct {
 		release        string
@@ -81,7 +82,8 @@ func TestIostatShowsManyVolumes(t *testing.T) {
 	}
 }
 
-// If a volume is deleted between the list and the query, the tenant still gets the others.
+// If a volume is deleted between the list and the query, the tenant still receives the statistics
+// of the other volumes.
 func TestIostatSurvivesADeletedVolume(t *testing.T) {
 	f := &tenantsTarget{volumes: 3, release: rpcschema.MustRelease("v26.05"), deleted: 1}
 	raw, err := (&remote{caller: f, timeout: time.Minute}).askIO(t.Context(), f.release)

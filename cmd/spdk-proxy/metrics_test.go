@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The metrics include reloads and the version.
+// The metrics include the number of reloads and the proxy's version.
 func TestReloadsAreCounted(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "metrics: {listen: \"127.0.0.1:0\"}\n")
 	d := start(t, nil, "serve", "--config", path)

@@ -46,7 +46,8 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits output escaping: a hook of its own would replace the root's.
+// Every command inherits output escaping from the root command: a PersistentPreRun hook of its own
+// would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {
@@ -76,7 +77,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	assert.Contains(t, errs.String(), `\u202e`)
 }
 
-// These commands read a target that returns hostile names.
+// Commands that read a target escape the hostile names that the target returns.
 func TestOutputEscapesHostileNames(t *testing.T) {
 	sim := target(t)
 	socket := spdkrpc.NewSocket(sim.Socket())
@@ -120,7 +121,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	assert.Equal(t, inMalloc, bdevs[0].Name, "a script gets the name as it is")
 }
 
-// A target can return errors with any text.
+// Errors with hostile text from a target are escaped.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	sim := target(t)
 	sim.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Times: -1, Error: &jsonrpc.Error{Code: -1, Message: hostile()}})
@@ -133,7 +134,7 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// A name cannot start a new line.
+// A name that contains a newline does not start a new line of output.
 func TestLinesEscapeNames(t *testing.T) {
 	forged := "a\nb\t\u202e\x1b[2J"
 	var b bytes.Buffer
@@ -160,7 +161,7 @@ func TestLinesEscapeNames(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// These events come from an untrusted proxy.
+// The command watch escapes events from an untrusted proxy, even as JSON.
 func TestWatchEscapesJSON(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("id: 1\nevent: x\ndata: {\"time\":\"2026-11-23T10:00:00Z\",\"type\":\"x\",\"text\":\"a\u202e\u009b\\u001b\"}\n\n"))

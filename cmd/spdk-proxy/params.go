@@ -133,7 +133,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// jsonValue decodes a value. @FILE reads it from a file, because JSON does not begin with @. Values
+// jsonValue decodes a value. @FILE reads the value from a file; JSON never begins with @. Values
 // that may contain secrets are refused on the command line.
 func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
 	path, inFile := strings.CutPrefix(text, "@")

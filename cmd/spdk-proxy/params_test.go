@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// This test has its own schema, because it tests types rather than SPDK's methods.
+// schemaText is a schema for these tests, which test types rather than SPDK's methods.
 const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"text","schema":{"type":"string"}},
 	{"name":"whole","schema":{"type":"integer"}},
@@ -76,7 +76,7 @@ func TestParseParams(t *testing.T) {
 }
 
 // Secrets are read from files, because every user on the host can read a command line.
-func TestSecretsFromFiles(t *testing.T) {
+func TestSecretsAreReadFromFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(path, []byte("s3cret\r\nof no interest\n"), 0o600))
 	params, err := parse(t, "m", "secret=@"+path, "secrets=@"+path, "text=@"+path)

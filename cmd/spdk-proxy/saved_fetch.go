@@ -70,7 +70,8 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 	return cmd
 }
 
-// fetchSaved copies the files that directory lacks. It continues after a file that it cannot copy.
+// fetchSaved copies the files that the local directory lacks. If it cannot copy a file, it
+// continues with the next one.
 func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder) (copied, there int, err error) {
 	list, err := from.SpdkgateConfigListSaved(ctx)
 	if err != nil {

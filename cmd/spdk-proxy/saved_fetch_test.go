@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A storage server is lost together with its saved configuration. A copy that another host has
-// fetched restores the target.
+// After a storage server is lost together with its saved configuration, a copy that another host
+// has fetched restores the target.
 func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "target")
 	target := target(t)
@@ -70,7 +70,7 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	}
 	assert.Equal(t, 1, kept, "the previous version")
 
-	// A user who must not see secrets receives no copy, not even one without the secrets.
+	// A user who must not see secrets cannot fetch a copy, not even one without the secrets.
 	o := run(t, "", append([]string{"saved", "fetch", filepath.Join(t.TempDir(), "none"), "--user", "looker"}, at...)...)
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "the user's roles hide secrets")

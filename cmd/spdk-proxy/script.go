@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand handles the command line of rpc_http_proxy.py, which has no subcommand. main
-// inserts this one.
+// scriptCommand is the subcommand that handles the command line of rpc_http_proxy.py. That command
+// line has no subcommand, so main inserts this one.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {

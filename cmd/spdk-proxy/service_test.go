@@ -114,7 +114,8 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	change(t, path, "no_such_method", "bdev_get_bdevs")
 	assert.Equal(t, outcome{}, reload())
 
-	// The change is an error only compared with the running configuration.
+	// The changed configuration is valid by itself, but listen must not change while the proxy is
+	// running.
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
@@ -294,8 +295,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK starts while the command waits, and again after it was killed. The socket left by the
-	// killed process does not count.
+	// SPDK starts while the command waits, and again after SPDK was killed. The command ignores the
+	// socket left by the killed process.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
@@ -317,7 +318,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// Other users may create these objects in a world-writable directory.
+	// The command must not change these objects, which other users may create in a world-writable
+	// directory.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

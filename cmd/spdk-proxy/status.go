@@ -85,7 +85,7 @@ read all of them; what a user may not read is missing, and named.`,
 	}
 	o.addTo(cmd)
 	f := cmd.Flags()
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each response")
 	f.StringVarP(&output, "output", "o", output, "text, json or yaml")
 	f.BoolVar(&watch, "watch", false, "refresh until interrupted")
 	f.DurationVar(&interval, "interval", 5*time.Second, "time between two refreshes")
@@ -99,7 +99,7 @@ var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
 	"yaml": (*terminal.Status).YAML,
 }
 
-// thisPage returns how text is shown on standard output: as wide as the terminal, and with colours
+// thisPage returns the format for text on standard output: as wide as the terminal, and with colors
 // unless $NO_COLOR is set.
 func thisPage() terminal.Page {
 	out := int(os.Stdout.Fd())
@@ -152,8 +152,8 @@ func (r *remote) ask(ctx context.Context, method string, params map[string]any) 
 	return result, err
 }
 
-// read reads the figures. A target that cannot be reached, or waits for its startup, is not an
-// error; a proxy that cannot be reached, or refuses the user, is.
+// read reads the figures. It fails if the proxy cannot be reached or refuses the user, but not if
+// the target cannot be reached or is waiting for its startup.
 func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

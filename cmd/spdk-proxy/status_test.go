@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 		require.Zero(t, o.code, o.stderr)
 		assert.Contains(t, o.stdout, "SPDK v26.05, up ")
 		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % committed, 1 volume, 0 snapshots$`, o.stdout)
-		assert.NotContains(t, o.stdout, "\x1b", "it is no terminal")
+		assert.NotContains(t, o.stdout, "\x1b", "the output is not a terminal")
 		assert.Equal(t, where[0] == "--url", strings.Contains(o.stdout, "Calls by user"), "of a proxy")
 	}
 	var fromJSON, fromYAML terminal.Status
@@ -173,7 +173,7 @@ func TestTop(t *testing.T) {
 	assert.Equal(t, exitUnreachable, run(t, "", "top", "--socket", sim.Socket()).code)
 }
 
-// The completion scripts in the packages offer commands and flag values.
+// The completion scripts in the packages complete commands and flag values.
 func TestPackagedCompletions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

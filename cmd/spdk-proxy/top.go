@@ -97,7 +97,7 @@ not become busy.`,
 	}
 	o.addTo(cmd)
 	f := cmd.Flags()
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each response")
 	f.IntVarP(&rows, "rows", "n", 0, "number of volumes; 0: as many as fit")
 	f.StringVar(&order, "sort", order, "iops, throughput or latency")
 	f.BoolVarP(&all, "all", "a", false, "also show other bdevs, such as disks")
@@ -133,7 +133,7 @@ func targetDown(err error) bool {
 	return errors.As(err, &answer) && answer.Code == jsonrpc.CodeUnreachable && !errors.As(err, &network)
 }
 
-// historyAge is how old the percentiles may be. The proxy updates them once a minute.
+// historyAge is the maximum age of the percentiles. The proxy updates them once a minute.
 const historyAge = 20 * time.Second
 
 // An ioHistory is the last result of spdkgate_get_io_history.
@@ -142,8 +142,8 @@ type ioHistory struct {
 	bdevs []spdkrpc.ProxyBdevIO
 }
 
-// read returns the I/O of all bdevs in the last minute. It returns nothing if the proxy does not
-// keep it, if the user may not read it, or without a proxy.
+// read returns the I/O of all bdevs in the last minute. It returns nil without a proxy, if the
+// proxy does not record the history, or if the user may not read it.
 func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
 	if time.Since(h.taken) < historyAge {
 		return h.bdevs

@@ -17,7 +17,8 @@ func (f callerFunc) Call(_ context.Context, method string, _, result any) error 
 }
 func (callerFunc) Close() error { return nil }
 
-// The history is read again when it is too old, and is empty while the proxy refuses it.
+// The I/O history is read again only when it is too old, and is empty while the proxy refuses to
+// return it.
 func TestIOHistoryIsReadOncePerInterval(t *testing.T) {
 	calls, refused := 0, error(nil)
 	r := &remote{timeout: time.Minute, caller: callerFunc(func(method string, result any) error {

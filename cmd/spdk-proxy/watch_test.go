@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The command prints events that persist, and ends after --count events.
+// The command watch prints events as they happen, and ends after --count events.
 func TestWatch(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")

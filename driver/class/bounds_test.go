@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each number accepts its minimum and maximum, and nothing beyond.
+// Each numeric parameter accepts its minimum and maximum, and no values outside that range.
 func TestNumberBounds(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"ctrl_loss_tmo": {1, 86400}, "reconnect_delay": {1, 3600}, "keep_alive_tmo": {1, 3600}, "fast_io_fail_tmo": {1, 86400},

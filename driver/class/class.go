@@ -16,10 +16,11 @@ var ErrParameter = errors.New("invalid class parameter")
 type Class struct {
 	// FSType is ext4, xfs or btrfs, or empty.
 	FSType string
-	// MkfsOptions are options for mkfs; which are allowed depends on the file system (package
-	// mkfs).
+	// MkfsOptions contains options for mkfs. The file system determines which options are allowed
+	// (package mkfs).
 	MkfsOptions string
-	// VolumeUUID gives each xfs and btrfs file system the UUID of its volume, even in copies.
+	// VolumeUUID means that each xfs and btrfs file system has the UUID of its volume, even in
+	// copies.
 	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
 	// target must have all of the labels.
@@ -27,7 +28,7 @@ type Class struct {
 	TargetLabels    map[string]string
 	// Strategy chooses among the remaining lvstores; empty means Spread.
 	Strategy Strategy
-	// Thick volumes get all of their clusters when they are created.
+	// Thick means that a volume's clusters are all allocated when the volume is created.
 	Thick bool
 	// Clear selects what happens to the contents of clusters that a volume frees; empty means
 	// ClearZeroes.
@@ -90,9 +91,9 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 }
 
 // A Clear selects what happens to the contents of clusters that a volume frees. SPDK clears
-// clusters when they are freed, by the method that was recorded when the volume was created. It
-// never clears them when they are allocated, so data that was not cleared is readable in the next
-// volume that gets the cluster.
+// clusters when they are freed, by the method that was recorded when the volume was created. SPDK
+// never clears clusters when they are allocated, so data that was not cleared is readable in the
+// next volume to which the cluster is allocated.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
@@ -100,9 +101,9 @@ const (
 	// ClearZeroes makes clusters read as zeroes: by unmapping if the bdev below the lvstore is
 	// known to zero what it unmaps, otherwise by writing zeroes.
 	ClearZeroes Clear = "zeroes"
-	// ClearWriteZeroes writes zeroes, whatever bdev the lvstore is on.
+	// ClearWriteZeroes writes zeroes, regardless of the bdev below the lvstore.
 	ClearWriteZeroes Clear = "write_zeroes"
-	// ClearUnmap unmaps clusters, even if their data stays readable.
+	// ClearUnmap unmaps clusters, even if their data may remain readable.
 	ClearUnmap Clear = "unmap-may-expose-deleted-data"
 	// ClearNone leaves clusters unchanged.
 	ClearNone Clear = "none-exposes-deleted-data"
@@ -148,7 +149,8 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 // kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {
-		// spdk-csi's sample class sets fsType, which means nothing for a snapshot.
+		// Ignore fsType, which spdk-csi's sample class sets although it has no meaning for a
+		// snapshot.
 		if key != "fsType" && !strings.HasPrefix(key, sidecarPrefix) {
 			return fmt.Errorf("%w: VolumeSnapshotClass parameter %q is unknown: use only csi.storage.k8s.io/snapshotter-secret-name and -namespace", ErrParameter, key)
 		}

@@ -41,7 +41,7 @@ func ParseMutable(mutable map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// With returns l with the limits in changed, where these are set.
+// With returns a copy of l in which the limits that are set in changed replace those of l.
 func (l Limits) With(changed Limits) Limits {
 	for _, f := range []struct{ old, changed **uint64 }{
 		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},

@@ -1,14 +1,14 @@
 // Package coalesce merges identical concurrent reads.
 //
 // A caller gets the result of a read that began after the call, so the result is as recent as if
-// the caller had read it. It never gets the result of a read that was already running: what that
-// read saw may be older than the call.
+// the caller had read it. The caller never receives the result of a read that was already running,
+// because that result may be older than the call.
 //
 // Only one read of a key runs at a time, so a caller waits for at most one read before its own. A
-// second concurrent read would shorten that wait. But reads cost CPU time, which limits how many
-// calls a busy controller can serve.
+// second concurrent read would shorten that wait, but each read costs CPU time, which limits how
+// many calls a busy controller can serve.
 //
-// It must not know what is read.
+// Package coalesce must not depend on what is read.
 package coalesce
 
 import (
@@ -39,8 +39,8 @@ type batch struct {
 }
 
 // Do calls read, and returns its results. If a read with the same key is running, Do waits until it
-// has ended, and shares the next one with all others that wait. All reads with one key must return
-// the same type and mean the same. Callers must not change what a result refers to.
+// has ended, and shares the next one with all others that wait. All reads with the same key must be
+// equivalent and return the same type. Callers must not change what a result refers to.
 //
 // A shared read is cancelled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {

@@ -30,7 +30,8 @@ func (c *clockRead) read(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// Each caller gets a read that began after its call, and callers that wait share one.
+// Each caller receives the result of a read that began after its call, and callers that wait at the
+// same time share one read.
 func TestReadBeginsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group
@@ -92,9 +93,9 @@ func TestErrorIsShared(t *testing.T) {
 	})
 }
 
-// A caller that gives up does not end the other callers' read, and does not wait for it. When all
-// callers have given up, the read is cancelled.
-func TestCallersGiveUp(t *testing.T) {
+// A caller that gives up returns at once and does not end the read that other callers share. When
+// all callers have given up, the read is canceled.
+func TestReadIsCanceledWhenAllCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group
 		c := &clockRead{}

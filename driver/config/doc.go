@@ -3,5 +3,6 @@
 // Both are parsed strictly, and have spdk-csi's format. The fields and their comments become the
 // manual's reference (docs/csi-reference.md).
 //
-// It must not know the services, how targets are called, or nodes, which have only flags.
+// Package config must not depend on the services, how targets are called, or nodes, which are
+// configured only by flags.
 package config

@@ -219,7 +219,7 @@ func TestISCSIRefusals(t *testing.T) {
 	defer silent.Close()
 	k.export.Port = strconv.Itoa(silent.Addr().(*net.TCPAddr).Port)
 	_, err = c.Connect(soon(t, 2*time.Second), k.export)
-	require.ErrorIs(t, err, ErrUnreachable, "accepts connections, but does not answer")
+	require.ErrorIs(t, err, ErrUnreachable, "accepts connections, but does not respond")
 }
 
 func TestISCSILoginFailures(t *testing.T) {

@@ -189,7 +189,7 @@ func TestNVMeReconnect(t *testing.T) {
 		require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoNamespace)
 		assert.Empty(t, k.log())
 	})
-	t.Run("not to an address that does not answer", func(t *testing.T) {
+	t.Run("not to an address that does not respond", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
 		e := twoListeners(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one, which it fails. It is safe for
+// A FaultyCaller passes calls on to Caller, except for one call, which it fails. It is safe for
 // concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
@@ -20,10 +20,9 @@ type FaultyCaller struct {
 	failed   string
 }
 
-// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. The target executes it
-// first if executed is true:
-// then only the reply is lost. If deadly is true, all later calls fail too, as if the caller had
-// died.
+// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. If executed is true, the
+// target executes the call before it fails, so that only the reply is lost. If deadly is true, all
+// later calls fail too, as if the caller had died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
@@ -86,8 +85,8 @@ func lostReply(method string) error {
 	return &spdkrpc.Error{Method: method, Kind: spdkrpc.OutcomeUnknown, Message: "the reply was lost"}
 }
 
-// A FirstCall runs functions around the first call of Method, for example what another controller
-// does at that moment. All other calls are passed on to Caller.
+// A FirstCall runs functions around the first call of Method, for example the actions of another
+// controller at that moment. All other calls are passed on to Caller.
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string

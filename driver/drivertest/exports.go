@@ -10,14 +10,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Host returns the host of a node without native multipath. The same name gives the same host.
+// Host returns the host of a node without native multipath. It returns the same host for the same
+// name.
 func Host(node string) export.Host {
 	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
 	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
 // MultipathHost returns the host of a node with native multipath, which connects under a second
-// NQN. The same name gives the same host.
+// NQN. It returns the same host for the same name.
 func MultipathHost(node string) export.Host {
 	h := Host(node)
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(node))

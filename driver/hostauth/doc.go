@@ -2,6 +2,6 @@
 // the secrets of CSI calls. Both the controller and the node use it, so that they read a Kubernetes
 // Secret in the same way.
 //
-// It must not know how secrets reach a target or the kernel. Its values never reveal a secret when
-// they are printed, logged or encoded as JSON.
+// Package hostauth must not depend on how secrets reach a target or the kernel. Its values never
+// reveal a secret when they are printed, logged or encoded as JSON.
 package hostauth

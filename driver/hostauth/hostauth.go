@@ -121,7 +121,7 @@ func ParseMethod(text string) (Method, error) {
 
 // Read reads the keys for a method from a call's secrets; nil if the method is None. It fails with
 // ErrMissing if the secrets contain no key. class is the prefix, before -name and -namespace, of
-// the class parameters that give such calls a Secret. Errors mention it.
+// the class parameters that name the Secret for such calls. Errors mention this prefix.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",
@@ -177,7 +177,8 @@ func checkDHCHAP(name string, s Secret) error {
 	return nil
 }
 
-// Users and passwords are written into iscsid's records, one to a line, and SPDK allows 255 bytes.
+// Users and passwords are limited because they are written into iscsid's records, one per line, and
+// because SPDK allows 255 bytes.
 var (
 	chapUser     = regexp.MustCompile(`^[!-~]{1,255}$`)
 	chapPassword = regexp.MustCompile(`^[!-~]{12,255}$`)
@@ -205,8 +206,8 @@ var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 // IsName reports whether a text has the format of [Secret.Name]'s result.
 func IsName(text string) bool { return names.MatchString(text) }
 
-// Name derives a name from a secret. All names have the same length. A name does not help to find
-// the secret, because a DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal
+// Name derives a name from a secret. All names have the same length. The secret cannot be derived
+// from its name, because a DH-HMAC-CHAP key has 256 random bits or more. Equal secrets have equal
 // names.
 func (s Secret) Name() string {
 	h := hmac.New(sha256.New, []byte("spdkgate name of a DH-HMAC-CHAP key"))

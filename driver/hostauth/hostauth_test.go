@@ -70,7 +70,7 @@ func TestRead(t *testing.T) {
 	assert.False(t, k.Both())
 }
 
-// A secret never appears in output, whichever way it is printed.
+// A secret never appears in output, regardless of how it is printed.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	k, err := hostauth.Read(hostauth.DHCHAP, map[string]string{"dhchap-key": key, "dhchap-ctrl-key": key}, class)
 	require.NoError(t, err)

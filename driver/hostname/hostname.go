@@ -1,13 +1,13 @@
 // Package hostname derives the names under which targets know a node. Controller, nodes and the
-// kubectl plugin derive them from the node's id, so none of them has to store or send them.
+// kubectl plugin derive these names from the node's id, so the names need not be stored or sent.
 //
-// It must not know how nodes connect, or how targets admit them.
+// Package hostname must not depend on how nodes connect, or how targets admit them.
 package hostname
 
 import "github.com/google/uuid"
 
 // namespace is the UUID namespace in which node ids are hashed. Controllers and nodes of all
-// releases must agree on it: changing it locks every node out of its volumes.
+// releases must use the same namespace: changing it would lock every node out of its volumes.
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 // A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
@@ -20,7 +20,8 @@ type Host struct {
 }
 
 // Of derives the host of a node from its CSI node id, byte for byte. The controller admits this
-// host to a subsystem, and the node connects as this host: both compute it, and nothing is stored.
+// host to a subsystem, and the node connects as this host. Both compute the host from the id; it is
+// not stored.
 func Of(nodeID string) Host {
 	id := uuid.NewSHA1(namespace, []byte(nodeID)).String()
 	return Host{
@@ -30,10 +31,11 @@ func Of(nodeID string) Host {
 	}
 }
 
-// Multipath returns the host as which a node with native NVMe multipath connects to subsystems that
-// report ANA: such a node can be made to hold back its I/O. Targets admit both hosts, and can tell
-// which one is connected. Both UUID and NQN differ from h's, because the kernel accepts only one
-// host identifier for a host NQN. The UUID has version 8, by which package export recognises it.
+// Multipath returns the second host of a node. A node with native NVMe multipath uses it to connect
+// to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit both
+// hosts, and can distinguish which one is connected. Both UUID and NQN differ from h's, because the
+// kernel accepts only one host identifier for a host NQN. The UUID has version 8, by which package
+// export recognises it.
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80

@@ -4,5 +4,5 @@
 // kubectl plugin shows them.
 //
 // It contains only values, so that a program that shows an inventory need not include an SPDK
-// client. It must not know how targets are read, or how the values are shown.
+// client. Package inventory must not depend on how targets are read, or how the values are shown.
 package inventory

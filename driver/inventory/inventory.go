@@ -8,7 +8,7 @@ type Inventory struct {
 }
 
 // A Target is one storage server. If Error is not empty, the target could not be read completely,
-// and nothing is listed.
+// and the lists are empty.
 type Target struct {
 	Name      string            `json:"name"`
 	Transport string            `json:"transport"`
@@ -45,7 +45,8 @@ type Store struct {
 	Name       string `json:"name"`
 	TotalBytes int64  `json:"totalBytes"`
 	FreeBytes  int64  `json:"freeBytes"`
-	// PromisedBytes is the sum of its volumes' sizes and of what only its snapshots occupy.
+	// PromisedBytes is the sum of its volumes' sizes and of the space that only its snapshots
+	// occupy.
 	PromisedBytes int64 `json:"promisedBytes"`
 	// LargestBytes is the size of the largest thin volume that would be created now.
 	LargestBytes int64 `json:"largestBytes"`
@@ -60,8 +61,8 @@ type Volume struct {
 	Store     string `json:"store"`
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
-	// AllocatedBytes is what the volume itself occupies, without the snapshots below it. It is nil
-	// if the SPDK release does not report it.
+	// AllocatedBytes is the space that the volume itself occupies, without the snapshots below it.
+	// It is nil if the SPDK release does not report it.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
 	// Conditions lists the volume's adverse conditions.
 	Conditions []string `json:"conditions,omitempty"`
@@ -73,7 +74,7 @@ type Export struct {
 	Name string `json:"name"` // NQN or IQN
 	// Hosts holds the names of the admitted hosts: NVMe host NQNs or iSCSI initiator names.
 	Hosts []string `json:"hosts,omitempty"`
-	// Open exports admit every host.
+	// Open means that the export admits every host.
 	Open bool `json:"open,omitempty"`
 	// Connected holds the connected NVMe host NQNs, or iSCSI initiators' addresses, one for each
 	// connection.

@@ -2,13 +2,13 @@ package inventory
 
 import "time"
 
-// A NodeStatus is what a node plugin reports about itself and its node.
+// A NodeStatus is the report of a node plugin about itself and its node.
 type NodeStatus struct {
 	Version string `json:"version"`
 	// Transports lists the transports whose modules the node's kernel has now.
 	Transports []string `json:"transports"`
-	// Staged is what the last check of the staged volumes found. It is nil if that is unknown;
-	// Problem says why.
+	// Staged is the result of the last check of the staged volumes. If the result is unknown,
+	// Staged is nil, and Problem is the reason.
 	Staged  *Staged `json:"staged,omitempty"`
 	Problem string  `json:"problem,omitempty"`
 }

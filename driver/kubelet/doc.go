@@ -1,3 +1,3 @@
-// Package kubelet registers the driver with kubelet, so that no sidecar is needed for that. It
-// implements kubelet's registration service. It must not know CSI's services or the Kubernetes API.
+// Package kubelet registers the driver with kubelet, in place of a sidecar. It implements kubelet's
+// registration service. Package kubelet must not depend on CSI's services or the Kubernetes API.
 package kubelet

@@ -124,7 +124,8 @@ func (s *service) GetInfo(context.Context, *registerapi.InfoRequest) (*registera
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: s.Driver, Endpoint: s.Endpoint, SupportedVersions: csiVersions}, nil
 }
 
-// NotifyRegistrationStatus receives whether kubelet has registered the driver.
+// NotifyRegistrationStatus receives kubelet's notification that it has or has not registered the
+// driver.
 func (s *service) NotifyRegistrationStatus(_ context.Context, status *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
 	if status.GetPluginRegistered() {
 		s.Log.Info("kubelet has registered the driver", "driver", s.Driver, "endpoint", s.Endpoint)

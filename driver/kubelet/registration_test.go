@@ -86,7 +86,8 @@ func TestEndpointIsAPathOnTheNode(t *testing.T) {
 	}
 }
 
-// The socket is gone when Serve has returned, even if Serve ends while it is starting.
+// The registration socket no longer exists after Serve has returned, even if Serve ends while it is
+// starting.
 func TestEndsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -101,8 +102,8 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned, kubelet finds the driver again. Another process's file is left
-// alone.
+// If kubelet's directory is cleaned, the driver creates its socket again, so that kubelet finds it.
+// A file of another process is not removed.
 func TestRemovedSocketIsRecreated(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)

@@ -29,7 +29,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrChanged means that an object has changed since it was read, or already exists.
 	ErrChanged = errors.New("changed meanwhile")
-	// ErrNoResource means that the API has no such kind of object. It is also an [ErrNotFound].
+	// ErrNoResource means that the API does not have this kind of object. It also matches
+	// [ErrNotFound].
 	ErrNoResource = fmt.Errorf("the Kubernetes API does not have this resource: %w", ErrNotFound)
 	// ErrInvalid means that the object violates its schema or an admission policy.
 	ErrInvalid = errors.New("the API server refuses this object")
@@ -73,8 +74,8 @@ func New(host, port, dir string) (*Client, error) {
 	}, nil
 }
 
-// call makes a call, and decodes the response into result. body is a JSON patch; nil makes it a
-// GET.
+// call makes a call, and decodes the response into result. If patch, a JSON patch, is nil, the call
+// is a GET.
 func (c *Client) call(ctx context.Context, path string, query url.Values, patch []byte, result any) error {
 	method := http.MethodGet
 	if patch != nil {

@@ -48,9 +48,9 @@ func TestErrorsHaveTheirKind(t *testing.T) {
 	require.ErrorContains(t, err, "HTTP status 500")
 }
 
-// A resource that the API does not have is not a missing object, and a refused object has not
-// changed meanwhile.
-func TestErrorsOfSend(t *testing.T) {
+// The errors of Send distinguish a missing resource from a missing object, and a refused object
+// from one that has changed.
+func TestSendDistinguishesErrors(t *testing.T) {
 	for _, test := range []struct {
 		method, body string
 		status       int
@@ -97,7 +97,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// Kubelet renews the token while the process runs.
+// The token is read for each call, because kubelet renews it while the process runs.
 func TestTokenIsReadForEachCall(t *testing.T) {
 	a := newAPI(t)
 	_, err := a.client.node(t.Context(), "node-1")
@@ -111,7 +111,8 @@ func TestTokenIsReadForEachCall(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAccess)
 }
 
-// A server that the cluster's CA did not certify never receives the token.
+// The client never sends its token to a server whose certificate was not issued by the cluster's
+// CA.
 func TestServerIsVerified(t *testing.T) {
 	a, other := newAPI(t), newAPI(t)
 	a.client.server = other.client.server

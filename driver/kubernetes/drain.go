@@ -28,13 +28,14 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is how long the API server may fail before Wait gives up. It is then unknown whether
-// the node is being drained, and an update of the DaemonSet must not be delayed.
+// firstAnswer is the time after which Wait gives up if the API server has not responded once. It is
+// then unknown whether the node is being drained, and an update of the DaemonSet must not be
+// delayed.
 const firstAnswer = 10 * time.Second
 
 // Wait returns at once unless the node is being drained: cordoned, tainted by an autoscaler,
-// deleted or already gone. Then it waits until kubelet has unmounted all of the driver's volumes
-// and they are detached. It fails if that does not happen before ctx ends, or if it cannot
+// deleted or already gone. For a node being drained, it waits until kubelet has unmounted all of
+// the driver's volumes and they are detached. Wait fails if ctx ends first, or if it cannot
 // determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
@@ -94,9 +95,9 @@ func (n node) draining() bool {
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
 
-// volumes returns the driver's volumes on the node. The Node object lists them: kubelet removes a
-// volume from it after unmounting the volume, and the cluster when detaching it. If there is no
-// Node object, all of the cluster's VolumeAttachments are read instead.
+// volumes returns the driver's volumes on the node. The Node object lists these volumes: kubelet
+// removes a volume from the list after unmounting it, and the cluster does so when it detaches the
+// volume. If there is no Node object, volumes reads all of the cluster's VolumeAttachments instead.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {
 	n, err := d.Client.node(ctx, d.Node)
 	if errors.Is(err, ErrNotFound) {

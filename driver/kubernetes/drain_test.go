@@ -21,7 +21,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 	return Drain{Client: a.client, Node: "node-1", Driver: "csi.spdk.io", Log: logTo(log), wait: t.wait}
 }
 
-// An update of the DaemonSet is not delayed, whatever volumes the node uses.
+// An update of the DaemonSet is not delayed, even if the node uses volumes.
 func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
@@ -60,7 +60,7 @@ func TestDrainWaitsForVolumes(t *testing.T) {
 			require.NoError(t, drain(a, &log, clock).Wait(ctx))
 			assert.Empty(t, clock.next, "it waited for both")
 			assert.Equal(t, 1, strings.Count(log.String(), "storage-1:1"), log.String())
-			assert.Zero(t, a.made("GET /apis/storage.k8s.io"), "a list of the whole cluster's attachments is expensive")
+			assert.Zero(t, a.made("GET /apis/storage.k8s.io"), "listing all attachments of the cluster is expensive")
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestUnknownDrainStateDelaysNothing(t *testing.T) {
 	}
 	require.NoError(t, d.Wait(t.Context()), "the API server came back")
 
-	// The node is being drained, but its volumes temporarily cannot be read.
+	// While the node is being drained, its volumes temporarily cannot be read.
 	a.set("spec", "unschedulable", "true")
 	a.set("status", "volumesInUse", inUse)
 	ctx, end := context.WithCancel(t.Context())

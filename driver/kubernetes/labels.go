@@ -12,8 +12,8 @@ import (
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
 // Labels returns the node's labels with these keys, omitting keys that the node lacks. While a
-// cloud controller has yet to label the node, or the API server does not respond, it waits until
-// ctx ends.
+// cloud controller has yet to label the node, or the API server does not respond, Labels waits, but
+// only until ctx ends.
 func (c *Client) Labels(ctx context.Context, nodeName string, keys []string, log *slog.Logger) (map[string]string, error) {
 	return c.labels(ctx, nodeName, keys, log, sleep)
 }

@@ -43,7 +43,7 @@ const (
 )
 
 // Run waits until the driver is ready, removes the taint, and removes it again if it appears within
-// the first minutes. It returns when its work is done, or when ctx ends. It never adds a taint.
+// the first minutes. Run returns after these minutes, or when ctx ends. It never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep
@@ -56,7 +56,7 @@ func (s StartupTaint) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrForbidden):
-			// The permission may be granted later, so this continues without logging again.
+			// The permission may be granted later, so keep trying, but log this only once.
 			if last != "forbidden" {
 				s.Log.Error("the startup taint is not removed: no permission. Pods wait until it is removed manually", "node", s.Node, "taint", s.Key, "error", err)
 			}
@@ -100,7 +100,7 @@ func (s StartupTaint) try(ctx context.Context) error {
 }
 
 // registered fails unless kubelet has registered the driver with its current settings. A restarted
-// node may still have an entry from another configuration.
+// node may still have a CSINode entry from an earlier configuration.
 func (s StartupTaint) registered(n csiNode) error {
 	i := slices.IndexFunc(n.Spec.Drivers, func(d csiNodeDriver) bool { return d.Name == s.Driver })
 	if i < 0 {

@@ -70,7 +70,8 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 4, 8, 16, 30, 30}, pauses)
 }
 
-// An autoscaler may complete the node after the driver is ready. Run ends after a few minutes.
+// An autoscaler may add the startup taint after the driver is ready; the taint is then removed,
+// too. Run ends after a few minutes.
 func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -90,7 +91,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	assert.Equal(t, 10*time.Minute+time.Second, waited, "the last pause ends after 10 minutes")
 }
 
-// Run ends with the process, whether it is waiting or making a call.
+// When the process ends, Run returns, whether it is waiting or making a call.
 func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -118,7 +119,7 @@ func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 
 // A taint added concurrently by another client is kept, and the next attempt removes the
 // driver's.
-func TestConcurrentChangeOfTaints(t *testing.T) {
+func TestConcurrentTaintChangesAreKept(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")

@@ -4,7 +4,7 @@
 // targets are not here: proxies export them (proxy's packages metrics and targetmetrics).
 //
 // The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
-// or staged volumes have series. It must not know gRPC or what a call does.
+// or staged volumes have series. Package metrics must not depend on gRPC or on what a call does.
 package metrics
 
 import (

@@ -17,9 +17,9 @@ import (
 )
 
 // Serve serves /metrics on an address until the returned Closer is closed. Callers authenticate
-// with the token in tokenFile as a bearer token. Without a tokenFile the address must be a loopback
-// address, which only the pod itself can reach, because metrics reveal targets' names and how much
-// they are used.
+// with the token in tokenFile as a bearer token. Without a tokenFile, the address must be a
+// loopback address, which only the pod itself can reach, because metrics reveal the names and the
+// load of targets.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {
 	handler := m.handler
 	if tokenFile == "" {
@@ -56,7 +56,8 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// readToken reads the file. It is called for each request, because secrets are rotated.
+// readToken reads the token from its file. It is called for each request, because secrets are
+// rotated.
 func readToken(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

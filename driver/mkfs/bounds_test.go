@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each option accepts its minimum and maximum, and nothing beyond.
+// Each mkfs option accepts its minimum and maximum, and no values outside that range.
 func TestMkfsOptionBounds(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string

@@ -5,5 +5,5 @@
 // or creates a file system that nodes' older kernels refuse without giving a reason. The controller
 // checks them before it creates a volume, and the node before it formats one.
 //
-// It must not know devices, mounts, CSI or its callers: it converts texts to texts.
+// Package mkfs must not depend on devices, mounts, CSI or its callers: it only converts texts.
 package mkfs

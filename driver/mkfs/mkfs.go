@@ -96,7 +96,8 @@ var (
 	sizeOfBytes = value{"a number with k or m", regexp.MustCompile(`^[1-9][0-9]{0,5}[km]$`).MatchString}
 )
 
-// parse splits options into flags and their values. It refuses what is not on the list.
+// parse splits options into flags and their values. It refuses options and values that are not on
+// the list.
 func parse(fsType, options string) (map[string]string, error) {
 	if err := CheckType(fsType); err != nil {
 		return nil, err
@@ -179,7 +180,8 @@ type New struct {
 	Type    string
 	Options string // the class's options; see [Check]
 	UUID    string // empty for a random UUID
-	// Again means that an earlier mkfs was interrupted, and that its results are overwritten.
+	// Again means that an earlier mkfs was interrupted, so that the new one must overwrite its
+	// results.
 	Again bool
 }
 

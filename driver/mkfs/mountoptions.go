@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Mount options that are allowed for volumes, by file system. Others are refused, because some
-// change what is mounted or where, name another device, or let a damaged volume stop the node:
-// errors=panic, device=, logdev=, verity.hashdevice=.
+// Mount options that are allowed for volumes, by file system. Other options are refused, because
+// some of them change what is mounted or where, name another device, or let a damaged volume crash
+// the node: errors=panic, device=, logdev=, verity.hashdevice=.
 var (
 	optionsOfAll = words(`
 		atime noatime diratime nodiratime relatime norelatime strictatime nostrictatime lazytime nolazytime suid nosuid dev nodev exec noexec

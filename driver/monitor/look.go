@@ -36,7 +36,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	p, err := m.connector.Paths(ctx, s.Volume.Export)
 	switch {
 	case isDeadline(err):
-		s.add(Hanging, "", fmt.Sprintf("the kernel does not tell the state of the connection: check the node's kernel log (%v)", err))
+		s.add(Hanging, "", fmt.Sprintf("the kernel does not report the state of the connection: check the node's kernel log (%v)", err))
 		return
 	case err != nil:
 		s.add(Unknown, "", fmt.Sprintf("the state of the connection cannot be read: %v", err))
@@ -45,7 +45,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	s.Live, s.Expected, s.givenUp = p.Live(), p.Expected, p.GivenUp
 	switch {
 	case len(p.All) == 0:
-		s.add(NotConnected, "", "no connection is left: the kernel has given the target up. The node connects again when the target answers; pods that used the volume must be deleted")
+		s.add(NotConnected, "", "no connection is left: the kernel has given up on the target. The node reconnects when the target responds; delete the pods that used the volume")
 	case s.Live == 0:
 		s.add(Connecting, "", fmt.Sprintf("the target does not answer, and I/O waits for it: check whether the target is running (%s)", describe(p)))
 	case s.Live < s.Expected:
@@ -54,7 +54,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	switch {
 	case s.Live == 0: // then the device shows nothing more
 	case errors.Is(p.NoDevice, connect.ErrNoNamespace):
-		s.add(NoNamespace, "", fmt.Sprintf("the target answers, but does not have the volume there: %v", p.NoDevice))
+		s.add(NoNamespace, "", fmt.Sprintf("the target responds, but does not have the volume there: %v", p.NoDevice))
 	case p.NoDevice != nil:
 		s.add(Unknown, "", fmt.Sprintf("the volume's device cannot be found: %v", p.NoDevice))
 	case s.Volume.OnAnother != nil:
@@ -62,13 +62,13 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	}
 }
 
-// lookAtMapping checks that a mapping belongs to the volume's current device. A mapping remains
-// when its device is removed.
+// lookAtMapping checks that a mapping belongs to the volume's current device, because a mapping can
+// outlive a removed device.
 func (m *Monitor) lookAtMapping(ctx context.Context, s *State, device string) {
 	dead, err := operation.Share(ctx, &m.reads, "mapping of "+s.Volume.ID, func() (bool, error) { return s.Volume.OnAnother(device) })
 	switch {
 	case isDeadline(err):
-		s.add(Hanging, "", fmt.Sprintf("the kernel does not tell the state of the volume's mapping: check the node's kernel log (%v)", err))
+		s.add(Hanging, "", fmt.Sprintf("the kernel does not report the state of the volume's mapping: check the node's kernel log (%v)", err))
 	case err != nil:
 		s.add(Unknown, "", fmt.Sprintf("the state of the volume's mapping cannot be read: %v", err))
 	case dead:

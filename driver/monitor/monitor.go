@@ -42,15 +42,15 @@ type Options struct {
 }
 
 const (
-	// readTimeout bounds one volume's reads in a round. The kernel responds within milliseconds, or
-	// it hangs.
+	// readTimeout limits the reads for one volume in a round. The kernel either responds within
+	// milliseconds or hangs.
 	readTimeout = 5 * time.Second
-	// reconnectTimeout bounds an attempt to restore connections, because calls for the volume are
-	// aborted meanwhile.
+	// reconnectTimeout limits an attempt to restore connections, because calls for the volume are
+	// aborted during the attempt.
 	reconnectTimeout = 20 * time.Second
-	// longestPause bounds the time between two attempts, which doubles with each failure.
+	// longestPause limits the time between two attempts, which doubles with each failure.
 	longestPause = 5 * time.Minute
-	// attemptsAtOnce bounds how many volumes are reconnected concurrently.
+	// attemptsAtOnce limits how many volumes are reconnected concurrently.
 	attemptsAtOnce = 4
 )
 
@@ -87,8 +87,8 @@ func New(o Options) *Monitor {
 	}
 }
 
-// Run checks all volumes every interval until ctx ends. Then it removes the status file, which
-// nobody updates any more.
+// Run checks all volumes every interval until ctx ends. Finally, it removes the status file,
+// because no process updates the file any longer.
 func (m *Monitor) Run(ctx context.Context) {
 	m.removeStatus()
 	defer m.removeStatus()
@@ -104,8 +104,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// State returns what the monitor found when it last checked a volume. ok is false if it has not
-// checked the volume, or not since a call changed it.
+// State returns the result of the last check of a volume. ok is false if the monitor has not
+// checked the volume since the process started or a call changed the volume.
 func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	if m == nil {
 		return s, false
@@ -116,7 +116,7 @@ func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	return s, ok
 }
 
-// States returns what was found for all volumes, in the order of their ids.
+// States returns the states of all checked volumes, in the order of their ids.
 func (m *Monitor) States() []State {
 	if m == nil {
 		return nil
@@ -126,8 +126,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes what was found for a volume, because a call has changed it. The monitor checks it
-// again in its next round.
+// Forget removes the state of a volume, because a call has changed the volume. The monitor checks
+// the volume again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return
@@ -195,7 +195,7 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	return volumes, mounts, err
 }
 
-// keep replaces what is known, and logs what has changed. A volume on which a call worked meanwhile
+// keep stores the new states, and logs the changes. A volume that a call changed during the round
 // keeps its previous state.
 func (m *Monitor) keep(volumes []Volume, found []State) {
 	m.mu.Lock()

@@ -158,7 +158,7 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 		{"more paths than expected", func(f *fakeNode) { f.has(1, "live", "live") }, nil, ""},
 		{"no path live", func(f *fakeNode) { f.has(2, "connecting", "resetting") }, []Kind{Connecting}, "I/O waits for it"},
 		{"no path live, probe would hang", func(f *fakeNode) { f.has(1, "connecting"); f.probe = context.DeadlineExceeded }, []Kind{Connecting}, "I/O waits"},
-		{"no path left", func(f *fakeNode) { f.has(2, "gone", "gone") }, []Kind{NotConnected}, "the kernel has given the target up"},
+		{"no path left", func(f *fakeNode) { f.has(2, "gone", "gone") }, []Kind{NotConnected}, "the kernel has given up on the target"},
 		{"no path left, dead mounts", func(f *fakeNode) {
 			f.has(1, "gone")
 			f.mounts("/staged "+removed+" rw rw", "/pod "+removed+" rw rw")
@@ -173,7 +173,7 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 		{"mounted read-only", func(f *fakeNode) { f.mounts("/staged 0:77 ro ro") }, nil, ""},
 		{"file system fails", func(f *fakeNode) { f.probe = mount.ErrBroken }, []Kind{ShutDown}, "the file system at /staged fails"},
 		{"file system hangs", func(f *fakeNode) { f.probe = context.DeadlineExceeded }, []Kind{Hanging}, "the file system at /staged does not answer"},
-		{"sysfs hangs", func(f *fakeNode) { f.hang = true }, []Kind{Hanging}, "does not tell the state of the connection"},
+		{"sysfs hangs", func(f *fakeNode) { f.hang = true }, []Kind{Hanging}, "does not report the state of the connection"},
 		{"sysfs unreadable", func(f *fakeNode) { f.pathsErr = os.ErrPermission }, []Kind{Unknown}, "cannot be read"},
 		{"another volume", func(f *fakeNode) {
 			p := f.paths[nqn]
@@ -203,7 +203,7 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 			s, ok := m.State(id)
 			require.True(t, ok)
 			require.Empty(t, s.Findings)
-			assert.Empty(t, f.log.String(), "a volume that is well needs no line")
+			assert.Empty(t, f.log.String(), "no line is logged for a healthy volume")
 
 			tt.change(f)
 			m.timeout = 50 * time.Millisecond
@@ -237,7 +237,8 @@ func scrape(m *Monitor) string {
 	return w.Body.String()
 }
 
-// The log has a line when something changes, and none while it lasts.
+// The monitor logs a line when the state of a volume changes, and none while the state stays the
+// same.
 func TestOnlyChangesAreLogged(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")
@@ -265,10 +266,11 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 	}
 	assert.Equal(t, 4, strings.Count(f.log.String(), "msg="), f.log.String())
 	_, ok := m.State(id)
-	assert.True(t, ok, "what was known is kept")
+	assert.True(t, ok, "the previous state is kept")
 }
 
-// Findings from before a call changed a volume, or from while a call works on it, do not count.
+// Findings are discarded if a call was changing the volume during the check, or has changed it
+// since.
 func TestVolumesChangingDuringChecks(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
@@ -286,7 +288,7 @@ func TestVolumesChangingDuringChecks(t *testing.T) {
 	_, ok = m.State(id)
 	assert.True(t, ok)
 
-	// A call ends while the monitor looks.
+	// A call for the volume ends while the monitor is checking the volume.
 	f.stage(1, "live")
 	m.mounter = interrupted{f, func() { m.Forget(id) }}
 	m.Check(t.Context())
@@ -320,7 +322,7 @@ func TestReconnect(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")
 	m.Check(t.Context())
-	assert.Empty(t, f.reconnects, "the kernel tries by itself")
+	assert.Empty(t, f.reconnects, "the kernel reconnects by itself")
 
 	f.has(2, "live", "gone")
 	f.gone = true

@@ -18,7 +18,7 @@ type Volume struct {
 	// OnAnother reports whether the volume is used through a mapping of a different, removed
 	// device. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
-	// Err reports why the rest is unknown; nil otherwise.
+	// Err is the reason why the other fields are unknown, or nil.
 	Err error
 }
 
@@ -28,11 +28,11 @@ type Source interface {
 	Staged() ([]Volume, error)
 	// Busy reports whether a call is working on a volume.
 	Busy(volumeID string) bool
-	// Hold keeps calls away from a volume until release is called, and returns the volume as it is
-	// now. ok is false if a call is working on the volume, or if it is no longer staged.
+	// Hold locks a volume against calls until release is called, and returns the volume's current
+	// description. ok is false if a call is working on the volume, or if it is no longer staged.
 	Hold(volumeID string) (v Volume, release func(), ok bool)
-	// Adopt gives the source the paths of all mounts once, before anything else, so that it finds
-	// volumes staged by an earlier release.
+	// Adopt passes the paths of all mounts to the source, so that the source finds volumes staged
+	// by an earlier release. The monitor calls Adopt once, before it calls any other method.
 	Adopt(mounts []string) error
 }
 
@@ -59,14 +59,14 @@ var Kinds = []Kind{OK, Unknown, PathsLost, ReadOnly, Connecting, Hanging, NotMou
 
 func (k Kind) severity() int { return slices.Index(Kinds, k) }
 
-// A Finding is one thing that is wrong with a volume, with the facts and what to do.
+// A Finding is one problem with a volume, with the facts and the remedy.
 type Finding struct {
 	Kind Kind
 	Path string // of the mount that it is about; empty for others
 	Text string
 }
 
-// A State is what the monitor found when it last checked a volume.
+// A State is the result of the last check of a volume.
 type State struct {
 	Volume   Volume
 	Findings []Finding // most severe first; none: the volume is well
@@ -93,7 +93,7 @@ func (s *State) add(kind Kind, path, text string) {
 	slices.SortStableFunc(s.Findings, func(a, b Finding) int { return cmp.Compare(b.Kind.severity(), a.Kind.severity()) })
 }
 
-// kinds names the findings, to see whether they changed.
+// kinds returns the names of the findings' kinds, which are compared to detect changes.
 func (s State) kinds() string {
 	var names []string
 	for _, f := range s.Findings {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// removeStatus removes the status file, which may be that of an earlier process, so that nobody
-// reads old findings.
+// removeStatus removes the status file, even one of an earlier process, so that outdated findings
+// are not read.
 func (m *Monitor) removeStatus() {
 	if m.statusFile == "" {
 		return
@@ -23,9 +23,9 @@ func (m *Monitor) removeStatus() {
 	}
 }
 
-// reportStatus replaces the status file with the findings of a round. Its readers see the previous
-// file or the new one, never a part. A failure does not affect the monitor: the file becomes old,
-// which readers notice.
+// reportStatus replaces the status file with the findings of a round. Readers see either the
+// previous file or the new one, never a part of it. If the file cannot be written, the monitor
+// continues: readers notice that the file is outdated.
 func (m *Monitor) reportStatus(ctx context.Context, volumes []Volume) {
 	if m.statusFile == "" {
 		return

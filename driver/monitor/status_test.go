@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// The status file describes every staged volume after each round, but none from an earlier process.
+// After each round, the status file describes every staged volume. A file from an earlier process
+// is removed.
 func TestStatusFileDescribesStagedVolumes(t *testing.T) {
 	m, f := newFakeNode(t)
 	m.statusFile = filepath.Join(t.TempDir(), "node-status.json")
@@ -43,21 +44,21 @@ func TestStatusFileDescribesStagedVolumes(t *testing.T) {
 	assert.Equal(t, []any{"t0:a", "t0", "paths_lost", 1, 2}, []any{s.Volumes[0].ID, s.Volumes[0].Target, s.Volumes[0].State, s.Volumes[0].LivePaths, s.Volumes[0].ExpectedPaths})
 	assert.Contains(t, strings.Join(s.Volumes[0].Findings, " "), "1 of 2 paths work")
 
-	// A volume that a call changes is listed, but its state is not known.
+	// A volume that a call is changing is listed with an unknown state.
 	m.Forget("t0:a")
 	f.busy = true
 	m.Check(t.Context())
 	assert.Equal(t, []inventory.StagedVolume{{ID: "t0:a", Target: "t0", State: "unknown", Findings: []string{"a call is working on the volume"}}}, read().Volumes)
 	f.busy = false
 
-	// If the list of volumes cannot be read, the file becomes old.
+	// If the list of volumes cannot be read, the status file is not updated.
 	f.err = assert.AnError
 	f.clock = f.clock.Add(time.Minute)
 	m.Check(t.Context())
 	assert.Equal(t, f.clock.Add(-time.Minute).UTC(), read().Checked)
 	f.err = nil
 
-	// A file that cannot be written is reported once.
+	// A status file that cannot be written is reported once.
 	m.statusFile = filepath.Join(t.TempDir(), "none", "node-status.json")
 	m.Check(t.Context())
 	m.Check(t.Context())

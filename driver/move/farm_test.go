@@ -120,7 +120,7 @@ func (f *farm) ControllerPublishVolume(_ context.Context, req *csi.ControllerPub
 	}
 	id := req.GetVolumeId()
 	if node := f.node[id]; node != "" && node != req.GetNodeId() {
-		return nil, fmt.Errorf("%w: node %s has it", export.ErrInUse, node)
+		return nil, fmt.Errorf("%w: node %s is using it", export.ErrInUse, node)
 	}
 	if method := req.GetVolumeContext()[hostauth.KeyMethod]; method != "" {
 		if req.GetSecrets()[hostauth.SecretDHCHAPKey] == "" {

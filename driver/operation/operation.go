@@ -17,10 +17,10 @@ type Group struct {
 	// Busy is the kind of error for an operation if another operation has locked one of its
 	// objects.
 	Busy error
-	// Wait makes an operation wait for the other one until its context ends. Otherwise it is
-	// refused at once.
+	// Wait makes an operation wait for an earlier one on the same object until the operation's
+	// context ends. Without Wait, the operation fails at once.
 	Wait bool
-	// Cause returns why a context ended. If it is nil, context.Cause is used.
+	// Cause returns the reason why a context ended. If Cause is nil, context.Cause is used.
 	Cause func(context.Context) error
 
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 
 // Share calls fn, unless a call with the same name is already running, and waits for the result
 // until ctx ends. A query that hangs because of its device therefore blocks only one goroutine,
-// however often it is made. All calls with the same name must have the same type T.
+// regardless of how often it is repeated. All calls with the same name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):

@@ -36,7 +36,7 @@ func TestOperationOutlivesItsCaller(t *testing.T) {
 	require.ErrorIs(t, err, errBusy, "the first operation is still running")
 	require.ErrorContains(t, err, "/path has not ended (mkfs.ext4)")
 	n, err := Run(t.Context(), g, []string{"other"}, none)
-	require.NoError(t, err, "a refused operation holds nothing")
+	require.NoError(t, err, "a refused operation locks nothing")
 	assert.Equal(t, 2, n)
 
 	close(proceed)
@@ -65,7 +65,7 @@ func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 	<-started
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	never := func(context.Context, *Step) (int, error) { panic("called beside the first operation") }
+	never := func(context.Context, *Step) (int, error) { panic("called during the first operation") }
 	_, err := Run(ctx, g, []string{"a"}, never)
 	require.ErrorIs(t, err, errBusy)
 	require.ErrorIs(t, err, errTimeout)
@@ -78,7 +78,7 @@ func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 			case <-proceed:
 				return 2, nil
 			default:
-				return 0, errors.New("called beside the first operation")
+				return 0, errors.New("called during the first operation")
 			}
 		})
 		second <- err
@@ -93,7 +93,7 @@ func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 func TestRunReturnsTheOperationsOwnError(t *testing.T) {
 	g := &Group{Busy: errBusy}
 	ctx, cancel := context.WithCancel(t.Context())
-	errOwn := errors.New("the target does not answer")
+	errOwn := errors.New("the target does not respond")
 	_, err := Run(ctx, g, []string{"a"}, func(ctx context.Context, _ *Step) (int, error) {
 		cancel()
 		<-ctx.Done()

@@ -1,7 +1,7 @@
 // Package outage limits the log lines for calls that fail for the same reason while a storage
 // server is down: the first failure is logged, and the following ones are counted.
 //
-// It must not know what calls do, or which errors are of which kind.
+// Package outage must not depend on what calls do, or which errors are of which kind.
 package outage
 
 import (

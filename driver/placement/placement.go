@@ -66,10 +66,10 @@ func draw(words ...string) float64 {
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
 }
 
-// CheckCopy returns an error if a copy of a volume or snapshot on the target cannot be of the
+// CheckCopy returns an error if a copy of a volume or snapshot on the target cannot satisfy the
 // class. Copies are thin, and are in the lvstore of their source. storeOfSource returns that
-// lvstore; it is called only if the class names lvstores. It returns storeOfSource's errors, and
-// errors of kind [class.ErrParameter].
+// lvstore; CheckCopy calls it only if the class names lvstores. CheckCopy returns errors of
+// storeOfSource, and errors of kind [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:

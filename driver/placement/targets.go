@@ -47,12 +47,11 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 
 // A Choice configures how many targets in each topology are chosen for the volume with a name.
 type Choice struct {
-	// Candidates is how many targets may get the volume.
+	// Candidates is the number of targets on which the volume may be created.
 	Candidates int
-	// Margin is how many further targets are asked whether they have the volume. A target added to
-	// config.json becomes a candidate for some names, in place of another target. Up to Margin
-	// targets can be added at a time, and a volume that an unfinished call has created is still
-	// found.
+	// Margin is the number of additional targets that are queried for the volume. A target added to
+	// config.json becomes a candidate for some names, in place of another target. If at most Margin
+	// targets are added at a time, a volume that an unfinished call has created is still found.
 	Margin int
 }
 
@@ -83,8 +82,8 @@ func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target)
 }
 
 // An Accessibility holds the topologies from which a volume must be accessible. If there are
-// requisite topologies, it must be accessible from one of them. Of the preferred topologies, an
-// earlier one is better than a later one.
+// requisite topologies, the volume must be accessible from one of them. Of the preferred
+// topologies, earlier ones take precedence over later ones.
 type Accessibility struct {
 	Requisite, Preferred []map[string]string
 }

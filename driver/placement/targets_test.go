@@ -46,8 +46,8 @@ func TestTargets(t *testing.T) {
 	assert.ErrorContains(t, err, "disk=hdd")
 }
 
-// However many targets there are, a name has as many candidates, and they do not depend on the
-// order of the configuration.
+// The number of candidates for a name does not depend on the number of targets, and the candidates
+// do not depend on the order of the targets in the configuration.
 func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 	count := map[string]int{}
 	targets := someTargets(100)
@@ -73,7 +73,7 @@ func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 	assert.Equal(t, targets[:1], candidates)
 }
 
-// A volume created by an unfinished call is found again after a target was added.
+// A volume that an unfinished call created is still found after a target was added.
 func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	old := someTargets(7)
 	moved := 0

@@ -2,7 +2,7 @@
 // failed call is not reliable. If an object already exists, releases of SPDK fail in different ways
 // or not at all, and after a lost reply the call may have been executed.
 //
-// It must not know what the steps are about.
+// Package readback must not depend on what the steps do.
 package readback
 
 import (

@@ -9,9 +9,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 )
 
-// accessModes maps the supported access modes to whether a volume may be on several nodes at a
-// time. Only a raw block volume may be written by several, because nothing coordinates their
-// writes.
+// accessModes maps each supported access mode to whether a volume may be on several nodes at a
+// time. Several nodes may write only to a raw block volume, because the driver does not coordinate
+// their writes.
 var accessModes = map[csi.VolumeCapability_AccessMode_Mode]struct{ shared bool }{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:        {},
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER: {},

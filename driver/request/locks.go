@@ -71,7 +71,7 @@ func (c *Claim) Release() {
 	c.free = nil
 }
 
-// Held lists the locked keys, sorted.
+// Held returns the locked keys, sorted.
 func (l *Locks) Held() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,8 +3,9 @@ package request
 // A TargetError means that a target did not respond to a call, or refused the caller.
 type TargetError struct {
 	Target string // the target's name
-	// Cause describes the problem with the target, in words that are the same for every retry,
-	// whichever call fails first. It is empty if Err's text is already the same for every retry.
+	// Cause describes the problem with the target, in a text that is the same for every retry and
+	// for every call that may fail first. It is empty if Err's text is already the same for every
+	// retry.
 	Cause string
 	// Lost means that the target was not reached, or did not respond.
 	Lost bool

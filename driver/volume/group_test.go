@@ -122,7 +122,7 @@ func TestGroupSnapshot(t *testing.T) {
 
 // A proxy without spdkgate_lvol_snapshot cannot freeze several volumes together, even if no volume
 // is in use.
-func TestGroupsThroughAnOldProxy(t *testing.T) {
+func TestOldProxyCannotFreezeGroups(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	sources := b.volumes(t, "pvc-1", "pvc-2")
 	_, err := b.SnapshotGroup(t.Context(), "group-1", sources)

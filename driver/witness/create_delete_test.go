@@ -30,8 +30,8 @@ func TestCreateFindsItsOwnAndRefusesOthers(t *testing.T) {
 	}
 }
 
-// The number of a removed replica can be given away, so the log no longer covers it before the
-// removal.
+// The number of a removed replica can be reused, so Remove takes the replica out of the log before
+// it removes the replica.
 func TestRemoveClearsTheLogFirst(t *testing.T) {
 	a, s, r := started(t)
 	for _, transition := range []func(replica.Witness) (replica.Witness, error){
@@ -106,7 +106,8 @@ func TestDeleteReadsBack(t *testing.T) {
 	}
 }
 
-// A deletion is complete only if the API server says that this object does not exist.
+// A deletion is complete only if the API server responds that this object does not exist, not if
+// the whole resource is missing.
 func TestMissingResourceIsNotAMissingWitness(t *testing.T) {
 	a, s, r := started(t)
 	a.absent = true

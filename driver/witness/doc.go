@@ -3,10 +3,10 @@
 // (docs/design/replication.md). The controller and the node that uses the volume change it.
 //
 // Every change is a compare-and-swap with resourceVersion, computed from an object that was read
-// for this change. If the outcome of a write is unknown, the object is read again. An object that
-// this version of the driver does not understand completely is refused, and so is one that is older
-// than an object that this process has seen. The driver does not use the package yet.
+// for this change. If the outcome of a write is unknown, the object is read again. The package
+// refuses an object that this version of the driver does not understand completely, or that is
+// older than an object that this process has read before. The driver does not use this package yet.
 //
-// Which changes are permitted is decided by package replica. The package must not know CSI's
+// Package replica decides which changes are permitted. Package witness must not depend on CSI's
 // services, RPCs, devices or mirrors.
 package witness

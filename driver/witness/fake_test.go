@@ -22,9 +22,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// An api is an API server with the ReplicatedVolumes of a cluster, and the properties of a real one
-// on which the package depends: resourceVersion, the status subresource, finalizers, and writes
-// without a change. Objects are maps, as decoded by encoding/json.
+// An api simulates an API server with the ReplicatedVolumes of a cluster. It has the properties of
+// a real server on which the package depends: resourceVersion, the status subresource, finalizers,
+// and writes without a change. Objects are maps, as decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *kubernetes.Client
@@ -33,7 +33,7 @@ type api struct {
 	version int
 	objects map[string]map[string]any
 	calls   []string
-	// next contains what happens to each of the next calls, by method; see the functions below.
+	// next contains the faults for the next calls, by method; see the functions below.
 	next   map[string][]fault
 	absent bool             // the resource definition is not installed
 	alter  func(status any) // changes the status that is stored
@@ -42,18 +42,18 @@ type api struct {
 // A fault replaces the normal handling of a call. execute returns what the server would respond.
 type fault func(execute func() (int, any)) (code int, response any)
 
-// lostResponse executes the call, and closes the connection.
+// lostResponse executes the call, and closes the connection without a response.
 func lostResponse(execute func() (int, any)) (int, any) { execute(); return 0, nil }
 
-// lostRequest closes the connection.
+// lostRequest closes the connection without executing the call.
 func lostRequest(func() (int, any)) (int, any) { return 0, nil }
 
-// fails responds with an error of the server, and executes nothing.
+// fails responds with a server error, and does not execute the call.
 func fails(code int) fault {
 	return func(func() (int, any)) (int, any) { return code, status("failed", "") }
 }
 
-// late responds that the server is overloaded, and executes the call when run is called.
+// late responds that the server is overloaded, but executes the call later, when run is called.
 func late(run *func()) fault {
 	return func(execute func() (int, any)) (int, any) {
 		*run = func() { execute() }
@@ -61,7 +61,7 @@ func late(run *func()) fault {
 	}
 }
 
-// after calls f before the call is executed, like another client.
+// after calls f before the call is executed. f simulates a concurrent change by another client.
 func after(f func()) fault {
 	return func(execute func() (int, any)) (int, any) { f(); return execute() }
 }
@@ -99,7 +99,7 @@ func (a *api) store() *Store {
 	return s
 }
 
-// inject sets what happens to the next calls with a method.
+// inject sets the faults for the next calls with a method.
 func (a *api) inject(method string, faults ...fault) {
 	a.next[method] = append(a.next[method], faults...)
 }
@@ -121,7 +121,7 @@ func (a *api) object(name string) map[string]any {
 	return copyOf(a.t, a.objects[name])
 }
 
-// edit changes a stored object as another client does.
+// edit changes a stored object, as another client would.
 func (a *api) edit(name string, f func(o map[string]any)) {
 	f(a.objects[name])
 	a.version++

@@ -17,15 +17,15 @@ const (
 	apiVersion = group + "/v1alpha1"
 	kind       = "ReplicatedVolume"
 	collection = "/apis/" + apiVersion + "/replicatedvolumes"
-	// finalizer keeps the object until the driver has deleted all replicas.
+	// finalizer prevents the removal of the object until the driver has deleted all replicas.
 	finalizer = group + "/replicas"
 )
 
-// ErrUnreadable means that an object is not one that this version of the driver writes. Nothing can
-// be concluded from it.
+// ErrUnreadable means that this version of the driver would not write such an object, so its
+// contents must not be used.
 var ErrUnreadable = errors.New("the witness cannot be understood: it was changed by hand, restored in part, or written by a later version of the driver")
 
-// A Place is where a replica is.
+// A Place is the location of a replica.
 type Place struct {
 	// Server is the name of the storage server in the controller's configuration.
 	Server string `json:"server"`
@@ -36,7 +36,7 @@ type Place struct {
 // A Record is a witness as it was read from the API.
 type Record struct {
 	Name string
-	// UID is the identity of the object. A restored object has a new one.
+	// UID is the identity of the object. A restored object has a new UID.
 	UID     string
 	Witness replica.Witness
 	// Places contains the place of each replica in Witness.Replicas.
@@ -48,12 +48,12 @@ type Record struct {
 	metadata        jsontext.Value
 }
 
-// same reports whether the contents are equal.
+// same reports whether the contents of two records are equal.
 func (r Record) same(other Record) bool {
 	return r.Witness == other.Witness && r.Places == other.Places
 }
 
-// The JSON form. Pointers distinguish a missing member from a zero.
+// The JSON form of a witness. Pointers distinguish a missing member from a zero.
 type (
 	objectJSON struct {
 		APIVersion string         `json:"apiVersion"`
@@ -82,7 +82,8 @@ type (
 		Logged []int     `json:"logged"`
 		Held   *heldJSON `json:"held"`
 	}
-	// heldJSON contains the replicas in the mirror of one publication. It does not apply to others.
+	// heldJSON contains the replicas in the mirror of one publication. It does not apply to other
+	// publications.
 	heldJSON struct {
 		Generation *uint64 `json:"generation"`
 		Replicas   []int   `json:"replicas"`
@@ -220,8 +221,8 @@ func listOf(set replica.Set) []int {
 	return list
 }
 
-// encode returns the object's JSON form. Its metadata are those that were read, so the API server
-// refuses the object if another one was stored since.
+// encode returns the object's JSON form. The metadata is unchanged since the object was read, so
+// the API server refuses the write if the stored object has changed since.
 func (r Record) encode() ([]byte, error) {
 	return json.Marshal(objectJSON{apiVersion, kind, r.metadata, encodeSpec(r.Witness, r.Places), encodeStatus(r.Witness)}, json.Deterministic(true))
 }

@@ -27,7 +27,7 @@ func TestDecode(t *testing.T) {
 	assert.JSONEq(t, whole, string(text))
 }
 
-// Nothing is concluded from an object with a missing, unknown, repeated or contradictory member.
+// An object with a missing, unknown, repeated or contradictory member is refused.
 func TestDecodeIsStrict(t *testing.T) {
 	for _, change := range []string{
 		`"spdkgate.io/v1alpha1" -> "spdkgate.io/v1"`,
@@ -88,7 +88,7 @@ func TestDecodeIsStrict(t *testing.T) {
 	}
 }
 
-// An object without a status is one whose volume has no data yet.
+// An object without a status belongs to a volume that has no data yet.
 func TestDecodeWithoutStatus(t *testing.T) {
 	var o map[string]any
 	require.NoError(t, json.Unmarshal([]byte(whole), &o))
@@ -100,8 +100,8 @@ func TestDecodeWithoutStatus(t *testing.T) {
 	assert.Equal(t, replica.Witness{Writer: replica.Writer{Node: "node-1", Generation: 3}, Replicas: setAB}, r.Witness)
 }
 
-// What the mirror of an earlier publication had does not count.
-func TestHeldOfAnEarlierPublication(t *testing.T) {
+// The replicas in the mirror of an earlier publication are ignored.
+func TestHeldOfAnEarlierPublicationIsIgnored(t *testing.T) {
 	r, err := decode([]byte(strings.Replace(whole, `{"generation": 3, "replicas": [0]}`, `{"generation": 2, "replicas": [2]}`, 1)))
 	require.NoError(t, err)
 	assert.Zero(t, r.Witness.Held)

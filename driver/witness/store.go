@@ -18,39 +18,41 @@ import (
 // Errors of a [Store].
 var (
 	// ErrUnknown means that the API did not respond to a write before the context ended, or that
-	// the witness has changed again since: the change may have been stored, or may still be.
+	// the witness has changed again since the write. The change may have been stored, or may still
+	// be stored later.
 	ErrUnknown = errors.New("it is unknown whether the change of the witness was stored")
-	// ErrNotInstalled means that the API does not have ReplicatedVolumes.
+	// ErrNotInstalled means that the API does not have the resource ReplicatedVolume.
 	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install it from deploy/kubernetes/replication")
-	// ErrNotFound means that there is no witness of this volume.
+	// ErrNotFound means that the volume has no witness.
 	ErrNotFound = errors.New("the volume has no witness")
 	// ErrOlder means that a witness is older than one that this process has read before: the API
-	// server's data were restored, or it returns old data.
+	// server's data was restored, or the API server returns old data.
 	ErrOlder = errors.New("the witness is older than before: the API server's data was restored from a backup, or the API server returns old data")
-	// ErrReplaced means that the witness is not the object that the caller has used so far.
+	// ErrReplaced means that the witness is a different object from the one that the caller has
+	// used so far.
 	ErrReplaced = errors.New("the witness was deleted and created again, possibly from a backup")
-	// ErrDeleting means that the volume of this name is being deleted.
+	// ErrDeleting means that the volume with this name is being deleted.
 	ErrDeleting = errors.New("the volume of this name is being deleted: delete it completely first")
-	// ErrOther means that a volume of this name exists with replicas in other places.
+	// ErrOther means that a volume with this name exists, but has replicas in other places.
 	ErrOther = errors.New("a witness of this name has replicas in other places")
 	// ErrInUse means that a volume cannot be deleted, because it is published to a node.
 	ErrInUse = errors.New("the volume is published to a node")
-	// ErrAltered means that the API server has stored something else than what was sent, such as an
-	// object without the members that the installed resource definition lacks.
+	// ErrAltered means that the API server stored an object that differs from the one it received,
+	// for example because the installed resource definition lacks some members.
 	ErrAltered = errors.New("the API server has stored a different witness than it received: install the resource definition of this version")
 )
 
 // A Store reads and changes witnesses. It is safe for concurrent use.
 type Store struct {
 	client *kubernetes.Client
-	// pause is how long a change waits before it repeats a call. Tests replace it.
+	// pause waits before a change repeats a call. Tests replace it.
 	pause func(ctx context.Context, attempt int) error
 
 	mu   sync.Mutex
 	seen map[string]mark // by name
 }
 
-// A mark is what a witness never falls behind.
+// A mark is the lowest state that a later read of the same witness can return.
 type mark struct {
 	uid               string
 	epoch, generation uint64
@@ -74,7 +76,7 @@ func pause(ctx context.Context, attempt int) error {
 
 func pathOf(name string) string { return collection + "/" + url.PathEscape(name) }
 
-// Get returns the witness of a volume as it is stored now.
+// Get returns the witness of a volume as currently stored.
 func (s *Store) Get(ctx context.Context, name string) (Record, error) {
 	before := s.newest(name)
 	text, err := s.client.Send(ctx, http.MethodGet, pathOf(name), nil)
@@ -89,15 +91,15 @@ func (s *Store) Get(ctx context.Context, name string) (Record, error) {
 	return s.accept(name, before, text)
 }
 
-// newest returns the newest state of a witness that this process has seen. A call that begins later
-// must not return an older one.
+// newest returns the newest state of a witness that this process has read. A call that begins later
+// must not return an older state.
 func (s *Store) newest(name string) mark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[name]
 }
 
-// accept decodes a response, and refuses a witness that is older than before.
+// accept decodes a response, and refuses a witness that is older than the mark before.
 func (s *Store) accept(name string, before mark, text []byte) (Record, error) {
 	r, err := decode(text)
 	if err != nil {
@@ -119,7 +121,8 @@ func (s *Store) accept(name string, before mark, text []byte) (Record, error) {
 	return r, nil
 }
 
-// named adds the volume to an error, and the meaning that it has for a witness.
+// named adds the volume's name to an error, and converts errors of the API to errors of this
+// package.
 func named(name string, err error) error {
 	switch {
 	case errors.Is(err, kubernetes.ErrNoResource):
@@ -140,8 +143,8 @@ func refused(err error) bool {
 	return false
 }
 
-// Create creates the witness of a volume whose replicas do not exist yet. If there is one already
-// with the same places, which may come from an interrupted call, it returns that one.
+// Create creates the witness of a volume whose replicas do not exist yet. If a witness with the
+// same places exists, possibly from an interrupted call, Create returns that witness.
 func (s *Store) Create(ctx context.Context, name string, places ...Place) (Record, error) {
 	if len(places) == 0 || len(places) > replica.MaxReplicas {
 		return Record{}, named(name, fmt.Errorf("%w: it needs one to %d replicas", replica.ErrTransition, replica.MaxReplicas))
@@ -186,7 +189,7 @@ func (s *Store) Create(ctx context.Context, name string, places ...Place) (Recor
 	}
 }
 
-// Publish names the node that may write from now on; an empty name means none. See
+// Publish records which node may write from now on; an empty name means that no node may write. See
 // [replica.Witness.Publish].
 func (s *Store) Publish(ctx context.Context, name, node string) (Record, error) {
 	return s.change(ctx, name, "", func(r *Record) error {
@@ -195,7 +198,7 @@ func (s *Store) Publish(ctx context.Context, name, node string) (Record, error) 
 	})
 }
 
-// Add adds a replica in a place, which is blank and not in sync. See [replica.Witness.Add].
+// Add adds a blank replica, which is not in sync, in a place. See [replica.Witness.Add].
 func (s *Store) Add(ctx context.Context, name string, id replica.ID, place Place) (Record, error) {
 	return s.change(ctx, name, "", func(r *Record) error {
 		if err := place.check(); err != nil {
@@ -213,8 +216,8 @@ func (s *Store) Add(ctx context.Context, name string, id replica.ID, place Place
 	})
 }
 
-// Remove removes a replica from the volume. See [replica.Witness.Remove]. place guards against a
-// replica that has received the number since.
+// Remove removes a replica from the volume. See [replica.Witness.Remove]. Remove fails if the
+// replica with this number is no longer in the given place, because the number was reused.
 func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Place) (Record, error) {
 	remove := func(r *Record) (replica.Witness, error) {
 		if r.Witness.Replicas.Has(id) && r.Places[id] != place {
@@ -222,7 +225,8 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 		}
 		return r.Witness.Remove(id)
 	}
-	// The log must not cover the next replica with this number, so its status changes first.
+	// Remove the replica from the log first, because the log must not cover the next replica with
+	// this number.
 	r, err := s.change(ctx, name, "status", func(r *Record) error {
 		w, err := remove(r)
 		r.Witness.Logged = w.Logged
@@ -244,9 +248,9 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	})
 }
 
-// Change stores a transition that the writer makes. uid is the identity of the object that the
-// writer uses. The witness is written even if the transition changes nothing, which proves that it
-// is still the same. transition can be called several times, with newer witnesses.
+// Change stores a transition of the writer. uid is the identity of the object that the writer uses.
+// The witness is written even if the transition changes nothing, which proves that it has not
+// changed since. Change may call transition several times, with newer witnesses.
 func (s *Store) Change(ctx context.Context, name, uid string, transition func(replica.Witness) (replica.Witness, error)) (Record, error) {
 	return s.change(ctx, name, "status", func(r *Record) error {
 		if r.UID != uid {
@@ -258,9 +262,10 @@ func (s *Store) Change(ctx context.Context, name, uid string, transition func(re
 	})
 }
 
-// change reads the witness, changes it, and stores it unless another change came between. If the
-// outcome of the write is unknown, it reads the witness again, and repeats the write until it is
-// certain. part is the subresource that is written, or an empty string.
+// change reads the witness, calls how to modify it, and stores the result. If another client has
+// changed the witness in between, change starts over. If the outcome of the write is unknown,
+// change reads the witness again and repeats the write until the outcome is certain. part is the
+// subresource to write, or an empty string.
 func (s *Store) change(ctx context.Context, name, part string, how func(*Record) error) (Record, error) {
 	var attempted *Record // by a write whose outcome is unknown
 	fail := func(r Record, err error) (Record, error) {
@@ -278,8 +283,9 @@ func (s *Store) change(ctx context.Context, name, part string, how func(*Record)
 		case attempted != nil && r.resourceVersion != attempted.resourceVersion && r.same(*attempted):
 			return r, nil
 		default:
-			// With an unchanged resourceVersion, a write of unknown outcome may still be executed.
-			// The next one has the same resourceVersion, so only one of them succeeds.
+			// If the resourceVersion is unchanged, a write with unknown outcome may still be
+			// executed later. The next write has the same resourceVersion, so only one of the two
+			// succeeds.
 			wanted := r
 			if err := how(&wanted); err != nil {
 				return fail(r, named(name, err))
@@ -311,7 +317,8 @@ func (s *Store) change(ctx context.Context, name, part string, how func(*Record)
 	}
 }
 
-// lasting reports whether another attempt would have the same result.
+// lasting reports whether an error is permanent, so that another attempt would have the same
+// result.
 func lasting(err error) bool {
 	return errors.Is(err, ErrUnreadable) || errors.Is(err, ErrOlder)
 }
@@ -328,8 +335,8 @@ func (s *Store) write(ctx context.Context, part string, r Record) ([]byte, error
 	return s.client.Send(ctx, http.MethodPut, path, text)
 }
 
-// Delete deletes the witness. Call it when no replica exists any more. A witness that does not
-// exist is not an error.
+// Delete deletes the witness. Call it after all replicas have been deleted. Delete succeeds if the
+// witness does not exist.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	for attempt := 0; ; attempt++ {
 		r, err := s.Get(ctx, name)
@@ -353,7 +360,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// deleteOnce marks the object as deleted, or, if it is marked already, removes the finalizer.
+// deleteOnce requests the deletion of the object. If the deletion has already been requested, it
+// removes the finalizer.
 func (s *Store) deleteOnce(ctx context.Context, r Record) error {
 	if !r.Deleting {
 		options, err := json.Marshal(map[string]any{

@@ -40,7 +40,7 @@ func created(t *testing.T) (*api, *Store, Record) {
 	return a, s, r
 }
 
-// started returns the same after the start of the mirror with both replicas.
+// started returns the same as created, after the mirror was started with both replicas.
 func started(t *testing.T) (*api, *Store, Record) {
 	a, s, r := created(t)
 	r, err := s.Change(t.Context(), volume, r.UID, start)
@@ -93,8 +93,8 @@ func TestLifeOfAWitness(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// A publication makes the replicas in the previous node's mirror unimportant, with one write.
-func TestPublicationEndsHeld(t *testing.T) {
+// A new publication clears the set of replicas in the previous node's mirror, in the same write.
+func TestPublicationClearsHeld(t *testing.T) {
 	a, s, r := started(t)
 	assert.Equal(t, setAB, r.Witness.Held)
 	r, err := s.Publish(t.Context(), volume, "node-2")
@@ -110,7 +110,8 @@ func TestPublicationEndsHeld(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1", "GET /pvc-1", "GET /pvc-1"}, a.calls, "a repeated publication writes nothing")
 }
 
-// A write proves that the node is still the writer, even if it changes nothing.
+// Change always writes the witness, even without a change, because the write proves that the node
+// is still the writer.
 func TestChangeIsAlwaysWritten(t *testing.T) {
 	a, s, r := started(t)
 	_, err := s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w, nil })
@@ -118,7 +119,7 @@ func TestChangeIsAlwaysWritten(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1/status"}, a.calls)
 }
 
-func TestConflictIsDecidedAgain(t *testing.T) {
+func TestConflictingChangeIsRepeated(t *testing.T) {
 	a, s, r := started(t)
 	a.inject(http.MethodPut, after(func() {
 		a.edit(volume, func(o map[string]any) {
@@ -135,7 +136,7 @@ func TestConflictIsDecidedAgain(t *testing.T) {
 }
 
 // Concurrent changes of one witness are applied one after the other, and none is lost.
-func TestConcurrentChanges(t *testing.T) {
+func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	a, s, r := created(t)
 	var group sync.WaitGroup
 	errs := make([]error, 8)
@@ -152,8 +153,8 @@ func TestConcurrentChanges(t *testing.T) {
 	assert.Equal(t, r.Witness.Writer.Generation+8, got.Witness.Writer.Generation)
 }
 
-// Data that are older than what this process has seen are refused: by a read, which the controller
-// makes before it admits a node, and by a change.
+// A witness that is older than one this process has read before is refused, both by a read, which
+// the controller makes before it admits a node, and by a change.
 func TestOldWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
@@ -173,7 +174,7 @@ func TestOldWitnessIsRefused(t *testing.T) {
 	_, err = s.Get(t.Context(), volume)
 	require.ErrorIs(t, err, ErrOlder)
 
-	// The API server's data are restored, and resourceVersions are used again.
+	// The API server's data is restored, and resourceVersions are reused.
 	a.mu.Lock()
 	a.objects[volume] = copyOf(t, old)
 	a.mu.Unlock()
@@ -181,8 +182,8 @@ func TestOldWitnessIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrOlder)
 }
 
-// An old response that arrives late is not taken for an old state of the API server.
-func TestOvertakenReadIsNotOld(t *testing.T) {
+// A response that arrives late, after a newer one, is not mistaken for a restored API server.
+func TestOvertakenReadIsNotRefused(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
 	a.inject(http.MethodGet, func(func() (int, any)) (int, any) {
@@ -197,8 +198,9 @@ func TestOvertakenReadIsNotOld(t *testing.T) {
 	require.ErrorIs(t, err, ErrOlder)
 }
 
-// A witness that was deleted and restored from a backup is another object for the writer.
-func TestRestoredObjectIsNotTheWriters(t *testing.T) {
+// The writer does not change a witness that was deleted and restored from a backup, because it is a
+// different object.
+func TestRestoredObjectIsNotChanged(t *testing.T) {
 	a, s, r := started(t)
 	a.mu.Lock()
 	a.edit(volume, func(o map[string]any) { meta(o)["uid"] = "other" })
@@ -208,8 +210,9 @@ func TestRestoredObjectIsNotTheWriters(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1"}, a.calls)
 }
 
-// A witness that was created again is another object, even if its numbers are lower: epochs of two
-// objects are not compared, and the writer of the first one learns that its object is gone.
+// A witness that was created again is reported as replaced rather than older, even if its epoch is
+// lower: epochs of two objects are not compared, and the writer of the first object is informed
+// that it is gone.
 func TestRecreatedObjectIsReplacedNotOlder(t *testing.T) {
 	a, s, r := created(t)
 	recreated := a.object(volume)
@@ -230,8 +233,8 @@ func TestRecreatedObjectIsReplacedNotOlder(t *testing.T) {
 	assert.EqualValues(t, 1, got.Witness.Epoch)
 }
 
-// Every read asks the API server for the newest object: a resourceVersion in the request would
-// permit an old one.
+// Every read requests the newest object from the API server. A resourceVersion in the request would
+// allow the API server to return an older one.
 func TestReadsAreNotCached(t *testing.T) {
 	a, s, _ := started(t)
 	for range 2 {
@@ -241,7 +244,7 @@ func TestReadsAreNotCached(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1", "GET /pvc-1"}, a.calls)
 }
 
-// An API server that drops members of the witness is noticed.
+// If the API server drops members of the witness, the change fails.
 func TestAlteredWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	a.alter = func(status any) { status.(map[string]any)["clean"] = true }

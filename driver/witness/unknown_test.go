@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// The transition counts once, although the API server's response was lost.
+// A transition is applied only once, even if the API server's response was lost.
 func TestLostResponseIsReadBack(t *testing.T) {
 	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest, "failed": fails(http.StatusInternalServerError)} {
 		t.Run(name, func(t *testing.T) {
@@ -28,8 +28,8 @@ func TestLostResponseIsReadBack(t *testing.T) {
 	}
 }
 
-// A transition that cannot be made twice succeeds although its first response was lost.
-func TestLostResponseOfCreate(t *testing.T) {
+// A transition that cannot be made twice succeeds even if its first response was lost.
+func TestLostResponseOfCreateIsReadBack(t *testing.T) {
 	a := newAPI(t)
 	s := a.store()
 	a.inject(http.MethodPost, lostResponse)
@@ -44,8 +44,9 @@ func TestLostResponseOfCreate(t *testing.T) {
 	assert.EqualValues(t, 1, r.Witness.Epoch)
 }
 
-// A write that the API server executes later than the read cannot succeed after the repetition.
-func TestLateWriteIsSettled(t *testing.T) {
+// A late write, which the API server executes only after the witness was read again, cannot
+// overwrite the repeated write.
+func TestLateWriteDoesNotOverwriteANewerOne(t *testing.T) {
 	a, s, r := started(t)
 	var run func()
 	a.inject(http.MethodPut, late(&run))
@@ -61,7 +62,7 @@ func TestLateWriteIsSettled(t *testing.T) {
 	assert.True(t, stored.same(got), "the late write has overwritten a newer one")
 }
 
-// Nothing is reported as done or as refused if the outcome is unknown.
+// If the outcome of a write is unknown, the error reports that, rather than success or refusal.
 func TestUnknownOutcomeIsReported(t *testing.T) {
 	a, s, r := started(t)
 	a.inject(http.MethodPut, lostResponse)
@@ -76,7 +77,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrUnknown, "nothing was written")
 
-	// The change was stored, and then the controller published the volume to another node.
+	// After the change was stored, the controller published the volume to another node.
 	a, s, r = started(t)
 	a.inject(http.MethodPut, lostResponse)
 	a.inject(http.MethodGet, after(func() {}), after(func() {
