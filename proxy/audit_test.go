@@ -60,7 +60,7 @@ func TestClientRequestIDsAreLogged(t *testing.T) {
 	}
 }
 
-// Clients' secrets are not logged, whatever the outcome of their calls.
+// Clients' secrets are not logged, regardless of the outcome of their calls.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05")
@@ -90,7 +90,8 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// Neither padding with spaces nor other calls in a batch keep parameters out of the log.
+// A client cannot keep parameters out of the log by padding the request with spaces or by adding
+// other calls to a batch.
 func TestPaddingDoesNotHideParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
@@ -107,13 +108,13 @@ func TestPaddingDoesNotHideParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// Package auditlog tests how entries for unauthenticated requests are merged.
+// These limits equal those in package auditlog, which merges entries for unauthenticated requests.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"
 )
 
-// Entries for unauthenticated requests are merged; those for users never are.
+// Entries for unauthenticated requests are merged, but those for authenticated users are not.
 func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for range 30 {

@@ -26,10 +26,10 @@ import (
 type gatehouse struct {
 	*serving
 	dir       string
-	socket    string // the simulated target's
+	socket    string // socket of the simulated target
 	authority *authntest.Authority
 	issuer    *authntest.Issuer
-	token     string // user backup's
+	token     string // token of the user backup
 }
 
 const (
@@ -81,7 +81,7 @@ func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a call that every user in the test may make.
+// ask makes a call that every user in this test is permitted to make.
 func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
 	require.NoError(g.t, err)
@@ -115,7 +115,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 	return g.issuer.Token(audience, subject, claims)
 }
 
-// Every kind of credential is tested both valid and invalid, alone and combined with others.
+// Valid and invalid credentials of every kind, alone and combined, have the documented outcomes.
 func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
@@ -131,7 +131,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers     []string
 		certificate *tls.Certificate
-		user, auth  string // an empty user means that the response is 401
+		user, auth  string // an empty user means that the status is 401
 		says        string
 	}{
 		"nobody":                          {says: "HTTP Basic"},

@@ -34,11 +34,13 @@ func TestXForwardedFor(t *testing.T) {
 		return b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), r...)
 	}
 	for header, source := range map[string]string{
-		"198.51.100.1":                                  "198.51.100.1",
-		"198.51.100.1:4711":                             "198.51.100.1:4711",
-		"192.0.2.66, 198.51.100.2":                      "198.51.100.2", // the client itself sent the first address
-		"nonsense,198.51.100.3":                         "198.51.100.3",
-		"198.51.100.4, 203.0.113.9 , 203.0.113.10:5000": "198.51.100.4", // two load balancers in a row
+		"198.51.100.1":      "198.51.100.1",
+		"198.51.100.1:4711": "198.51.100.1:4711",
+		// the client itself has sent the first address
+		"192.0.2.66, 198.51.100.2": "198.51.100.2",
+		"nonsense,198.51.100.3":    "198.51.100.3",
+		// there are two load balancers in a row
+		"198.51.100.4, 203.0.113.9 , 203.0.113.10:5000": "198.51.100.4",
 		"::ffff:198.51.100.5":                           "198.51.100.5",
 		"[2001:db8::7]":                                 "2001:db8::7",
 		"[2001:db8::7]:99, 2001:db8:1::1":               "[2001:db8::7]:99",
@@ -85,8 +87,8 @@ func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
 	}
 }
 
-// A connection must begin with a PROXY protocol header, which precedes the TLS handshake. The proxy
-// closes connections without one.
+// A connection must begin with a PROXY protocol header, before the TLS handshake. The proxy closes
+// connections without such a header.
 func TestProxyProtocol(t *testing.T) {
 	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
 		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })

@@ -68,7 +68,7 @@ func TestBatchCallsAreDecidedIndividually(t *testing.T) {
 
 	g = b.do("POST", "/", "viewer", "wrong", strings.NewReader(batch))
 	assert.Equal(t, 401, g.StatusCode)
-	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "one answer to an unauthenticated batch")
+	assert.Equal(t, jsonrpc.CodeUnauthorized, g.code(t), "an unauthenticated batch gets one response")
 }
 
 func TestBatchOfNotificationsHasNoResponse(t *testing.T) {
@@ -120,11 +120,11 @@ func TestDocumentedHostileInput(t *testing.T) {
 		assert.Equal(t, code, g.code(t), line)
 	}
 	for _, c := range b.target.Calls() {
-		assert.Equal(t, "spdk_get_version", c.Method, "only the proxy's own call")
+		assert.Equal(t, "spdk_get_version", c.Method, "the target received only the proxy's own call")
 	}
 }
 
-// Each case ends a batch while its first call is in flight.
+// If a batch must end while its first call is in flight, its other calls are not executed.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
@@ -132,8 +132,8 @@ func TestBatchEndsEarly(t *testing.T) {
 	}{
 		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
-		// The memory for results is limited as documented, however many batches a user sends at
-		// once.
+		// The memory for results is limited as documented, regardless of how many batches a user
+		// sends at once.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {

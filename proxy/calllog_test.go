@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Each call is logged only to the file, before the client receives the response. The file contains
-// no secrets.
+// Each call is logged only to the file, and before the client receives the response. The file
+// contains no secrets.
 func TestCallsAreLoggedToAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.log")
 	b := newBench(t, "v26.05", func(c *config.Config) {
@@ -58,7 +58,7 @@ func TestCallsAreLoggedToAFile(t *testing.T) {
 			assert.Equal(t, c.decision, last["decision"])
 		}
 	}
-	assert.Empty(t, b.log.Lines(t, "call"), "the ordinary log has other lines only")
+	assert.Empty(t, b.log.Lines(t, "call"), "the ordinary log contains no lines about calls")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	for _, hidden := range []string{secret, "hunter2", adminPassword, viewerPassword} {

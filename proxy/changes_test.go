@@ -23,7 +23,7 @@ import (
 const changesMethod = "spdkgate_lvol_changes"
 
 // chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
-// metadata to it, so chained writes the metadata that SPDK would have written. Snapshot sN
+// metadata to the file, so chained writes the metadata that SPDK would have written. Snapshot sN
 // allocates clusters from number N on, as many as the target reports.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
@@ -72,7 +72,7 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 	assert.Len(t, changedClusters(t, b.post(all).body), 32, "the volume was thick when s1 was taken")
 	assert.Empty(t, changedClusters(t, b.post(rpcCall(changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`)).body), "nothing was written")
 	assert.Equal(t, http.StatusOK, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(rpcCall("spdk_get_version", "{}"))).StatusCode)
-	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(all)).StatusCode, "only those whose role has the method")
+	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(all)).StatusCode, "only users whose roles allow the method")
 
 	for params, code := range map[string]int{
 		`{"snapshot":"lvs0/x"}`: -19, `{"snapshot":"lvs0/s2","base":"lvs0/x"}`: -19, `{"snapshot":"disk"}`: -19, `{"snapshot":"lvs0/v"}`: -22, `{"snapshot":""}`: -32602, `{}`: -32602,
@@ -122,7 +122,7 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	b.chained(t)
 	read := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
 	until := make(chan struct{})
-	// The two snapshots are described before they are locked, and again afterwards.
+	// The proxy queries the two snapshots before it locks them, and again afterwards.
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: 1 + 1 + 2, Times: 2, Until: until})
 	b.target.ForgetCalls()
 	done := make(chan got)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// loadAndCheck checks a configuration as check-config does.
+// loadAndCheck checks a configuration in the same way as check-config.
 func loadAndCheck(path string) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestValidConfigsAreAccepted(t *testing.T) {
 	}
 }
 
-// The first line of each *.bad.yml contains the expected error.
+// The first line of each *.bad.yml file contains the expected error.
 func TestInvalidConfigsAreRefused(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")

@@ -104,14 +104,14 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
-	// The files are watched, so renewing one causes a reload.
+	// The proxy watches these files, so a renewed file causes a reload.
 	files := strings.Join(g.load().Files(), " ")
 	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
 		assert.Contains(t, files, name)
 	}
 }
 
-// dialed counts a client's connections and records whether the last one resumed a TLS session.
+// dialed counts a client's connections, and records whether the last one has resumed a TLS session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

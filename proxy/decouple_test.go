@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// SPDK reads past the end of a list when it decouples a volume larger than its parent.
+// A volume larger than its parent is not decoupled, because SPDK would read past the end of a list.
 func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
@@ -33,7 +33,8 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall(decoupleMethod, `{"name":"lvs0/none"}`)).code(t), "SPDK's own answer")
 }
 
-// SPDK v24.01 crashes when it inflates a volume larger than its parent.
+// SPDK v24.01 would crash when inflating a volume larger than its parent, so the proxy refuses the
+// call.
 func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	for release, refused := range map[string]bool{"v24.01": true, "v26.05": false} {
 		b := newBench(t, release, withJournal(t))
@@ -51,8 +52,8 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	}
 }
 
-// SPDK allows a snapshot to become a clone of its own clone. The snapshot can then no longer be
-// read and, after a restart, no longer be loaded.
+// A snapshot must not become a clone of its own clone. SPDK would allow this, but the snapshot
+// could no longer be read and, after a restart, no longer be loaded.
 func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {
@@ -82,7 +83,8 @@ func TestParentLoopsAreRefused(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
 }
 
-// Setting another parent would change the content of a snapshot, even if it has no clones.
+// The proxy refuses to set another parent for a snapshot, even one without clones, because this
+// would change the snapshot's content.
 func TestSnapshotsKeepTheirParent(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)

@@ -35,7 +35,7 @@ func (v *visitor) counters() map[string]float64 {
 	return read
 }
 
-// increased returns by how much each counter has increased.
+// increased returns the counters that have increased, and by how much.
 func (v *visitor) increased(before map[string]float64) map[string]float64 {
 	after := v.counters()
 	for name, n := range before {

@@ -34,7 +34,7 @@ func asNobody(*visitor) []string {
 // clientAddress is the header that a load balancer adds.
 var clientAddress = []string{"X-Forwarded-For", "198.51.100.1"}
 
-// signIn begins a session for the caller.
+// signIn begins a console session for the visitor.
 func (v *visitor) signIn() {
 	v.session = v.browser()
 	got := v.session.do("POST", "/console/session", passwordOf(caller, adminPassword), clientAddress...)
@@ -75,13 +75,14 @@ func sendSignIn(v *visitor, r request) response {
 		body = passwordOf("nobody", adminPassword)
 	}
 	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
-	if got.message == "the name or the password is wrong" { // the console's wording for people
+	// map the console's own wording to that of the other endpoints
+	if got.message == "the name or the password is wrong" {
 		got.message = "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"
 	}
 	return got
 }
 
-// exchange makes one HTTP request. Empty headers are left out.
+// exchange makes one HTTP request. It omits empty headers.
 func (v *visitor) exchange(verb, path, body string, header []string) response {
 	r, err := http.NewRequest(verb, v.http.URL+path, strings.NewReader(body))
 	require.NoError(v.t, err)

@@ -36,7 +36,7 @@ func TestDocumentedRoles(t *testing.T) {
 		assert.Empty(t, failures, release)
 	}
 
-	// The example is valid, including its files.
+	// The example configuration is valid, including the files that it names.
 	passwords := map[string]string{}
 	for _, u := range r.Users() {
 		passwords[u.Name] = adminPassword

@@ -31,8 +31,8 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// The target crashes after a fence, after an unpublication, and after a publication on another
-// node. Each time, the restarted target admits exactly the hosts that the responses confirmed.
+// If the target crashes after a fence, after an unpublication, or after a publication on another
+// node, the restarted target admits exactly the hosts that the responses have confirmed.
 func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -105,9 +105,9 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	r.reconnected(t)
 }
 
-// The target crashes after a volume was deleted, alone or with its lvstore, but before its
-// configuration was saved. Afterwards, the volume's export does not count as missing, and other
-// changes are saved.
+// If the target crashes after a volume was deleted, alone or with its lvstore, but before the
+// configuration was saved, the volume's export does not count as missing, and other changes are
+// saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	for method, params := range map[string]string{"bdev_lvol_delete": `{"name":"lvs0/v"}`, "bdev_lvol_delete_lvstore": `{"lvs_name":"lvs0"}`} {
 		for _, executed := range []bool{true, false} {
@@ -137,8 +137,9 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	}
 }
 
-// If a change cannot be saved, the response says that it was made. A retry that SPDK refuses, and a
-// client that only waits, also wait for the save.
+// If a change cannot be saved, the response states that the change was made. If the client retries
+// and SPDK refuses the call, or if the client calls spdkgate_config_await, the response also comes
+// only after the save.
 func TestResponseReportsUnsavedChange(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -147,7 +148,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	g := r.post(`{"id":1,"method":"nvmf_subsystem_remove_host","params":{"nqn":"` + volumeNQN + `","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111"}}`)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeNotSaved, g.code(t))
-	assert.Contains(t, g.body, "the target did it")
+	assert.Contains(t, g.body, "the target executed the call")
 	assert.NotContains(t, g.body, r.dir)
 	assert.Equal(t, jsonrpc.CodeNotSaved, r.post(`{"id":1,"method":"spdkgate_config_await"}`).code(t))
 	require.NoError(t, os.RemoveAll(block))
@@ -156,7 +157,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), "11111111-1111")
 }
 
-// The saved file admits a host to a subsystem that the target lacks. Clients can find this out and
+// If the saved file admits a host to a subsystem that the target lacks, clients can detect this and
 // remove the host, although SPDK refuses the call.
 func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
@@ -174,9 +175,9 @@ func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	assert.NotContains(t, subsystems, worker3)
 }
 
-// The saved file admits a host to a subsystem that exists on the target without that host. Deleting
-// the subsystem also removes the host from the file. A client whose deletion was confirmed
-// therefore need not check what a restarted target exports.
+// If the saved file admits a host to a subsystem that exists on the target without that host,
+// deleting the subsystem also removes the host from the file. Therefore, after a confirmed
+// deletion, a client need not check the exports of a restarted target.
 func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// The names of the stages, in the order in which gate.Gate.Enter and gate.Gate.Perform apply them.
+// These are the names of the stages, in the order in which gate.Gate.Enter and gate.Gate.Perform
+// apply them.
 const (
 	noAddress        = "no client address behind a load balancer"
 	wrongCredentials = "wrong credentials"
@@ -238,7 +239,7 @@ func stages() []*stage {
 		},
 		{
 			name:    targetDown,
-			config:  inTeam, // GET /events queries the target only for tenants
+			config:  inTeam, // GET /events queries the target only for tenants' users
 			prepare: func(v *visitor) { require.NoError(v.t, v.target.Close()) },
 			request: anyCall,
 			want: refusal{
@@ -305,7 +306,7 @@ func stages() []*stage {
 			name:    foreignObject,
 			config:  inTeam,
 			request: callOf("bdev_get_bdevs", `{"name":"b"}`),
-			want: refusal{ // as if it did not exist
+			want: refusal{ // as if the object did not exist
 				status: http.StatusOK, code: -int(syscall.ENODEV), outcome: "spdk_error", message: "No such device", reaches: true,
 				audit: map[string]any{"level": "INFO", "decision": allowed, "rule": admins, "tenant": team, "hidden": 1., "error": "bdev_get_bdevs: no such object: No such device (code -19)"},
 			},

@@ -15,10 +15,10 @@ import (
 // dryRunEndpoint is the prefix of the names of dry-run endpoints.
 const dryRunEndpoint = "dry run"
 
-// opens is the reason why a stage does not apply to messages on a stream.
+// opens is the reason why some stages do not apply to messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
-// Reasons shared by several endpoints.
+// These reasons apply to several endpoints.
 var (
 	asksTheKernel = reasons{
 		wrongCredentials: "the kernel names the process's user; see " + unknownProcess,

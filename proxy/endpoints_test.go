@@ -19,8 +19,8 @@ import (
 // endpoints().
 type endpoint struct {
 	name string
-	// method is the only method that the endpoint serves; "" means that it takes calls to any
-	// method.
+	// method is the only method that the endpoint serves. "" means that the endpoint accepts calls
+	// to any method.
 	method string
 	// open is called before the stage's preparations. It may be nil.
 	open func(d *visitor)
@@ -28,7 +28,7 @@ type endpoint struct {
 	send func(d *visitor, r request) response
 	// exempt names the stages that cannot refuse a request at this endpoint, with the reasons.
 	exempt reasons
-	// ruleless means that no role's rule covers the endpoint's method.
+	// ruleless means that rules of roles do not apply to the endpoint's method.
 	ruleless bool
 	// local means that this process's OS user must be mapped to a user of the proxy.
 	local bool
@@ -37,7 +37,7 @@ type endpoint struct {
 // reasons maps the name of a stage to the reason why it does not apply to an endpoint.
 type reasons map[string]string
 
-// because merges reasons.
+// because merges several sets of reasons.
 func because(all ...reasons) reasons {
 	merged := reasons{}
 	for _, each := range all {
@@ -46,11 +46,11 @@ func because(all ...reasons) reasons {
 	return merged
 }
 
-// A stage refuses requests for one reason. The response, the audit entry and the metrics are the
-// same at all endpoints.
+// A stage refuses requests for one reason. Its response, audit entry and metrics must be the same
+// at all endpoints.
 type stage struct {
 	name    string
-	hosts   bool                            // the target loads lvstores that hosts write
+	hosts   bool                            // the target must load lvstores that hosts write
 	config  func(*config.Config, *endpoint) // nil if the caller may make all calls
 	prepare func(d *visitor)                // may be nil
 	request func(d *endpoint) request
@@ -60,7 +60,7 @@ type stage struct {
 // A request describes a request that a test sends to an endpoint.
 type request struct {
 	method, params string
-	text           string   // sent instead of a call if not empty
+	text           string   // if not empty, sent instead of a call
 	header         []string // alternating names and values
 	credentials    func(d *visitor) []string
 	noCSRF         bool
@@ -84,7 +84,7 @@ type response struct {
 	message string
 	http    bool   // the client received an HTTP response
 	retry   string // the header Retry-After
-	rule    string // set by dry runs
+	rule    string // only set by dry runs
 }
 
 // A refusal describes how a stage refuses a request at all endpoints.
@@ -119,7 +119,7 @@ type visitor struct {
 	stream   *streamClient
 }
 
-// The user who sends requests to the endpoints.
+// These are the name and password of the user who sends requests to the endpoints.
 const (
 	caller = "caller"
 	team   = "team-of-caller"

@@ -29,7 +29,7 @@ type follower struct {
 	leave context.CancelFunc
 }
 
-// follow opens a stream; last is the Last-Event-ID, or "".
+// follow opens an event stream. last is the Last-Event-ID, or "".
 func (s *serving) follow(user, password, last string) *follower {
 	ctx, leave := context.WithCancel(context.Background())
 	s.t.Cleanup(leave)
@@ -124,7 +124,7 @@ func TestEvents(t *testing.T) {
 			b.fill(t)
 			added := f.next()
 			assert.Equal(t, "bdev_register", added.Type)
-			assert.Equal(t, "m0", added.Object, "not what was before")
+			assert.Equal(t, "m0", added.Object, "events before the subscription are not sent")
 			assert.Equal(t, "bdev m0 was added", added.Text)
 			volume := f.next()
 			assert.Equal(t, "lvs0/v0", volume.Object)
@@ -132,7 +132,7 @@ func TestEvents(t *testing.T) {
 			assert.Greater(t, volume.ID, added.ID)
 			assert.WithinDuration(t, time.Now(), volume.Time, time.Minute)
 
-			// A client that reconnects receives the events that it missed.
+			// A client that reconnects receives the events that it has missed.
 			f.leave()
 			f.ended()
 			b.post(`{"id":1,"method":"bdev_lvol_delete","params":{"name":"lvs0/v0"}}`)
@@ -147,8 +147,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// The proxy queries the target once a second for any number of listeners, and not at all without
-// listeners.
+// The proxy queries the target once per second for any number of listeners, and not at all if there
+// are no listeners.
 func TestListenersShareAQuery(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -187,12 +187,13 @@ func TestEventsAboutTheTarget(t *testing.T) {
 	b.target.Crash()
 	down := f.await("target_down")
 	assert.Equal(t, "target", down.Object)
-	assert.Equal(t, down, s.follow("admin", adminPassword, "").next(), "who comes later gets what lasts")
+	assert.Equal(t, down, s.follow("admin", adminPassword, "").next(), "a new listener first receives the lasting conditions")
 	require.NoError(t, b.target.Restart())
 	up := f.await("target_restarted")
 	assert.Contains(t, up.Text, "v26.05")
 	created := 0
-	reported := func() bool { // the first ones may be those that the proxy finds when it begins to poll
+	// the first events may be those that the proxy finds when it begins to poll
+	reported := func() bool {
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"after%d","num_blocks":8,"block_size":512}}`, created))
 		created++
 		for {
@@ -240,7 +241,7 @@ func TestConditionsBeginAndEnd(t *testing.T) {
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 
 	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
-	b.readAnew() // otherwise the proxy would read the list of volumes only a minute later
+	b.readAnew() // otherwise, the proxy would read the list of volumes only a minute later
 	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
@@ -316,8 +317,8 @@ func TestEventStreamsEndWhenTheServerStops(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// Notifications that SPDK has discarded, and those sent while there was no listener, are reported
-// as gaps.
+// Notifications that SPDK has discarded, and those from times without listeners, are reported as
+// gaps.
 func TestLostNotificationsAreGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)

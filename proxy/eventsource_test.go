@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A new target process numbers its notifications from 0 again. A stream reports them at once,
-// without waiting until their numbers exceed those of the old process.
+// Although a new target process numbers its notifications from 0 again, a stream reports them at
+// once.
 func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	go b.proxy.target.Watch()
@@ -44,5 +44,5 @@ func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	assert.Equal(t, []string{"target_restarted", "gap"}, look(), "what the new process had before")
 	assert.Empty(t, look())
 	create("new")
-	assert.Equal(t, []string{"bdev_register"}, look(), "neither lost nor a gap")
+	assert.Equal(t, []string{"bdev_register"}, look(), "no notification is lost, and no gap is reported")
 }

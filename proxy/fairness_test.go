@@ -51,7 +51,8 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 		})
 	}
 	t.Cleanup(func() {
-		for ended := false; !ended; { // the others reach their barriers once they get a slot
+		// the other snapshots reach their barriers once they get a slot
+		for ended := false; !ended; {
 			for i := range 16 {
 				b.of(user, barrierCall(fmt.Sprint("barrier-", i), "give-up"))
 			}
@@ -68,9 +69,9 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 		ids[i] = <-arrived
 	}
 	return func() {
-		assert.Empty(t, arrived, "more than %d wait", n)
+		assert.Empty(t, arrived, "more than %d snapshots wait at barriers", n)
 		for _, id := range ids {
-			assert.Equal(t, http.StatusOK, b.of(user, barrierCall(id, "open")).StatusCode, "it no longer waits")
+			assert.Equal(t, http.StatusOK, b.of(user, barrierCall(id, "open")).StatusCode, "the snapshot no longer waits")
 		}
 	}
 }

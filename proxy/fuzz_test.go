@@ -33,7 +33,7 @@ type witness struct {
 
 	mu      sync.Mutex
 	allowed map[string]int // keyed by the call as formatted by inWords
-	wrong   []string       // panics and other faults
+	wrong   []string       // log messages about panics and other faults
 }
 
 func (w *witness) Enabled(context.Context, slog.Level) bool { return true }
@@ -54,7 +54,7 @@ func (w *witness) Handle(_ context.Context, r slog.Record) error {
 	method, _ := rpcschema.Default().Method(said["method"].(string))
 	params, known := said["params"].(json.Marshaler)
 	if _, tooLong := said["params"].(string); tooLong || method == nil {
-		return nil // it must not have reached SPDK
+		return nil // the call must not have reached SPDK
 	}
 	var fitted map[string]any
 	if known {
@@ -81,7 +81,7 @@ func inWords(method string, params map[string]any) string {
 	return fmt.Sprint(method, " ", string(text), err)
 }
 
-// plainNumbers writes integers in plain digits, as a target reads them.
+// plainNumbers converts integers to plain digits, as a target reads them.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

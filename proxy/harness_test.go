@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Methods and headers as clients write them.
+// These are requests and headers as clients write them.
 const (
 	snapshotMethod      = "bdev_lvol_snapshot"
 	safeSnapshotMethod  = "spdkgate_lvol_snapshot"
@@ -47,7 +47,7 @@ const (
 
 const long = time.Minute // a timeout that a passing test never reaches
 
-// A bench is a proxy in front of a simulated target, with its log.
+// A bench is a proxy in front of a simulated target, together with the proxy's log.
 type bench struct {
 	t      *testing.T
 	target *spdktest.Target
@@ -120,7 +120,7 @@ func newBenchWith(t *testing.T, opts spdktest.Options, change ...func(*config.Co
 	return b
 }
 
-// A got is a response received by a client.
+// A got is a response that a client has received.
 type got struct {
 	*http.Response
 	body string

@@ -21,7 +21,7 @@ func TestLatencyHistogramsAreExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.LatencyHistograms = []string{"lvs0/v0"} })
 	b.fill(t)
 	b.readAnew()
-	scrape := func() got { // uses a new reader, which does not cache when methods were called
+	scrape := func() got { // uses a new reader, which has not cached when methods were last called
 		b.readAnew()
 		return b.scrapeTarget()
 	}

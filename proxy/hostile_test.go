@@ -75,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time to read a request is limited, even if the client sends slowly or nothing at all. So is
-// the time to write a response.
+// The time to read a request is limited, even if the client sends slowly or nothing at all. The
+// time to write a response is also limited.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -111,7 +111,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	})
 	require.Eventually(t, func() bool {
 		return b.proxy.clients.Open() == 0
-	}, long, time.Millisecond, "and takes no place any longer")
+	}, long, time.Millisecond, "and the connection no longer counts")
 }
 
 // The proxy refuses calls that a page on another site makes through an administrator's browser. The
@@ -161,7 +161,7 @@ func TestContinueIsSentOnlyToAuthenticatedClients(t *testing.T) {
 	assert.Equal(t, http.StatusOK, c.answer().StatusCode)
 }
 
-// Requests pipelined on one connection are answered in order.
+// Requests that are pipelined on one connection get responses in order.
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 20 * time.Millisecond})
@@ -193,7 +193,8 @@ func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 	}
 }
 
-// The configuration can restrict TLS further. A reload applies such a restriction.
+// The configuration can restrict TLS versions and cipher suites further, and a reload applies such
+// a restriction.
 func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
@@ -220,7 +221,7 @@ func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 }
 
 // The number of connections from one source is limited. Further connections are closed before the
-// TLS handshake; open ones stay open.
+// TLS handshake, and open ones stay open.
 func TestConnectionsPerSourceAreLimited(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient

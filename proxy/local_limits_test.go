@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Users not named in any rule are refused in responses with their requests' ids. A reload applies
-// to open connections.
+// If no rule matches a local user, the responses are errors with the requests' ids. A reload
+// applies to open connections.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))
 	s := serveLocally(t, b)
@@ -74,10 +74,10 @@ func TestLocalClientsAreLimited(t *testing.T) {
 	p = s.program().send(version[:20])
 	assert.Contains(t, p.answered("null", jsonrpc.CodeInvalidRequest).Error.Message, "did not arrive in time")
 	p.closed()
-	s.program().closed() // idle
+	s.program().closed() // idle, so it is closed
 
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
-	s.program().send(createMalloc).answered("1", 0) // not idle
+	s.program().send(createMalloc).answered("1", 0) // not idle, so it stays open
 
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_iostat", Do: spdktest.Hang, Times: -1})
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, long, time.Millisecond)
@@ -117,7 +117,7 @@ func TestNonReadingLocalClientsAreDisconnected(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// A panic closes only its own connection and releases its resources.
+// A panic during a call closes only the client's own connection, and its resources are released.
 func TestLocalPanicClosesOneConnection(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	log := &panickingLog{config.NewLogger(b.log, config.Log{Format: "json", Level: slog.LevelInfo}).Handler(), "call"}
@@ -136,7 +136,7 @@ func TestLocalPanicClosesOneConnection(t *testing.T) {
 	require.NoError(t, <-s.done)
 }
 
-// nothingIsHeld waits until no memory is reserved, and no connection or call is counted.
+// nothingIsHeld waits until no memory is reserved, and no connections or calls are counted.
 func (b *bench) nothingIsHeld() {
 	require.Eventually(b.t, func() bool {
 		_, total := b.proxy.gate.MemoryInUse("")

@@ -168,7 +168,7 @@ func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 	} {
 		p := s.program().send(text + after)
 		p.answered("null", code)
-		p.closed() // the proxy cannot know where the next message begins
+		p.closed() // the proxy cannot determine where the next message begins
 	}
 	p := s.program().send(version + "garbage")
 	codes := map[string]int{}
@@ -176,7 +176,7 @@ func TestLocalMessagesFollowSPDKsProtocol(t *testing.T) {
 		a := p.answer()
 		codes[string(a.ID)] = a.code()
 	}
-	assert.Equal(t, map[string]int{"1": 0, "null": jsonrpc.CodeInvalidRequest}, codes, "the good call is answered, too")
+	assert.Equal(t, map[string]int{"1": 0, "null": jsonrpc.CodeInvalidRequest}, codes, "the valid call also gets a response")
 	p.closed()
 }
 
@@ -271,7 +271,7 @@ func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.Loads()["admin"].InFlight == 1 }, long, time.Millisecond)
 	p := s.program().send(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	time.Sleep(2 * 10 * time.Millisecond) // a call that waits for less time is sent without checking its client again
+	time.Sleep(2 * 10 * time.Millisecond) // the proxy checks only calls that wait longer than 10 ms
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)

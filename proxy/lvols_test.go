@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// A deletion makes only these calls to SPDK. It opens no connection, because the proxy would have
-// to query the release on a new one.
+// A deletion makes only these calls to SPDK. It opens no new connection, on which the proxy would
+// also have to query the release.
 func TestDeletionMakesTheseRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -58,7 +58,7 @@ func TestDeletionMakesTheseRPCs(t *testing.T) {
 	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
 }
 
-// SPDK may execute a call after its deadline, and may take minutes. Until SPDK has responded, the
+// SPDK may continue to execute a call for minutes after its deadline. Until SPDK has responded, the
 // volume, its parent and its clones are not deleted.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	for method, params := range map[string]string{
@@ -86,7 +86,8 @@ func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	}
 }
 
-// SPDK skips clusters when it inflates two volumes of an lvstore concurrently.
+// The proxy does not inflate two volumes of an lvstore concurrently, because SPDK would skip
+// clusters.
 func TestInflatedVolumesHaveAllClusters(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 50 * time.Millisecond})
 	b.family(t)
@@ -114,7 +115,7 @@ func TestInflationsWaitForShallowCopies(t *testing.T) {
 	b.refusedAsBusy(t, "bdev_lvol_inflate", `{"name":"lvs0/c"}`)
 }
 
-// A shallow copy continues after SPDK has responded to the call.
+// Deletions wait for a shallow copy, which continues after SPDK has responded to the call.
 func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	b := newBenchWith(t, spdktest.Options{Work: 1500 * time.Millisecond})
 	b.family(t)
@@ -124,10 +125,10 @@ func TestDeletionsWaitForShallowCopies(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return b.post(rpcCall("bdev_lvol_delete", `{"name":"lvs0/s"}`)).StatusCode == http.StatusOK
 	}, long, 20*time.Millisecond)
-	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy leaves the status to the client")
+	assert.Contains(t, b.call(t, "bdev_lvol_check_shallow_copy", `{"operation_id":1}`), `"complete"`, "the proxy does not read the status, which the client may need")
 }
 
-// SPDK deletes a volume by its UUID even in capital letters, although no bdev has that name.
+// A deletion that names the volume by its UUID in capital letters, which SPDK accepts, also waits.
 func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
 	b.family(t)
@@ -145,7 +146,8 @@ func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
 }
 
-// A call locks only the name that it uses, which differs from the name in the deletion.
+// A deletion by UUID waits for a call that names the volume by its alias, although the call locks
+// only that name.
 func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -161,7 +163,8 @@ func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	assert.Contains(t, <-done, `"result"`)
 }
 
-// SPDK responds with EPERM, but only after it has added the new alias to the snapshot's bdev.
+// The proxy refuses to rename a snapshot. SPDK would respond with EPERM, but only after adding the
+// new alias to the snapshot's bdev.
 func TestSnapshotsAreNotRenamed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

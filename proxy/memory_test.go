@@ -20,7 +20,7 @@ func (b *bench) takeMemory(user string) int {
 	return n
 }
 
-// A call with a long response waits while its user's pending responses exhaust the limit.
+// A call with a long response waits while pending responses exhaust the user's memory limit.
 func TestLongResponseWaitsForMemory(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 100 {
@@ -28,7 +28,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	}
 	const list = `{"id":1,"method":"bdev_get_bdevs"}`
 	require.Equal(t, http.StatusOK, b.post(list).StatusCode, "the proxy now knows that the response is long")
-	n := b.takeMemory("admin") // reserved for responses that arrived after this call was admitted
+	n := b.takeMemory("admin") // simulates responses that arrived after this call was admitted
 	conn, err := b.proxy.target.Connect(t.Context(), "admin")
 	require.NoError(t, err)
 	answered := make(chan error)
@@ -42,8 +42,8 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// A body's declared length counts before the body arrives, so that many slow bodies cannot exceed
-// the limit.
+// The declared length of a body counts before the body arrives, so that many slow bodies cannot
+// exceed the limit.
 func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
@@ -67,7 +67,7 @@ func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
 }
 
-// All memory is released, whatever the outcome of a request.
+// All memory is released, regardless of the outcome of a request.
 func TestMemoryIsReleased(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, body := range []string{version, createMalloc, `{`, `[` + version + `,` + version + `]`, `{"method":"nope"}`} {

@@ -35,8 +35,8 @@ func quoted(t *testing.T, name string) string {
 	return string(text)
 }
 
-// Even users without a tenant cannot create objects with such names. Existing objects with such
-// names can be renamed and deleted.
+// No user can create objects with unsafe names. Existing objects with unsafe names can be renamed
+// and deleted.
 func TestUnsafeNamesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	direct := spdkrpc.NewSocket(b.target.Socket())

@@ -35,7 +35,7 @@ func (b *bench) scrape() string {
 func TestCallsAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
-	b.post(createMalloc) // already exists
+	b.post(createMalloc) // fails, because the bdev already exists
 	b.post("{")
 	b.post(`{"id":1,"method":"bdev_malloc_crate"}`)
 	b.post(`[{"id":1,"method":"spdk_get_version"},{"id":2,"method":"spdk_get_version"}]`)
@@ -157,13 +157,15 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	dir, err := os.MkdirTemp("", "stranger-") // unlike with t.TempDir, other users can access the parent directories
+	// unlike with t.TempDir, other users can access the directory
+	dir, err := os.MkdirTemp("", "stranger-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))
 	listening := make(chan net.Listener)
 	go func() {
-		runtime.LockOSThread() // the thread's user is changed below, so the thread must end with this goroutine
+		// the user of the thread is changed below, so the thread must end with this goroutine
+		runtime.LockOSThread()
 		_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 1234, ^uintptr(0))
 		l, _ := net.Listen("unix", filepath.Join(dir, "s"))
 		listening <- l
@@ -172,7 +174,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	require.NotNil(t, l)
 	defer func() { _ = l.Close() }()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
-	// The proxy caches for a moment that no process listens.
+	// Retry, because the proxy caches for a moment that no process listens.
 	require.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_stranger 1\n") }, time.Minute, 10*time.Millisecond)
 }
 

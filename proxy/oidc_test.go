@@ -45,14 +45,14 @@ func newOIDC(t *testing.T, more map[string]any) *oidcWorld {
 	return w
 }
 
-// A journey is a sign-in at the issuer's page, up to the browser's return.
+// A journey is a sign-in at the issuer's page, up to the redirect back to the proxy.
 type journey struct {
 	ticket string
 	back   url.Values // the query of the redirect back to the proxy
 	page   url.Values // the query sent to the issuer
 }
 
-// begin visits the issuer's page, up to the redirect back to the proxy.
+// begin visits the issuer's page, and stops at the redirect back to the proxy.
 func (w *oidcWorld) begin(u *browser) (j journey) {
 	w.t.Helper()
 	resp := u.do("GET", "/console/oidc/start", "")
@@ -129,8 +129,8 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 	assert.Regexp(t, `^`+flowCookie+`=[\w-]+; Path=/; Max-Age=600; HttpOnly; Secure; SameSite=Lax$`, resp.Header.Get("Set-Cookie"))
 }
 
-// A browser gets no session if it did not begin the sign-in, or returns values that the issuer did
-// not give it. The proxy does not even query the issuer.
+// A browser gets no session if it did not begin the sign-in, or if it returns values that are not
+// the issuer's. The proxy does not even query the issuer.
 func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -159,7 +159,7 @@ func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	assert.Zero(t, w.proxy.sessions.Count())
 }
 
-// Codes and tokens that the issuer did not issue for this sign-in are refused.
+// The proxy refuses codes and tokens that the issuer did not issue for this sign-in.
 func TestForeignCodesAndTokensAreRefused(t *testing.T) {
 	for says, more := range map[string]map[string]any{
 		"belongs to another sign-in":         {"nonce": "another"},
@@ -188,8 +188,8 @@ func TestForeignCodesAndTokensAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, w.end(w.browser(), third).StatusCode, "the return cannot be repeated")
 }
 
-// If the issuer does not respond or returns invalid data, nobody is signed in, and the page says
-// why.
+// If the issuer does not respond or returns invalid data, the sign-in fails, and the page shows the
+// reason.
 func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -214,7 +214,7 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	fresh.issuer.Register("console", "another secret", "ann@example", nil)
 }
 
-// Failed sign-ins at the issuer are limited like wrong passwords.
+// Failed sign-ins at the issuer are rate limited like wrong passwords.
 func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()

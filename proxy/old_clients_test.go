@@ -23,14 +23,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient reproduces an existing client byte for byte: the bytes that its HTTP library sends,
-// and the way it reads responses.
+// A wireClient reproduces an existing client: the exact bytes that its HTTP library sends, and the
+// way in which it reads responses.
 type wireClient struct {
 	name   string
-	file   string // the file with its calls in testdata/clients
-	header string // with placeholders for the length and the credentials
+	file   string // file with the client's calls in testdata/clients
+	header string // contains placeholders for the length and the credentials
 	kept   bool   // the client reuses connections
-	denied string // calls with this text must be refused
+	denied string // calls that contain this text must be refused
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
@@ -42,7 +42,7 @@ var wireClients = []wireClient{
 }
 
 const (
-	// Go's client sends the password without being challenged.
+	// Go's HTTP client sends the password without waiting for a challenge.
 	spdkCSIHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n" +
 		"Authorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
 	// Python's requests.post with data as text sends no Content-Type and uses a separate session
@@ -88,8 +88,8 @@ func TestCinderAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response as rpcClient.call does. It ignores the body if the status is 400 or
-// more, requires ids to be equal numbers, and distinguishes errors by their text.
+// asSPDKCSI reads a response like rpcClient.call in spdk-csi: it ignores the body if the status is
+// 400 or more, requires ids to be equal numbers, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -101,8 +101,8 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response as _rpc_call does. The status must be ok as defined by the Python
-// library requests, and the response must contain a result.
+// asCinder reads a response like _rpc_call in Cinder: the status must be ok as defined by the
+// Python library requests, and the response must contain a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		text, _ := json.Marshal(response)
@@ -120,7 +120,8 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
-		releases = []string{"v26.05"} // the release of the simulated target, which is not used
+		// release of the simulated target, which this test does not use
+		releases = []string{"v26.05"}
 	}
 	for _, release := range releases {
 		t.Run(release, func(t *testing.T) {
@@ -192,7 +193,7 @@ func (b *bench) live(t *testing.T, client wireClient) {
 	t.Logf("%d calls", calls)
 }
 
-// A wire holds a client's connections.
+// A wire manages a client's connections.
 type wire struct {
 	t       *testing.T
 	client  wireClient
@@ -285,7 +286,7 @@ func TestTranslationsAreLogged(t *testing.T) {
 	assert.Equal(t, []string{
 		"bdev_malloc_create", "bdev_lvol_create_lvstore", "bdev_lvol_create", "bdev_lvol_create", "bdev_lvol_create",
 		"bdev_lvol_resize", "bdev_lvol_get_lvstores", "log_set_level", "bdev_get_iostat",
-	}, b.reached(), "SPDK gets the present names")
+	}, b.reached(), "SPDK receives the current names")
 }
 
 // With translation disabled, old parameters are refused with a message that names the new ones. A

@@ -14,7 +14,7 @@ import (
 	proxyservice "github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// Templates for several targets on a host.
+// These are the template units for several targets on a host.
 const (
 	instanceService      = "spdk-proxy@.service"
 	instanceSocket       = "spdk-proxy@.socket"
@@ -26,7 +26,7 @@ const (
 // settings returns the lines of a unit without comments.
 func settings(t *testing.T, file string) string { return strings.Join(lines(t, file), "\n") }
 
-// The templates are the units for one target, with names and paths of the instance.
+// The template units equal the units for one target, except for the instance's names and paths.
 func TestTemplatesMatchTheUnits(t *testing.T) {
 	for template, c := range map[string]struct {
 		unit    string
@@ -45,7 +45,7 @@ func TestTemplatesMatchTheUnits(t *testing.T) {
 	}
 }
 
-// The program derives the same names and paths from the name of an instance.
+// The program derives the same names and paths from an instance's name as the template units.
 func TestTemplatesMatchTheProgram(t *testing.T) {
 	expand := func(text string) string { return strings.ReplaceAll(text, "%i", "a") }
 	o, i := options(t, instanceService), proxyservice.Instance("a")
@@ -65,7 +65,8 @@ func TestTemplatesMatchTheProgram(t *testing.T) {
 	}
 }
 
-// The documented commands make a configuration that shares nothing with that of the package.
+// The documented commands create a configuration that shares no file or socket with the packaged
+// one.
 func TestDocumentedInstance(t *testing.T) {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package systemd has the units, the users and directories that they need, and the example
-// configuration. Its only code is this test.
+// Package systemd contains the systemd units, the users and directories that they need, and the
+// example configuration. Its only code is tests.
 package systemd
 
 import (
@@ -55,9 +55,9 @@ func configuration(t *testing.T) *config.Config {
 	return c
 }
 
-// However the service ends, systemd then thaws what is frozen. That command does not read the
-// configuration, which may be the reason for the end. So the journal of the example must be at the
-// command's default path.
+// However the service ends, systemd then runs a command that thaws frozen volumes. This command
+// does not read the configuration, which may be the reason why the service ended. Therefore, the
+// example's journal must be at the command's default path.
 func TestServiceThawsWhenItEnds(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
@@ -75,9 +75,10 @@ func TestService(t *testing.T) {
 	for key, want := range map[string]string{
 		"Service/Type": "notify", "Service/NoNewPrivileges": "yes", "Service/ProtectSystem": "strict", "Service/CapabilityBoundingSet": "",
 		"Service/LoadCredential": "secrets:/etc/spdk-proxy/secrets", "Service/StateDirectory": "spdk-proxy",
-		"Service/LogsDirectory": "spdk-proxy", "Service/LogsDirectoryMode": "0700", // for log.calls.path
-		"Service/RuntimeDirectory":   "spdk-proxy", // for `spdk-proxy reload`
-		"Service/PrivateTmp":         "no",         // /var/tmp/spdk.sock must be visible
+		// needed for log.calls.path
+		"Service/LogsDirectory": "spdk-proxy", "Service/LogsDirectoryMode": "0700",
+		"Service/RuntimeDirectory":   "spdk-proxy", // needed for `spdk-proxy reload`
+		"Service/PrivateTmp":         "no",         // because /var/tmp/spdk.sock must be visible
 		"Service/ExecStart":          "/usr/bin/spdk-proxy serve --config /etc/spdk-proxy/spdk-proxy.yaml",
 		"Service/ExecReload":         "/usr/bin/spdk-proxy reload",
 		"Service/MemoryMax":          "1G", // see docs/measurements.md, "Memory of the proxy"
@@ -132,7 +133,7 @@ func TestUnitsMatchTheConfiguration(t *testing.T) {
 	assert.Contains(t, owned, "d "+folder+" 0700 root root")
 }
 
-// So do the units and settings that restore a restarted target.
+// The units and settings that restore a restarted target also agree with each other.
 func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
 	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this directory")
@@ -156,7 +157,7 @@ func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	assert.NotContains(t, keeps, "Service/User", "it must run as spdk_tgt's user, which is root")
 }
 
-// A UNIX socket does not stay when its unit stops, such as when the package is removed.
+// When a socket unit stops, for example because the package is removed, its UNIX socket is removed.
 func TestStoppedSocketsAreRemoved(t *testing.T) {
 	for _, name := range []string{socket, keysSocket, instanceSocket, instanceKeysSocket} {
 		assert.Equal(t, []string{"yes"}, options(t, name)["Socket/RemoveOnStop"], name)
@@ -196,8 +197,8 @@ func TestDocumentedDropIns(t *testing.T) {
 		"-+/usr/bin/spdk-proxy hand-over-keys --dir /var/lib/" + options(t, keysService)["Service/StateDirectory"][0] + " --to " + user,
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
-		// Commands that run as root must not follow links in another user's directory, as only
-		// spdk-proxy ensures.
+		// Commands that run as root must not follow links in another user's directory. Only
+		// spdk-proxy ensures this.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])
@@ -217,7 +218,7 @@ func lines(t *testing.T, file string) (said []string) {
 	return said
 }
 
-// systemd-analyze reports no problem, if it is installed.
+// If systemd-analyze is installed, it reports no problem.
 func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
@@ -228,7 +229,7 @@ func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance shown in the manual
-		// systemd-analyze requires that the program exists.
+		// Replace the program's path, because systemd-analyze requires that the program exists.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)
 	}

@@ -107,8 +107,9 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 
 // ReadAllocated reads which clusters are allocated in the lvol in blob target, or in the snapshots
 // below it. The lvol may be a volume, even one that hosts write to: SPDK completes a write only
-// after the device has the metadata of the cluster allocated for it. Its content may change between
-// two readings, so the digest does not cover TargetStart. kept is used as by ReadChanges.
+// after the device contains the metadata of the cluster allocated for the write. The content of a
+// volume may change between two readings, so the digest does not cover TargetStart. kept is used as
+// by ReadChanges.
 func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64, kept *Kept) (*Reading, error) {
 	v, p, err := readDiffering(ctx, r, size, target, 0, true, kept)
 	if err != nil {
@@ -218,8 +219,9 @@ func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err er
 	return list, nil
 }
 
-// Suitable returns an error if the changes cannot be determined from these chains, or only with an
-// unreasonable effort. If volume is true, the target may be a volume. It reads nothing.
+// Suitable returns an error if the changes cannot be determined from these chains, or only with
+// unreasonable effort. If volume is true, the target may be a volume. Suitable does not read from
+// the device.
 func (v *Reading) Suitable(volume bool) error {
 	if err := suitable(v.Target, volume); err != nil {
 		return err
@@ -249,8 +251,8 @@ func (v *Reading) Suitable(volume bool) error {
 	return nil
 }
 
-// Memory returns how many bytes of memory ReadChanges or ReadAllocated takes at most for these
-// chains, with the reading that it returns.
+// Memory returns the maximum number of bytes of memory that ReadChanges or ReadAllocated uses for
+// these chains, including the Reading that it returns.
 func (v *Reading) Memory() int {
 	entries := 0
 	for _, chain := range [][]*Lvol{v.Target, v.Base} {
@@ -282,7 +284,7 @@ func suitable(chain []*Lvol, volume bool) error {
 	return nil
 }
 
-// Equal reports whether two readings read the same page contents.
+// Equal reports whether two readings have read the same page contents.
 func (v *Reading) Equal(other *Reading) bool {
 	return v.Digest == other.Digest && bytes.Equal(v.Changed, other.Changed)
 }

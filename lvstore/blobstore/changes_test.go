@@ -83,7 +83,7 @@ func TestChanges(t *testing.T) {
 	assert.Equal(t, []string{"uuid-c c 1300 true 2\n", "uuid-b b 1200 true 2\n", "uuid-a a 1200 false 0\n"}, chain)
 }
 
-// The beginning of a snapshot is read from the lvol that holds its clusters.
+// The beginning of a snapshot is read from the lvol to which the clusters there belong.
 func TestSnapshotStart(t *testing.T) {
 	for _, run := range []bool{false, true} {
 		s := chained()
@@ -115,7 +115,7 @@ func TestRandomChainsMatchTheirContent(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := chained()
 		s.Clusters, s.Lvols = 2000, nil
-		var content [][]int // who wrote each cluster, by lvol; 0 for nobody
+		var content [][]int // the lvol that last wrote each cluster, by lvol; 0 for none
 		for i := range 2 + r.IntN(8) {
 			parent := r.IntN(i + 1)
 			l := blobstoretest.Lvol{UUID: fmt.Sprint("uuid-", i), Name: fmt.Sprint(i), Parent: parent, Clusters: uint64(r.IntN(1200)), RunLength: r.IntN(4) == 0, Continued: r.IntN(2) == 0}
@@ -191,7 +191,7 @@ func TestFindLvol(t *testing.T) {
 	assert.EqualValues(t, firstID+3999, id)
 }
 
-// Any mismatch is an error; it never shortens the list.
+// Any mismatch causes an error, not a shorter list of changes.
 func TestDamageIsRefused(t *testing.T) {
 	page := func(n int64, change func(p []byte)) func(m image) {
 		return func(m image) {
@@ -200,7 +200,8 @@ func TestDamageIsRefused(t *testing.T) {
 			blobstoretest.Seal(p)
 		}
 	}
-	// Extent pages are 7 and 8 (a), 9 (b), 10 and 11 (c, and its table in 12), 13 and 14 (d).
+	// The extent pages are 7 and 8 (of a), 9 (of b), 10 and 11 (of c, whose table is in page 12),
+	// and 13 and 14 (of d).
 	for name, change := range map[string]func(m image){
 		"checksum of an extent page":     func(m image) { blobstoretest.Page(m, 10)[30]++ },
 		"checksum of a first page":       func(m image) { blobstoretest.Page(m, 2)[3000]++ },
@@ -301,7 +302,7 @@ func TestReadingsDiffer(t *testing.T) {
 	for _, n := range []int64{0, 1, 2, 3, 9, 10, 11, 12} {
 		changed := append(image{}, m...)
 		p := blobstoretest.Page(changed, n)
-		p[PageSize-20]++ // after the last descriptor
+		p[PageSize-20]++ // a byte after the last descriptor
 		blobstoretest.Seal(p)
 		second, err := read(t, changed, idC, idA)
 		require.NoError(t, err, "page %d", n)
@@ -331,7 +332,8 @@ func FuzzReadChanges(f *testing.F) {
 	})
 }
 
-// firstMetadataPage is the first metadata page.
+// firstMetadataPage is the number of the first metadata page, counted from the beginning of the
+// device.
 const firstMetadataPage = blobstoretest.MetadataStart
 
 // serial is a device that serves one read at a time.

@@ -10,30 +10,31 @@ import (
 
 // A Finding describes damage.
 type Finding struct {
-	// Page is the metadata page, counted from the first one, or -1 if the finding concerns no
+	// Page is the number of the metadata page, counted from 0, or -1 if the finding concerns no
 	// particular page. Offset is the page's position on the device, in bytes.
 	Page   int64
 	Offset int64
 	// What describes the damage and its consequence.
 	What string
-	// Super means that the page is the one describing the lvstore, without which no volume loads.
+	// Super means that the page is the one that describes the lvstore, without which SPDK loads no
+	// volume.
 	Super bool
 }
 
 // A Report contains the result of a check.
 type Report struct {
 	Super    Super
-	Pages    int64     // metadata pages read
-	Blobs    int       // volumes and snapshots
-	Findings []Finding // empty: no damage in the part checked
+	Pages    int64     // number of metadata pages read
+	Blobs    int       // number of volumes and snapshots
+	Findings []Finding // empty if the part that was checked is undamaged
 	// Allocated is the number of clusters allocated to each volume and snapshot, by UUID.
 	Allocated map[string]uint64
 }
 
-// Options of a check.
+// Options configures a check.
 type Options struct {
-	// Quick means to check only the super block and the page describing the lvstore, which is the
-	// one that unprotected snapshots destroy.
+	// Quick means to check only the super block and the page that describes the lvstore.
+	// Unprotected snapshots destroy this page.
 	Quick bool
 	// Passes is the number of passes. Only damage found in every pass counts, because a running
 	// target changes pages. The default is 1.
@@ -42,8 +43,8 @@ type Options struct {
 	Pause time.Duration
 }
 
-// Check looks for damage on a device; size is its size in bytes. The error is ErrNoBlobstore,
-// ErrSuperBlock, a read error, or the context's error.
+// Check looks for damage on a device. size is the device's size in bytes. The error is
+// ErrNoBlobstore, ErrSuperBlock, a read error, or the context's error.
 func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, error) {
 	report, err := checkOnce(ctx, r, size, o.Quick)
 	for range o.Passes - 1 {
@@ -79,14 +80,14 @@ func both(a, b []Finding) (list []Finding) {
 	return list
 }
 
-// A checker checks a blobstore once.
+// A checker makes one pass over a blobstore.
 type checker struct {
 	Report
 	r      io.ReaderAt
-	begins []int64          // the first pages of blobs
-	users  map[uint32]*blob // by extent page
+	begins []int64          // first pages of the blobs
+	users  map[uint32]*blob // blobs by extent page
 	owners []uint32         // for each cluster, the first page of its blob, plus 1
-	blobs  map[uint64]*blob // by id
+	blobs  map[uint64]*blob // blobs by id
 }
 
 func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Report, error) {
@@ -142,7 +143,7 @@ func (c *checker) read(at int64) (*page, error) {
 	return p, nil
 }
 
-// superBlob checks the page describing the lvstore.
+// superBlob checks the page that describes the lvstore.
 func (c *checker) superBlob() error {
 	at := int64(c.Super.SuperBlob) - firstID
 	if at < 0 || at >= c.Super.MetadataPages {

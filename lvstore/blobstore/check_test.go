@@ -35,7 +35,7 @@ func TestDamageIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(m image)
-		want   string // in the first finding
+		want   string // part of the first finding
 		page   int64
 	}{
 		{"an unprotected snapshot", func(m image) { m.extent(1, 0, 0, 30) }, "overwritten by an extent page of blob 0x100000001", 0},
@@ -73,8 +73,8 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
-// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. If
-// interrupted, SPDK completes the operation when it loads the lvstore.
+// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. If the
+// operation is interrupted, SPDK completes it when it loads the lvstore.
 func TestUnsettledSnapshotsShareClusters(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()
@@ -134,7 +134,7 @@ func TestOnlyDamageInAllPassesCounts(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// The page equals the one that SPDK v26.05 writes for a new lvstore.
+// SuperPage returns the same page that SPDK v26.05 writes for a new lvstore.
 func TestSuperPage(t *testing.T) {
 	want, err := hex.DecodeString("00000000010000000000000000000000" + "0318000000040000000000000000000000000000000000000000000000" +
 		"022d00000004002500757569643037373739313730" + "2d326335302d346239632d383834612d64363437666439353532386300" + "020d000000040005006e616d656c76733000" + "05080000000000000000000000")
@@ -162,7 +162,8 @@ func FuzzCheck(f *testing.F) {
 			t.Skip()
 		}
 		copy(m[at:], b)
-		for i := 0; i <= metadataPages+metadataStart; i++ { // with valid checksums, so that the content is checked
+		// with valid checksums, so that the pages' content is checked
+		for i := 0; i <= metadataPages+metadataStart; i++ {
 			p := m[i*PageSize:][:PageSize]
 			if i == 0 || i >= metadataStart && !(*page)(p).zero() {
 				le.PutUint32(p[PageSize-4:], checksum(p))
@@ -188,7 +189,7 @@ func (f *failing) ReadAt(b []byte, at int64) (int, error) {
 
 var errRead = errors.New("input/output error")
 
-// Whichever read fails, the check fails.
+// If any read fails, the check fails.
 func TestAnyFailedReadFailsTheCheck(t *testing.T) {
 	for _, o := range []Options{{}, {Quick: true}} {
 		for at := 1; ; at++ {
@@ -209,7 +210,7 @@ func TestCanceledCheckFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m := newImage()
-	m.extent(1, 0, 0, 30) // damage, so that there is a second pass
+	m.extent(1, 0, 0, 30) // damage causes a second pass
 	_, err := Check(ctx, m, int64(len(m)), Options{Passes: 3, Pause: time.Hour})
 	require.ErrorIs(t, err, context.Canceled)
 }

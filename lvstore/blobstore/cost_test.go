@@ -54,7 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrMetadata)
 }
 
-// Hostile metadata are refused before their lists of clusters take much memory or time.
+// Hostile metadata are refused before the lists of clusters in them take much memory or time.
 func TestCostIsBounded(t *testing.T) {
 	entry := func(p []byte, clusters uint64, page, count uint32) {
 		at := 16
@@ -86,7 +86,7 @@ func TestCostIsBounded(t *testing.T) {
 	_, err = ReadChains(t.Context(), chain(most+1, MaxClusters), 400*16<<10, firstID+most+1, 0)
 	require.ErrorIs(t, err, ErrUnsuitable)
 
-	// An extent table with more entries than any lvol that can be read takes no memory.
+	// An extent table with more entries than MaxClusters requires uses no memory.
 	m := chain(1, 1)
 	entry(blobstoretest.Page(m, 1), 1<<32, 0, 1<<32/perExtent)
 	assert.Less(t, testing.AllocsPerRun(1, func() {
@@ -95,7 +95,8 @@ func TestCostIsBounded(t *testing.T) {
 		assert.Zero(t, b.entries())
 	}), 1000.0)
 
-	// All entries of a table refer to the same page, or runs to the same clusters.
+	// In these cases, all entries of a table refer to the same page, or all runs refer to the same
+	// clusters.
 	s := chained()
 	s.Lvols[4].Allocated = nil
 	m = s.Image()

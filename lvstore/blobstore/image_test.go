@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// An image is a device in memory, laid out as by SPDK.
+// An image is a device in memory with SPDK's layout.
 type image []byte
 
 const (

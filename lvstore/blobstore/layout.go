@@ -18,7 +18,7 @@ const (
 	newest      = 3 // newest known version of the super block
 	firstID     = 1 << 32
 	noPage      = 1<<32 - 1
-	perExtent   = 512 // clusters that an extent page describes
+	perExtent   = 512 // number of clusters that an extent page describes
 )
 
 // ErrNoBlobstore means that the device contains no blobstore.
@@ -27,16 +27,17 @@ var ErrNoBlobstore = errors.New("there is no blobstore")
 // ErrSuperBlock means that the super block is damaged, or has an unknown version or page size.
 var ErrSuperBlock = errors.New("the super block cannot be used")
 
-// Super holds the content of the super block.
+// Super contains the values in the super block.
 type Super struct {
-	Version       uint32
-	Clean         bool   // the target unloaded the blobstore
-	SuperBlob     uint64 // id of the blob describing what the blobstore is used for
-	ClusterSize   int64  // bytes
-	MetadataStart int64  // the first metadata page, counted from the beginning of the device
+	Version     uint32
+	Clean       bool   // the target unloaded the blobstore
+	SuperBlob   uint64 // id of the blob that describes the use of the blobstore
+	ClusterSize int64  // in bytes
+	// number of the first metadata page, counted from the beginning of the device
+	MetadataStart int64
 	MetadataPages int64
 	Type          string
-	Bytes         int64 // size of the blobstore; 0 if it takes the whole device
+	Bytes         int64 // size of the blobstore; 0 if it occupies the whole device
 }
 
 var le = binary.LittleEndian
@@ -69,17 +70,17 @@ func ReadSuper(r io.ReaderAt) (Super, error) {
 	return s, nil
 }
 
-// intact reports whether the checksum in a page's last four bytes is right.
+// intact reports whether the checksum in a page's last four bytes is correct.
 func intact(page []byte) bool { return checksum(page) == le.Uint32(page[PageSize-4:]) }
 
 func checksum(page []byte) uint32 {
 	return crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli))
 }
 
-// offset returns where a metadata page begins on the device, in bytes.
+// offset returns the position of a metadata page on the device, in bytes.
 func (s Super) offset(page int64) int64 { return (s.MetadataStart + page) * PageSize }
 
-// clusters returns the number of clusters.
+// clusters returns the number of clusters in the blobstore.
 func (s Super) clusters() int64 { return s.Bytes / s.ClusterSize }
 
 // A page is a metadata page.
@@ -94,7 +95,7 @@ func (p *page) zero() bool       { return *p == page{} }
 // isExtent reports whether an intact page is an extent page.
 func (p *page) isExtent() bool { return p.sequence() == 0 && p[16] == extentPage }
 
-// Types of descriptors.
+// These are the types of descriptors.
 const (
 	padding       = 0
 	extentRuns    = 1

@@ -19,21 +19,23 @@ var ErrMetadata = errors.New("the metadata on the device are damaged or were bei
 // ErrUnsuitable means that the metadata are intact, but do not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
-// Limits on what is read. A device's content is not trusted: anyone may have written it.
+// These constants limit how much is read, because a device's content is not trusted: anyone may
+// have written it.
 const (
 	// MaxClusters is the largest size of an lvol in clusters: 64 TiB with clusters of 1 MiB.
 	MaxClusters = 1 << 26
-	// maxChain is the maximum length of a snapshot chain. SPDK crashes with shorter ones.
+	// maxChain is the maximum length of a snapshot chain. SPDK crashes even with shorter chains.
 	maxChain = 256
-	// maxHeadPages bounds the number of pages from an lvol's first page on. The extent table for
-	// MaxClusters takes 257.
+	// maxHeadPages is the maximum number of an lvol's pages, without extent pages. The extent table
+	// for MaxClusters takes 257 pages.
 	maxHeadPages = 1024
-	// maxEntries bounds the lists of clusters that are in memory for a Reading, in numbers of 32
-	// bits: one for each extent page, two for each run.
+	// maxEntries limits the lists of clusters that are in memory for a Reading. It counts 32-bit
+	// numbers: one for each extent page, and two for each run.
 	maxEntries = 1 << 21
-	// maxChainPages bounds the number of pages of all lvols in the chains, without extent pages.
+	// maxChainPages is the maximum number of pages of all lvols in the chains, without extent
+	// pages.
 	maxChainPages = 8 * maxHeadPages
-	// maxExtentPages bounds the number of extent pages read for a Reading.
+	// maxExtentPages is the maximum number of extent pages read for a Reading.
 	maxExtentPages = 2 * MaxClusters / perExtent
 	// maxReads is the number of extent pages read concurrently.
 	maxReads = 32
@@ -44,9 +46,9 @@ type Lvol struct {
 	ID       uint64 // of its blob
 	UUID     string
 	Name     string
-	Parent   uint64 // blob of the snapshot below; 0 for none
+	Parent   uint64 // size in clusters, allocated or not
 	Clusters uint64 // its size in clusters, allocated or not
-	// Counted means that its clusters were read; Allocated is then their number.
+	// Counted means that the lvol's clusters were read, and that Allocated is their number.
 	Counted   bool
 	Allocated uint64
 
@@ -58,7 +60,7 @@ type Lvol struct {
 type pageReader struct {
 	super Super
 	r     io.ReaderAt
-	sum   hash.Hash // of all pages, in the order requested
+	sum   hash.Hash // of the lvols read; see maxEntries and maxChainPages
 	kept  *Kept     // nil: all extent pages are read
 
 	entries, heads int // of the lvols read, see maxEntries and maxChainPages
@@ -220,7 +222,8 @@ func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
 	return content, nil
 }
 
-// cluster returns the location of one of an lvol's first clusters, or 0 if it is not allocated.
+// cluster returns the location of one of an lvol's first clusters, or 0 if that cluster is not
+// allocated.
 func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found uint32, err error) {
 	if index >= l.Clusters {
 		return 0, nil

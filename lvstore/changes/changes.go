@@ -13,9 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Refusal means that the changes cannot be read. Errno gives the reason: ENODEV, the bdev is not
-// a logical volume; EINVAL, these snapshots are not supported; EOPNOTSUPP, this target is not
-// supported; EBADMSG, the data read does not match. Text says what to do.
+// A Refusal means that the changes cannot be read. Errno is the reason: ENODEV means that the bdev
+// is not a logical volume, EINVAL that these snapshots are not supported, EOPNOTSUPP that this
+// target is not supported, and EBADMSG that the data read does not match. Text also states what to
+// do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -24,7 +25,7 @@ type Refusal struct {
 	outline string // Text without what only administrators may see; "" if that is the same
 }
 
-// ForTenant returns the refusal without paths on the target's host, and without names of bdevs and
+// ForTenant returns the Refusal without paths on the target's host, and without names of bdevs and
 // snapshots that the caller did not name.
 func (r *Refusal) ForTenant() *Refusal {
 	if r.outline == "" {
@@ -50,10 +51,12 @@ type Target struct {
 	// (rpcschema.CountsClusters). On these, the metadata cannot be checked against that number.
 	AcceptUncounted bool
 	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
-	// both before and after locking them. It may cancel do's context, and then returns an error.
+	// both before and after it locks these bdevs. It may cancel do's context, and then returns an
+	// error.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error
-	// Reserve is called with how many bytes of memory the reading and its result take, before
-	// anything is locked. Its error ends the reading. nil means that memory is not limited.
+	// Reserve is called before anything is locked, with the number of bytes of memory that the
+	// reading and its result take. If it returns an error, the reading fails. If Reserve is nil,
+	// memory is not limited.
 	Reserve func(bytes int) error
 }
 
@@ -61,10 +64,11 @@ type Target struct {
 type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
 	ClusterSize int64  // bytes
-	Size        int64  // of the snapshot, in bytes
-	// LUKS reports whether one of the snapshots begins with a LUKS header.
+	Size        int64  // in bytes
+	// size of the snapshot in bytes
 	LUKS bool
-	// Counted reports whether the target counted the same number of clusters in each lvol listed.
+	// Counted reports whether the target has reported the same number of clusters for each lvol
+	// whose clusters were read.
 	Counted bool
 }
 
@@ -73,20 +77,20 @@ type Changes struct {
 // same snapshots continues there. It is safe for concurrent use.
 type Reader struct {
 	mu       sync.Mutex
-	blobs    map[string]uint64 // by UUID of the lvstore and of the snapshot
+	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
 	searched map[string]int64  // likewise: metadata pages that an unfinished search has covered
 
 	// The extent pages read by unfinished first and second readings.
 	extents [2]blobstore.Extents
 }
 
-// maxRemembered bounds the memory of a Reader.
+// maxRemembered is the maximum number of snapshots that a Reader remembers.
 const maxRemembered = 100_000
 
-// Read returns the clusters of a snapshot that may differ from those of base. If base is "", it
-// returns those allocated in the snapshot or below it. Snapshots are given by name, alias or UUID.
-// The error is a *Refusal, an error from Lock or the target, such as spdkrpc.NoSuchDevice, or ctx's
-// error.
+// Read returns the clusters of a snapshot that may differ from those of base. If base is "", Read
+// returns the clusters allocated in the snapshot or below it. Snapshots are given by name, alias or
+// UUID. The error is a *Refusal, an error from Lock or the target, such as spdkrpc.NoSuchDevice, or
+// ctx's error.
 func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Changes, error) {
 	q, err := newQuery(ctx, t, snapshot, base)
 	if err != nil {
@@ -96,8 +100,8 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 }
 
 // Allocated returns the clusters allocated in an lvol or below it, as Read does without a base. The
-// lvol may be a volume. Clusters that were written to before the call are listed, even while hosts
-// write. Later ones may be missing.
+// lvol may be a volume. The result includes all clusters written before the call, even while hosts
+// write. Clusters written later may be missing.
 func (r *Reader) Allocated(ctx context.Context, t Target, lvol string) (*Changes, error) {
 	q, err := newQuery(ctx, t, lvol, "")
 	if err != nil {
@@ -145,8 +149,8 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	return result, nil
 }
 
-// locate finds the snapshots' blobs, and checks what reading their clusters costs. It runs before
-// anything is locked, because it can take long.
+// locate finds the snapshots' blobs, and checks the cost of reading their clusters. It runs before
+// anything is locked, because it can take a long time.
 func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 	for try := range findTries {
 		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {

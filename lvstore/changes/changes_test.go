@@ -55,7 +55,8 @@ func TestEncryptedSnapshotsAreRecognized(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, want, got.LUKS, "%q", start)
 		}
-		w.store.Lvols[2].Allocated = append(w.store.Lvols[2].Allocated, 0) // it was reformatted
+		// the volume was reformatted
+		w.store.Lvols[2].Allocated = append(w.store.Lvols[2].Allocated, 0)
 		w.write(true)
 		got, err := w.read("uuid-c", "uuid-b")
 		require.NoError(t, err)
@@ -75,7 +76,7 @@ func errnoOf(t *testing.T, err error) syscall.Errno {
 
 func lvol(b p) p { return b["driver_specific"].(p)["lvol"].(p) }
 
-// What the target reports must match what is on the device.
+// The target's report must match the metadata on the device.
 func TestContradictionsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(b p){
 		"count":        func(b p) { lvol(b)["num_allocated_clusters"] = 1 },
@@ -230,7 +231,7 @@ func TestUnreadableDevicesAreRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "docs/backup-volumes.md")
 }
 
-// The last reading differs from the one before it.
+// If the last two readings differ, the call fails.
 func TestTwoReadingsMustBeEqual(t *testing.T) {
 	w := newWorld(t, false)
 	total := 0
@@ -295,7 +296,7 @@ func TestChainMayChangeBeforeLock(t *testing.T) {
 	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
 }
 
-// A remembered page may meanwhile belong to another snapshot.
+// A remembered page is verified, because it may belong to another snapshot by now.
 func TestRememberedPagesAreVerified(t *testing.T) {
 	w := newWorld(t, false)
 	r := new(Reader)
@@ -307,7 +308,7 @@ func TestRememberedPagesAreVerified(t *testing.T) {
 	assert.Equal(t, reads-2, w.reads-reads, "it searches once")
 
 	l := w.store.Lvols
-	l[0], l[2] = l[2], l[0] // a and c have each other's pages
+	l[0], l[2] = l[2], l[0] // swap the pages of a and c
 	l[0].Parent, l[1].Parent, l[2].Parent = 2, 3, 0
 	w.image = w.store.Image()
 	got, err := r.Read(t.Context(), w.target(), "uuid-c", "uuid-a")
@@ -325,7 +326,7 @@ func TestLockErrorsAreReturned(t *testing.T) {
 	_, err := new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	require.ErrorIs(t, err, busy)
 
-	// A deletion between the two calls to find moves clusters and removes a snapshot from the
+	// Between the two calls of find, a deletion moves clusters and removes a snapshot from the
 	// chain.
 	locking.Lock = func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error {
 		if _, err := find(ctx); err != nil {
@@ -334,14 +335,14 @@ func TestLockErrorsAreReturned(t *testing.T) {
 		w.store.Lvols[2].Parent, w.store.Lvols[2].Allocated = 1, []uint64{1, 3, 700, 1299}
 		w.image = w.store.Image()
 		require.NoError(t, os.WriteFile(w.path, w.image, 0o600))
-		return do(ctx) // without finding again
+		return do(ctx) // without calling find again
 	}
 	_, err = new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "%v", err)
 	require.ErrorIs(t, err, blobstore.ErrMetadata)
 }
 
-// What cannot be read within the limits is refused before anything is locked.
+// Snapshots that cannot be read within the limits are refused before anything is locked.
 func TestLimitsAreCheckedBeforeLocks(t *testing.T) {
 	refused := errors.New("no memory")
 	for name, c := range map[string]struct {

@@ -20,19 +20,20 @@ type query struct {
 	Target
 	rpc    *spdkrpc.Client
 	target *snapshot
-	base   *snapshot // nil: none
-	volume bool      // the target may be a volume; there is no base
+	base   *snapshot // nil if there is no base
+	volume bool      // the target may be a volume, and there is no base
 	store  string    // UUID of the lvstore
 	device *device.Device
-	size   int64  // of the bdev, in bytes
+	size   int64  // size of the bdev in bytes
 	place  string // identifies the device
 	kept   [2]*blobstore.Kept
 
-	// What find found last: the target's description of each snapshot in the chains.
+	// described contains the target's description of each snapshot in the chains, as last found by
+	// find.
 	described map[string]*spdkrpc.BdevInfo // by UUID
 }
 
-// A snapshot is one of the two requested.
+// A snapshot is one of the two requested snapshots.
 type snapshot struct {
 	info *spdkrpc.BdevInfo
 	blob uint64 // id
@@ -128,20 +129,22 @@ func (q *query) checkCost(v *blobstore.Reading) error {
 	if q.Reserve == nil {
 		return nil
 	}
-	// Two readings, and the response in base64 as a value, as text and in the text's buffer.
+	// This is the memory for two readings, and for three copies of the response in base64: as a
+	// value, as text, and in the text's buffer.
 	return q.Reserve(2*v.Memory() + 5*int(v.Target[0].Clusters/8))
 }
 
 // maxQuestions is the number of concurrent calls to the target.
 const maxQuestions = 16
 
-// Before the chains are locked, a deletion may change them during a read.
+// These constants define how often find retries, because before the chains are locked, a deletion
+// may change them during a read.
 const (
 	findTries = 5
 	findPause = 50 * time.Millisecond
 )
 
-// find repeats findOnce until the results match.
+// find repeats findOnce until two results match.
 func (q *query) find(ctx context.Context) (names []string, err error) {
 	for range findTries {
 		if names, err = q.findOnce(ctx); !errors.Is(err, blobstore.ErrMetadata) {

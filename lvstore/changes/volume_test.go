@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The allocated clusters of a volume include those of the snapshots below it. A volume needs the
-// same proof as a snapshot.
+// The allocated clusters of a volume include those of the snapshots below it. A volume's metadata
+// are checked in the same way as a snapshot's.
 func TestAllocatedClustersOfAVolume(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
@@ -39,8 +39,8 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 	}
 }
 
-// Hosts may write to a volume while its clusters are read. A new cluster is refused, but new
-// content is not.
+// Hosts may write to a volume while its clusters are read. If a write allocates a cluster, the read
+// fails; if a write only changes content, the read succeeds.
 func TestVolumeWrittenWhileRead(t *testing.T) {
 	w := newWorld(t, false)
 	w.store.ClusterSize, w.store.Lvols[0].Start = 32<<10, []byte("content")

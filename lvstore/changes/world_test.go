@@ -19,13 +19,13 @@ import (
 
 type p = map[string]any
 
-// A world is a target with an lvstore and the device that holds its metadata.
+// A world is a target with an lvstore, and the device that contains the lvstore's metadata.
 type world struct {
 	t       *testing.T
 	store   blobstoretest.Store
 	image   []byte
-	path    string      // of the file; "": the device is an NVMe namespace
-	change  func(b p)   // changes a description
+	path    string      // path of the device's file; "" if the device is an NVMe namespace
+	change  func(b p)   // changes the description of a bdev
 	reading func(n int) // called before the super block is read the n-th time
 	missing string      // UUID of a bdev missing from the target
 	release string

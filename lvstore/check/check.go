@@ -13,11 +13,12 @@ import (
 
 // A Result contains the result of checking one lvstore.
 type Result struct {
-	Store string // its name; "" if a file or device was checked without a target
+	Store string // name of the lvstore; "" if a file or device was checked without a target
 	UUID  string
-	Bdev  string // the bdev that it is on
+	Bdev  string // the bdev that contains the lvstore
 	Place string // the file or device, for messages
-	// Unchecked is the reason why the lvstore could not be checked; the report is then empty.
+	// Unchecked, if not nil, is the reason why the lvstore could not be checked. In that case, the
+	// report is empty.
 	Unchecked error
 	Report    blobstore.Report
 }
@@ -25,7 +26,8 @@ type Result struct {
 // Damaged reports whether damage was found.
 func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
 
-// A running target may write between passes, but damage found in every pass is not such a write.
+// passes are the options for checking a running target. The target may write between passes, but
+// damage that is found in every pass does not come from such a write.
 var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
 
 // Target checks all lvstores of a running target.
@@ -72,8 +74,8 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 }
 
 // compare compares the target's metadata in memory with the metadata on the device, which the
-// target loads at its next start. While a volume is being written, its metadata change all the
-// time, so compare reports only differences that persist unchanged.
+// target loads at its next start. While hosts write to a volume, its metadata change all the time,
+// so compare reports only differences that do not change.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {

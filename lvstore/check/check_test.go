@@ -22,11 +22,11 @@ import (
 
 const (
 	storeUUID = "077791f0-2c50-4b9c-884a-d647fd95528c"
-	pageAt    = 4 // the first metadata page
+	pageAt    = 4 // position of the first metadata page
 	size      = 1 << 20
 )
 
-// newImage returns the content of a device holding an empty lvstore.
+// newImage returns the content of a device with an empty lvstore.
 func newImage(t *testing.T) []byte {
 	m := make([]byte, size)
 	copy(m, "SPDKBLOB")
@@ -81,7 +81,7 @@ func TestCheckFile(t *testing.T) {
 	require.Error(t, File(t.Context(), write(t, sound[:4096]), false).Unchecked)
 }
 
-// target serves answer on a socket, using SPDK's protocol.
+// target serves the results of answer on a socket with SPDK's protocol.
 func target(t *testing.T, answer func(method string, params map[string]any) any) *spdkrpc.Client {
 	path := filepath.Join(t.TempDir(), "sock")
 	l, err := net.Listen("unix", path)

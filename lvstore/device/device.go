@@ -17,11 +17,11 @@ var ErrNotReadable = errors.New("cannot be read while the target runs")
 type Device struct {
 	io.ReaderAt
 	io.Closer
-	Size  int64  // bytes
+	Size  int64  // in bytes
 	Place string // its location, for messages
 }
 
-// Open opens the device under a bdev of the target that rpc calls. Canceling ctx ends reads through
+// Open opens the device below a bdev of the target that rpc calls. Canceling ctx ends reads through
 // the target, even after Open has returned.
 func Open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	s := b.DriverSpecific

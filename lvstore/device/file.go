@@ -36,8 +36,8 @@ func OpenFile(path string) (*Device, error) {
 	return &Device{&direct{file: f}, f, size, path}, nil
 }
 
-// direct reads into memory that is aligned for direct I/O. Offsets and lengths must be multiples of
-// 4 KiB.
+// direct is a reader that uses memory aligned for direct I/O. Offsets and lengths must be multiples
+// of 4 KiB.
 type direct struct {
 	file *os.File
 	mu   sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// openNVMe returns a namespace, which is read with NVMe Read commands sent by the target.
+// openNVMe returns a Device that reads a namespace with NVMe Read commands sent by the target.
 func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	nsid := b.DriverSpecific.NVMe[0].NSData.ID
 	controller, ok := strings.CutSuffix(b.Name, fmt.Sprintf("n%d", nsid))
@@ -29,7 +29,7 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*De
 }
 
 const (
-	// leastPiece is the number of bytes that every controller can transfer in one command.
+	// leastPiece is a number of bytes that every controller can transfer in one command.
 	leastPiece = 4096
 	// maxPiece is the largest number of bytes that one command reads. If a command exceeds the
 	// controller's limit, SPDK ends the connection, and the call never returns.
@@ -41,17 +41,17 @@ const (
 
 // A namespace is an NVMe namespace read through the target.
 type namespace struct {
-	ctx        context.Context // because io.ReaderAt takes none
+	ctx        context.Context // a field, because io.ReaderAt takes no context
 	rpc        *spdkrpc.Client
 	controller string
 	nsid       uint32
 	block      int64
-	piece      int // bytes in a command
+	piece      int // number of bytes per command
 	inFlight   chan struct{}
 }
 
-// largestPiece asks the controller how many bytes one command may transfer (MDTS, in units of at
-// least 4 KiB; 0 means no limit).
+// largestPiece queries the controller for the number of bytes that one command may transfer (MDTS,
+// in units of at least 4 KiB; 0 means no limit).
 func (n *namespace) largestPiece() (int, error) {
 	const identify, controller, mdts = 0x06, 1, 77
 	var sqe [64]byte
@@ -92,7 +92,7 @@ func (n *namespace) read(b []byte, at int64) error {
 	return nil
 }
 
-// send sends a command whose data is read into b.
+// send sends a command and reads its data into b.
 func (n *namespace) send(kind spdkrpc.BdevNVMeCommandType, sqe [64]byte, b []byte) error {
 	select {
 	case n.inFlight <- struct{}{}:

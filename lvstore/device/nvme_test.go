@@ -21,8 +21,8 @@ type p = map[string]any
 type controller struct {
 	content []byte
 	mdts    byte
-	largest atomic.Int64 // bytes in one command
-	answer  any          // instead; nil: none
+	largest atomic.Int64 // largest number of bytes in one command
+	answer  any          // response to return instead; may be nil
 }
 
 func (c *controller) Call(_ context.Context, method string, params, result any) error {
@@ -51,7 +51,7 @@ func (c *controller) Call(_ context.Context, method string, params, result any) 
 	case q.Kind == "io" && q.Cmdbuf[0] == 2:
 		from, n := binary.LittleEndian.Uint64(q.Cmdbuf[40:])*512, (uint64(binary.LittleEndian.Uint16(q.Cmdbuf[48:]))+1)*512
 		if n != q.DataLen {
-			panic("the length of the data is not that of the command")
+			panic("the length of the data differs from that in the command")
 		}
 		for old := c.largest.Load(); int64(n) > old && !c.largest.CompareAndSwap(old, int64(n)); old = c.largest.Load() {
 		}
@@ -106,7 +106,7 @@ func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// No command transfers more than the controller supports, nor more than 128 KiB.
+// No command transfers more than the controller supports, or more than 128 KiB.
 func TestCommandsObeyTheController(t *testing.T) {
 	content := make([]byte, 1<<20)
 	for i := range content {
@@ -167,7 +167,7 @@ func TestCancelEndsReadsThroughTarget(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, err := Open(ctx, spdkrpc.NewClient(&controller{}), namespaceBdev(t, "an1", 512, nil))
 	require.NoError(t, err)
-	d.ReaderAt.(*namespace).inFlight = nil // all are taken
+	d.ReaderAt.(*namespace).inFlight = nil // occupy all slots
 	cancel()
 	_, err = d.ReadAt(make([]byte, 4096), 0)
 	require.ErrorIs(t, err, context.Canceled)

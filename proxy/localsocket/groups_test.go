@@ -24,7 +24,7 @@ func TestPeersWithManyGroups(t *testing.T) {
 		var got []uint32
 		var failed error
 		done := make(chan struct{})
-		// runs on its own thread, which ends with the goroutine because it is not unlocked
+		// runs on its own thread, which ends with the goroutine because it stays locked
 		go func() {
 			defer close(done)
 			runtime.LockOSThread()

@@ -175,7 +175,7 @@ func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	}
 }
 
-// end returns the time when a session ends unless it is used again before.
+// end returns the time at which a session ends at the latest, however often it is used.
 func (s *Store[T]) end(e *entry[T]) time.Time {
 	end := e.began.Add(s.limits.Lifetime)
 	if !e.until.IsZero() && e.until.Before(end) {

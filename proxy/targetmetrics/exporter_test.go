@@ -114,7 +114,7 @@ func TestTargetIsDown(t *testing.T) {
 	}
 }
 
-// many returns a reading of the volumes from to to, each with count operations.
+// many returns a reading of a range of volumes, each with count operations.
 func many(from, to int, count uint64) *figures.Figures {
 	f := &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0"}}}
 	for i := from; i < to; i++ {
