@@ -340,7 +340,7 @@ func TestOldClientsPageExample(t *testing.T) {
 	assert.Contains(t, g.body, documentedMessage(t, page))
 }
 
-// The page lists everything that was removed from SPDK.
+// The page lists every method and parameter that was removed from SPDK.
 func TestOldClientsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/old-clients.md")
 	require.NoError(t, err)
@@ -378,7 +378,7 @@ func TestOldClientsPageIsComplete(t *testing.T) {
 	assert.Greater(t, gone, 30)
 }
 
-// documentedMessage returns the client's error message from the page.
+// documentedMessage returns the client's error message as quoted on the page.
 func documentedMessage(t *testing.T, page string) string {
 	return strings.TrimSpace(documented(t, page, "Turn translation off", "text")[0])
 }

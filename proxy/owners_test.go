@@ -59,7 +59,7 @@ func TestSubsystemsCountAfterRestart(t *testing.T) {
 			g := subsystem(third, http.StatusInsufficientStorage)
 			assert.Contains(t, g.body, "subsystems")
 
-			// An administrator removes one of them.
+			// An administrator deletes one of the subsystems.
 			b.call(t, "nvmf_delete_subsystem", fmt.Sprintf(`{"nqn":%q}`, prefix+orphans[0]))
 			restart()
 			subsystem(third, http.StatusOK)

@@ -49,10 +49,11 @@ func TestPanicsAreReported(t *testing.T) {
 	assert.Equal(t, http.StatusOK, b.post(`{"id":1,"method":"bdev_get_bdevs"}`).StatusCode)
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_panics_total 1\n")
 	drained, _ := b.proxy.gate.Drain()
-	<-drained // no call counts as in flight
+	<-drained // returns only if no call counts as in flight
 }
 
-// A response interrupted by a panic does not look complete.
+// If a panic interrupts a response, the connection is closed, so that the response does not look
+// complete.
 func TestPanicDuringAResponseClosesTheConnection(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.web.AnswerPanics(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,12 +14,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A hostileTenant writes lvstores into its volumes and makes calls, both at random. It uses all
+// A hostileTenant makes random calls and writes random lvstores into its volumes. It uses all
 // existing UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*bench
 	random  *rand.Rand
-	log     []string // the actions so far
+	log     []string // actions so far
 	victim  string
 	known   []string // UUIDs of current and former bdevs
 	volumes []string // the tenant's current and former volumes
@@ -94,8 +94,9 @@ func (h *hostileTenant) step(i int) {
 	}
 }
 
-// check fails the test if the tenant has gained anything, or another tenant has lost anything.
-// loaded means that the target loads lvstores in volumes, which may claim other tenants' volumes.
+// check fails the test if the tenant has gained access to anything, or if another tenant has lost
+// anything. loaded means that the target loads lvstores in volumes, which may claim other tenants'
+// volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
 		Name     string
@@ -143,9 +144,9 @@ func (h *hostileTenant) check(loaded bool) {
 	require.NotNil(h.t, h.try(teamB, "nvmf_delete_subsystem", map[string]any{"nqn": nqn}))
 }
 
-// Whatever a tenant writes into its volumes and calls, it gains nothing and takes nothing from
-// others. A failed test logs all calls. To repeat them with other UUIDs, pass the seed: go test
-// -run TestHostileTenantDoesNotHarmOthers/loaded=false/3 ./proxy
+// No data that a tenant writes into its volumes, and no call that it makes, lets it gain anything
+// or harm other tenants. A failed test logs all calls. To repeat them with other UUIDs, pass the
+// seed: go test -run TestHostileTenantDoesNotHarmOthers/loaded=false/3 ./proxy
 func TestHostileTenantDoesNotHarmOthers(t *testing.T) {
 	c := newTenantBench(t).config
 	for _, loaded := range []bool{false, true} {

@@ -175,7 +175,7 @@ func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "the call did not reach SPDK")
 	r.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Times: 1, Do: spdktest.Close, Executed: true})
 	assert.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
-	assert.True(t, pending(), "it may have been executed")
+	assert.True(t, pending(), "the call may have been executed")
 	r.reconnected(t)
 	r.save(t)
 	assert.False(t, pending())
@@ -183,11 +183,11 @@ func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	assert.True(t, pending())
 	r.save(t)
 	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
-	assert.False(t, pending(), "it is saved before the response")
+	assert.False(t, pending(), "the change is saved before the response")
 }
 
-// SPDK executes a change after the call's deadline. The change is saved, although the proxy read
-// the target at the deadline, before the execution.
+// If SPDK executes a change after the call's deadline, the change is saved, even if the proxy has
+// already read the configuration at the deadline.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
 		c.Target.Timeouts.Methods = map[string]config.Duration{"bdev_malloc_create": config.Duration(10 * time.Millisecond)}
@@ -197,7 +197,8 @@ func TestLateChangesAreSaved(t *testing.T) {
 	require.Equal(t, http.StatusGatewayTimeout, r.post(createMalloc).StatusCode)
 	require.NoError(t, r.proxy.execute.Saver().Save(t.Context(), false))
 	require.Eventually(t, func() bool { return len(r.log.Lines(t, "late reply")) == 1 }, long, 5*time.Millisecond)
-	if !r.proxy.execute.Saver().Status().Pending { // on a busy machine, SPDK executed it before the proxy read the target
+	// on a busy machine, SPDK has executed the call before the proxy read the target
+	if !r.proxy.execute.Saver().Status().Pending {
 		text, err := os.ReadFile(filepath.Join(r.dir, "current.json"))
 		require.NoError(t, err)
 		assert.Contains(t, string(text), "bdev_malloc_create", "the change was executed, but is neither saved nor pending")
@@ -228,7 +229,7 @@ func TestKeysThroughTheProxy(t *testing.T) {
 		code   int
 	}{
 		{`{"name":"k","secret":"` + secret + `x"}`, http.StatusOK, -22},
-		{`{"name":"k2","secret":"` + other + `"}`, http.StatusOK, -22}, // wrong checksum
+		{`{"name":"k2","secret":"` + other + `"}`, http.StatusOK, -22}, // has a wrong checksum
 		{`{"name":"../k","secret":"` + secret + `"}`, http.StatusBadRequest, -32602},
 		{`{"name":"k"}`, http.StatusBadRequest, -32602},
 		{`{"name":"k","secret":7}`, http.StatusBadRequest, -32602},
@@ -241,7 +242,7 @@ func TestKeysThroughTheProxy(t *testing.T) {
 	r.call(t, "spdkgate_key_remove", `{"name":"k"}`)
 	assert.NoFileExists(t, path)
 	assert.Equal(t, -126, r.post(`{"id":1,"method":"spdkgate_key_remove","params":{"name":"k"}}`).code(t))
-	assert.NotContains(t, r.log.String(), secret[10:20], "nowhere in the log")
+	assert.NotContains(t, r.log.String(), secret[10:20], "the secret is not in the log")
 	assert.Contains(t, r.log.String(), `"name":"k"`)
 }
 
@@ -249,7 +250,7 @@ func TestKeysOnOlderTargets(t *testing.T) {
 	b := newBench(t, "v24.01", func(c *config.Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
 	g := b.post(`{"id":1,"method":"spdkgate_key_add","params":{"name":"k","secret":"` + secret + `"}}`)
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)
-	assert.Contains(t, g.body, "v24.05", "which release has it")
+	assert.Contains(t, g.body, "v24.05", "the error names the release that has the method")
 }
 
 func TestDisabledKeysAndSavingAreRefused(t *testing.T) {
@@ -304,7 +305,7 @@ func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	}
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// A tenant's key changes are made one at a time. Other tenants' changes are not delayed.
+	// A tenant's changes of keys run one at a time, and do not delay other tenants' changes.
 	give, err := b.proxy.execute.HoldKeys(t.Context(), "team-a")
 	require.NoError(t, err)
 	waits := make(chan got)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/cert"
 )
 
-// runbook runs documented commands in the proxy's directory, then applies their systemctl calls to
-// the proxy.
+// runbook runs documented commands in the proxy's directory, and applies the systemctl commands
+// among them to the proxy.
 func (g *gatehouse) runbook(commands string) {
 	bin := g.t.TempDir()
 	hash, err := bcrypt.GenerateFromPassword([]byte("another password"), bcrypt.MinCost)
@@ -50,8 +50,8 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke every kind of credential at once, even on open connections, and
-// even a user's only credential. Other credentials remain valid.
+// The documented commands revoke a credential of any kind at once, even on open connections, and
+// even if it is a user's only one. Other credentials remain valid.
 func TestDocumentedRevocation(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
@@ -85,7 +85,7 @@ func TestDocumentedRevocation(t *testing.T) {
 	}
 }
 
-// Removing a user's only token revokes it, whichever way it is removed.
+// A user's only token is revoked when it is removed in any of the possible ways.
 func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
@@ -115,7 +115,7 @@ func TestRemovedTokenIsRevoked(t *testing.T) {
 	}
 }
 
-// World-writable files are refused, both at the start and by check-config.
+// World-writable files are refused by the proxy when it starts, and by check-config.
 func TestWorldWritableFilesAreRefused(t *testing.T) {
 	for _, name := range []string{"tls.key", "tls.crt", "backup.tokens", "client-ca.crt", "cluster-1-ca.crt", "spdk-proxy.yaml"} {
 		g := newGatehouse(t)

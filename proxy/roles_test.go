@@ -27,8 +27,8 @@ func withRoles(t *testing.T, roles string, users map[string][]string) func(*conf
 
 const smallRole = `small: {allow: [spdk_get_version, {method: bdev_malloc_create, where: {/num_blocks: {maximum: 100}, /name: {glob: "s*"}}}]}`
 
-// Conditions are checked on the parameters that SPDK would receive, before any other call is made.
-// A refused call does not reach SPDK.
+// The proxy checks conditions on the parameters that SPDK would receive, before it makes any other
+// call. A refused call does not reach SPDK.
 func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 	b := newBench(t, "v26.05", withRoles(t, smallRole, map[string][]string{"small": {"small"}}))
 	for params, status := range map[string]int{
@@ -50,7 +50,7 @@ func TestConditionsAreCheckedBeforeSPDK(t *testing.T) {
 			assert.Equal(t, "deny", line["decision"])
 			assert.Equal(t, "no rule allows it with these parameters", line["rule"])
 		default:
-			assert.Equal(t, "none", line["decision"], "the call failed before the decision")
+			assert.Equal(t, "none", line["decision"], "the call failed before a decision was made")
 		}
 	}
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
@@ -81,7 +81,7 @@ func TestConditionsApplyToOldNames(t *testing.T) {
 	}
 }
 
-// Users with the role read-only see no secrets; users with more rights do.
+// Users with only the role read-only see no secrets. Users with more rights do.
 func TestReadersSeeNoSecrets(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05", withRoles(t, "both: {extends: [read-only], allow: [accel_crypto_keys_get]}",
@@ -123,7 +123,7 @@ func TestLearningModeExecutesAndLogs(t *testing.T) {
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 	b.as(t, "new", "spdk_get_version", "", http.StatusOK)
 	b.as(t, "new", "bdev_malloc_create", `{"name":"m1"}`, http.StatusBadRequest)
-	b.as(t, "viewer", "bdev_malloc_create", `{}`, http.StatusUnauthorized) // a wrong password
+	b.as(t, "viewer", "bdev_malloc_create", `{}`, http.StatusUnauthorized) // with a wrong password
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", "viewer", viewerPassword, strings.NewReader(createMalloc)).StatusCode, "a user who is not in learning mode")
 	assert.Equal(t, http.StatusUnauthorized, b.do("POST", "/", "new", "wrong", strings.NewReader(createMalloc)).StatusCode)
 

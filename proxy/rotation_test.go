@@ -16,9 +16,10 @@ import (
 )
 
 // The documented commands replace a password without a restart. Clients keep their connections and
-// sessions, both passwords are valid for a time, and the log shows which one a client used.
+// sessions, both passwords are valid in the meantime, and the log shows which one a client has
+// used.
 func TestDocumentedPasswordReplacement(t *testing.T) {
-	const next = "another password" // the runbook's hash-password hashes it
+	const next = "another password" // the password that the runbook's hash-password hashes
 	steps := documented(t, "docs/authentication.md", "Replace a password", "console")
 	require.Len(t, steps, 3)
 	g := newGatehouse(t)
@@ -69,7 +70,7 @@ func TestDocumentedPasswordReplacement(t *testing.T) {
 		check(next, 200, after)
 	}
 	assert.Equal(t, http.StatusOK, session.call())
-	assert.Contains(t, g.lastCall()["credential"], before, "a session is known by the password that began it, too")
+	assert.Contains(t, g.lastCall()["credential"], before, "the log also shows with which password a session began")
 	g.runbook(steps[2])
 	check(next, 200, after)
 	check(adminPassword, 401, nil)

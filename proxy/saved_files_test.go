@@ -60,7 +60,7 @@ func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	}
 }
 
-// A stopping proxy saves changes that are not saved yet.
+// When the proxy stops, it saves changes that are not saved yet.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

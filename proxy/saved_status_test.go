@@ -33,7 +33,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	folder, err := persist.OpenFolder(r.dir, 5)
 	require.NoError(t, err)
 	require.NoError(t, folder.Use("wanted.json"))
-	assert.NotNil(t, r.status(t).ChosenAt, "before the next change")
+	assert.NotNil(t, r.status(t).ChosenAt, "the status shows this before the next change")
 	chosen, err := os.ReadFile(current)
 	require.NoError(t, err)
 	r.call(t, "bdev_null_create", `{"name":"n0","num_blocks":100,"block_size":512}`)
@@ -42,7 +42,7 @@ func TestChosenConfigurationIsLoaded(t *testing.T) {
 	assert.NotNil(t, status.ChosenAt)
 	assert.NotNil(t, status.HeldFile)
 	assert.Empty(t, status.Missing)
-	r.proxy.execute.StopSaving() // as in a restart of the proxy
+	r.proxy.execute.StopSaving() // simulates a restart of the proxy
 	next, err := NewServer(r.config, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.target.Close() })

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Unused key files are removed only while the proxy knows for certain which ones are in use.
+// The proxy removes unused key files only while it is certain which files are in use.
 func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()

@@ -72,7 +72,7 @@ func TestDocumentedScrape(t *testing.T) {
 	assert.Equal(t, "spdkgate_get_metrics", b.lastCall()["method"], "a scrape is in the log")
 	assert.Equal(t, "allow", b.lastCall()["decision"])
 
-	// The scraper may make no other calls. Its scrapes are counted.
+	// The scraper's user is not permitted to make other calls. The metrics count its scrapes.
 	assert.Equal(t, http.StatusForbidden, b.do("POST", "/", scrape.Auth.Username, viewerPassword, strings.NewReader(createMalloc)).StatusCode)
 	again := b.do("GET", scrape.Path, scrape.Auth.Username, viewerPassword, nil).body
 	assert.Contains(t, again, `spdk_proxy_calls_total{method="spdkgate_get_metrics",outcome="ok",user="prometheus"} 1`)
@@ -108,7 +108,8 @@ func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 		{"", "", "unauthenticated", "", http.StatusUnauthorized},
 		{"admin", "wrong", "unauthenticated", "", http.StatusUnauthorized},
 		{teamB, adminPassword, "deny", "no rule allows it", http.StatusForbidden},
-		{teamA, adminPassword, "deny", "tenant team-a", http.StatusForbidden}, // whose role allows everything
+		// a tenant's user whose role allows everything
+		{teamA, adminPassword, "deny", "tenant team-a", http.StatusForbidden},
 		{"admin", adminPassword, "allow", "", http.StatusOK},
 	} {
 		g := b.do("GET", "/metrics", c.user, c.password, nil)
@@ -127,7 +128,8 @@ func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 	assert.NotContains(t, b.as(t, teamA, "rpc.discover", "", http.StatusOK).body, metricsMethod)
 }
 
-// Metrics without a password are served on a separate address, which is closed with the server.
+// Metrics are served without a password on a separate address, which is closed when the server
+// stops.
 func TestMetricsOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
@@ -188,7 +190,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(text), "# "+section+"\n")
 	require.True(t, ok, section)
-	rest, _, _ = strings.Cut(rest, "\n### ") // the driver's sections follow
+	rest, _, _ = strings.Cut(rest, "\n### ") // the sections about the driver follow
 	rest, _, _ = strings.Cut(rest, "\n## ")
 	for line := range strings.SplitSeq(rest, "\n") {
 		if strings.HasPrefix(line, "| `") {
@@ -211,7 +213,8 @@ func TestDocumentedMetrics(t *testing.T) {
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
-	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`) // otherwise read in the background
+	// make the proxy read this now, instead of later in the background
+	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`)
 	text := b.scrape()
 	said := map[string]bool{}
 	for _, row := range rows(t, "List of metrics") {
@@ -294,8 +297,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET is subject to the same limits as the call that it replaces: memory, concurrency, and
-// draining when the proxy stops.
+// A GET is subject to the same limits as the equivalent call: memory, concurrency, and the proxy's
+// stop.
 func TestGetsHaveTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

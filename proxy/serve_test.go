@@ -26,7 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// serving is a bench whose proxy has a listener, as in production.
+// serving is a bench whose proxy listens on a socket, as in production.
 type serving struct {
 	*bench
 	addr string
@@ -93,7 +93,7 @@ func TestDrainWaitsForRunningCalls(t *testing.T) {
 		assert.Equal(t, 200, c.answer().StatusCode)
 	}
 
-	// The target must not respond until the test has made its checks.
+	// Delay the target's response until the test has made its checks.
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 300 * time.Millisecond})
 	slow.call(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.InFlight() == 1 }, long, time.Millisecond)
@@ -144,7 +144,7 @@ func TestSlowBodiesAreDisconnected(t *testing.T) {
 	c.closed()
 }
 
-// The read timeout for a body does not end the wait for a response.
+// A call may take longer than the read timeout for a request's body.
 func TestSlowCallsAreNotDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(20 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 100 * time.Millisecond})
@@ -226,7 +226,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	const msg = "the certificate is self-signed: clients must trust a copy of cert_file, or compare the fingerprint (sha256)"
 	require.NoError(t, b.proxy.Reload(b.config))
 	lines := b.log.Lines(t, msg)
-	require.Len(t, lines, 1, "once for each certificate, not for each reload")
+	require.Len(t, lines, 1, "the warning is logged once per certificate, not per reload")
 	assert.Equal(t, "WARN", lines[0]["level"])
 	assert.Equal(t, filepath.Join(dir, "tls.crt"), lines[0]["cert_file"])
 	assert.Regexp(t, "^([0-9A-F]{2}:){31}[0-9A-F]{2}$", lines[0]["sha256"])
@@ -244,7 +244,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 		require.NoError(t, b.proxy.Reload(b.config))
 	}
 	lines = b.log.Lines(t, msg)
-	require.Len(t, lines, 2, "again for a new certificate")
+	require.Len(t, lines, 2, "the warning is logged again for a new certificate")
 	assert.NotEqual(t, lines[0]["sha256"], lines[1]["sha256"])
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "tls.crt")))
@@ -290,7 +290,7 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 		"certificate is not": func(c *config.Config) { c.TLS = config.TLS{CertFile: "/none", KeyFile: "/none"} },
 	} {
 		bad := c
-		bad.Users = bad.Users[:1] // without the viewer
+		bad.Users = bad.Users[:1] // without the user viewer
 		change(&bad)
 		require.Error(t, b.proxy.Reload(&bad), name)
 		assert.Equal(t, 200, asViewer(), "the old configuration stays")

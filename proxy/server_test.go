@@ -34,7 +34,7 @@ func TestCallsAndTheirResponses(t *testing.T) {
 	}
 
 	g = b.post(`{"id":7,"method":"bdev_get_bdevs","params":{"name":"none"}}`)
-	assert.Equal(t, 200, g.StatusCode, "SPDK's own errors are answers")
+	assert.Equal(t, 200, g.StatusCode, "SPDK's own errors have status 200")
 	assert.Equal(t, `{"jsonrpc":"2.0","id":7,"error":{"code":-19,"message":"No such device"}}`+"\n", g.body)
 }
 
@@ -45,7 +45,8 @@ func TestNotificationsHaveNoResponse(t *testing.T) {
 	assert.Empty(t, g.body)
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached(), "executed")
 
-	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1)) // already exists
+	// fails, because the bdev already exists
+	g = b.post(strings.Replace(createMalloc, `"id":1,`, "", 1))
 	assert.Equal(t, 204, g.StatusCode)
 	assert.EqualValues(t, -17, b.lastCall()["code"])
 
@@ -53,7 +54,7 @@ func TestNotificationsHaveNoResponse(t *testing.T) {
 	assert.Equal(t, 400, g.StatusCode, "a call that is not executed gets a response")
 }
 
-// Each kind of invalid input has its status, code and message.
+// Each kind of invalid input causes the documented status, code and message.
 func TestInvalidInputIsRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
@@ -176,7 +177,8 @@ func TestRolesApplyToDeprecatedNames(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores"}, b.reached())
 }
 
-// SPDK receives the parameters that policy checked, encoded again, and not the client's bytes.
+// SPDK receives a new encoding of the parameters that package policy has checked, not the client's
+// bytes.
 func TestClientBytesAreNotForwarded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
@@ -244,7 +246,7 @@ func TestUnreachableTargetIsReported(t *testing.T) {
 	g := b.post(createMalloc)
 	assert.Equal(t, 502, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeUnreachable, g.code(t))
-	assert.NotContains(t, g.body, b.target.Socket(), "the path is only in the log")
+	assert.NotContains(t, g.body, b.target.Socket(), "only the log contains the path")
 	assert.Contains(t, b.lastCall()["error"], b.target.Socket())
 
 	require.NoError(t, b.target.Restart())
@@ -304,14 +306,14 @@ func TestUnsupportedPathsAndMethodsAreRefused(t *testing.T) {
 		says, allow  string
 	}{
 		{"POST", "/", 200, `"result":`, ""},
-		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // like rpc_http_proxy.py
+		{"POST", "/spdk/rpc", 200, `"result":`, ""}, // as with rpc_http_proxy.py
 		{"POST", "//", 200, `"result":`, ""},
 		{"POST", "/?x=1", 200, `"result":`, ""},
 		{"GET", "/", 405, "by POST to /", "POST, HEAD"},
 		{"PUT", "/", 405, "by POST to /", "POST, HEAD"},
 		{"GET", "/else", 404, "POST JSON-RPC requests to /", ""},
 		{"DELETE", "/else", 404, "POST JSON-RPC requests to /", ""},
-		{"HEAD", "/", 200, "", ""}, // like rpc_http_proxy.py
+		{"HEAD", "/", 200, "", ""}, // as with rpc_http_proxy.py
 		{"GET", "/healthz", 200, "ok", ""},
 		{"HEAD", "/healthz", 200, "", ""},
 		{"POST", "/healthz", 405, "GET, HEAD", "GET, HEAD"},
@@ -364,7 +366,7 @@ func TestPanicsAreContained(t *testing.T) {
 	b.proxy.gate.Apply(working, b.config.Limits)
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 	drained, _ := b.proxy.gate.Drain()
-	<-drained // no call counts as in flight
+	<-drained // returns only if no call counts as in flight
 }
 
 func TestDisconnectedClientIsNoticed(t *testing.T) {
@@ -383,7 +385,7 @@ func TestDisconnectedClientIsNoticed(t *testing.T) {
 	leave()
 	require.Error(t, <-failed)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 1 }, long, time.Millisecond)
-	assert.EqualValues(t, 200, b.lastCall()["status"], "the log has the outcome")
+	assert.EqualValues(t, 200, b.lastCall()["status"], "the log contains the outcome")
 }
 
 func basicHeader(user, password string) string {

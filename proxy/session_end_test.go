@@ -32,7 +32,7 @@ func TestSessionsTimeOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, u.do("POST", "/", version, backgroundHeader, "1").StatusCode)
 	require.Equal(t, http.StatusForbidden, u.do("POST", "/", version, csrfHeader, "").StatusCode)
 	clock.pass(time.Minute)
-	assert.Equal(t, http.StatusUnauthorized, u.call(), "neither what the page does by itself nor a forged request is a use of the session")
+	assert.Equal(t, http.StatusUnauthorized, u.call(), "neither the page's background requests nor forged requests count as a use of the session")
 
 	u.signIn(passwordOf("admin", adminPassword))
 	for range 6 {
@@ -42,11 +42,11 @@ func TestSessionsTimeOut(t *testing.T) {
 	require.Equal(t, http.StatusOK, u.call())
 	clock.pass(6 * time.Minute)
 	resp := u.do("GET", "/console/session", "")
-	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "after an hour, however much it is used")
+	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode, "the session ends after an hour even if it is used")
 	assert.Contains(t, resp.body, `"ways"`)
 	assert.Contains(t, resp.Header.Get("Set-Cookie"), "Max-Age=0")
 
-	// A reload changes the timeouts of open sessions.
+	// A reload also changes the timeouts of existing sessions.
 	u.signIn(passwordOf("admin", adminPassword))
 	clock.pass(2 * time.Minute)
 	shorter := *b.config
@@ -73,7 +73,7 @@ func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	var now console.SessionAnswer
 	require.NoError(t, json.Unmarshal([]byte(viewer.do("GET", "/console/session", "").body), &now))
 	assert.Equal(t, []string{"admin"}, now.Roles)
-	assert.False(t, now.Administrator, "a user of a tenant administers nothing")
+	assert.False(t, now.Administrator, "a tenant's user is not an administrator")
 
 	again := changed
 	again.Users = []config.User{changed.Users[0], {Name: "viewer", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}}}
@@ -81,7 +81,7 @@ func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	assert.Equal(t, http.StatusOK, admin.call())
 	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the password changed")
 	require.NoError(t, b.proxy.Reload(&changed))
-	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the session does not come back with the password")
+	assert.Equal(t, http.StatusUnauthorized, viewer.call(), "the session does not return when the password does")
 
 	viewer.signIn(passwordOf("viewer", viewerPassword))
 	removed := changed
@@ -108,7 +108,7 @@ func TestSessionsWithEachKindOfCredential(t *testing.T) {
 	backup, csi, dashboard := at(g.client(nil)), at(g.client(nil)), at(g.client(&pair))
 	resp := dashboard.do("GET", "/console/session", "")
 	assert.Contains(t, resp.body, `"certificate":true`)
-	assert.NotContains(t, backup.do("GET", "/console/session", "").body, `"certificate":true`, "this connection has none")
+	assert.NotContains(t, backup.do("GET", "/console/session", "").body, `"certificate":true`, "this connection has no certificate")
 
 	assert.Equal(t, "token", backup.signIn(fmt.Sprintf(`{"token":%q}`, g.token)).Method)
 	assert.Equal(t, []any{"backup", "token"}, []any{g.lastCall()["user"], g.lastCall()["auth"]})
@@ -124,7 +124,7 @@ func TestSessionsWithEachKindOfCredential(t *testing.T) {
 		assert.Equal(t, http.StatusOK, u.call())
 	}
 
-	// A session begun with a certificate requires that certificate on each connection.
+	// A session that began with a certificate requires this certificate on each connection.
 	other := g.authority.Client(named("dashboard.example"))
 	for _, elsewhere := range []*http.Client{g.client(nil), g.client(&other)} {
 		stolen := *dashboard
@@ -133,7 +133,7 @@ func TestSessionsWithEachKindOfCredential(t *testing.T) {
 		assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
 		assert.Contains(t, resp.body, "the session belongs to a client certificate that this connection does not have")
 	}
-	assert.Equal(t, http.StatusOK, dashboard.call(), "it goes on for its owner")
+	assert.Equal(t, http.StatusOK, dashboard.call(), "the session continues for its owner")
 
 	for i, change := range []func(){
 		func() { g.file("backup.tokens", nil); require.NoError(t, g.proxy.Reload(g.load())) },
@@ -154,7 +154,7 @@ func TestSessionsWithEachKindOfCredential(t *testing.T) {
 	}
 }
 
-// A session begun with a token ends when the token expires.
+// A session that began with a token ends when the token expires.
 func TestSessionsEndWithTheToken(t *testing.T) {
 	token, until := authn.NewToken(), time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	b := newBench(t, "v26.05", func(c *config.Config) {
@@ -172,7 +172,7 @@ func TestSessionsEndWithTheToken(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A user may stand for a group of people. None of them must be able to sign out the others.
+// If a user represents a group of people, none of them can sign out the others.
 func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	w := newOIDC(t, map[string]any{"groups": []string{"storage"}})
 	changed := *w.config
@@ -194,7 +194,7 @@ func TestSignOutDoesNotAffectOthersInAGroup(t *testing.T) {
 	assert.Equal(t, http.StatusOK, bob.call())
 }
 
-// A tenant's session sees only the tenant's objects, in calls and in documents.
+// A session of a tenant's user shows only the tenant's objects and methods.
 func TestTenantSessionsSeeOnlyTheirObjects(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		withTeam(c)

@@ -19,12 +19,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A browser holds a console session.
+// A browser is a client with a console session.
 type browser struct {
 	t      *testing.T
 	client *http.Client
 	base   string
-	cookie string // the id of its session
+	cookie string // id of the browser's session
 	csrf   string
 }
 
@@ -32,7 +32,7 @@ func (b *bench) browser() *browser {
 	return &browser{t: b.t, client: b.http.Client(), base: b.http.URL}
 }
 
-// do sends a request with the session's cookie and CSRF token. An empty header is left out.
+// do sends a request with the session's cookie and CSRF token. It omits empty headers.
 func (b *browser) do(method, path, body string, header ...string) got {
 	b.t.Helper()
 	r, err := http.NewRequest(method, b.base+path, strings.NewReader(body))
@@ -77,7 +77,7 @@ func passwordOf(user, password string) string {
 	return fmt.Sprintf(`{"user":%q,"password":%q}`, user, password)
 }
 
-// call makes a call that every user in the test may make.
+// call makes a call that every user in this test is permitted to make, and returns the status.
 func (b *browser) call() int { b.t.Helper(); return b.do("POST", "/", version).StatusCode }
 
 // message returns the message of an error.
@@ -161,7 +161,7 @@ func TestSignInWithAPassword(t *testing.T) {
 	require.NotNil(t, got.Tenant)
 	assert.Equal(t, "team", *got.Tenant)
 	assert.False(t, got.Administrator)
-	assert.Equal(t, http.StatusForbidden, viewer.do("POST", "/", createMalloc).StatusCode, "policy decides like for the password")
+	assert.Equal(t, http.StatusForbidden, viewer.do("POST", "/", createMalloc).StatusCode, "policy decides as for requests with the password")
 	assert.Equal(t, http.StatusForbidden, viewer.do("GET", "/metrics", "").StatusCode)
 	assert.Equal(t, "team", viewer.lastTenant(b))
 }
@@ -172,7 +172,7 @@ func (b *browser) lastTenant(of *bench) any {
 	return of.lastCall()["tenant"]
 }
 
-// A sign-in with wrong credentials is refused, counted and logged like a call with wrong
+// Sign-ins with wrong credentials are refused, counted and logged like calls with wrong
 // credentials.
 func TestSignInFails(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -226,7 +226,7 @@ func TestSignInIsLimited(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version)).StatusCode)
 }
 
-// A request that the session's own page did not send is refused, and nothing is executed.
+// If a request does not come from the session's own page, it is refused, and nothing is executed.
 func TestForgedRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, other := b.browser(), b.browser()
@@ -291,7 +291,7 @@ func TestSignOutEndsTheSession(t *testing.T) {
 	third.signIn(passwordOf("admin", adminPassword))
 	assert.JSONEq(t, `{"ended":2}`, third.do("DELETE", "/console/session?everywhere=1", "").body)
 	assert.Equal(t, http.StatusUnauthorized, second.call())
-	assert.Equal(t, http.StatusOK, viewer.call(), "sessions of others go on")
+	assert.Equal(t, http.StatusOK, viewer.call(), "sessions of other users continue")
 	// Signing out everywhere also works with a password, without a session.
 	resp = b.do("DELETE", "/console/session?everywhere=1", "viewer", viewerPassword, nil)
 	assert.JSONEq(t, `{"ended":1}`, resp.body)
@@ -309,7 +309,7 @@ func TestSessionsAreNotFixed(t *testing.T) {
 	first := *u
 	u.signIn(passwordOf("viewer", viewerPassword))
 	assert.NotEqual(t, first.cookie, u.cookie)
-	assert.Equal(t, http.StatusUnauthorized, first.call(), "the session before has ended")
+	assert.Equal(t, http.StatusUnauthorized, first.call(), "the previous session has ended")
 	assert.Equal(t, 1, b.proxy.sessions.Count())
 	twice := u.do("POST", "/", version, "Cookie", sessionCookie+"="+u.cookie+"; "+sessionCookie+"="+u.cookie)
 	assert.Equal(t, http.StatusUnauthorized, twice.StatusCode, "two cookies")
@@ -322,7 +322,7 @@ func TestHeaderTakesPrecedenceOverSession(t *testing.T) {
 	u.signIn(passwordOf("admin", adminPassword))
 	resp := u.do("POST", "/", version, "Authorization", basicHeader("admin", "wrong"))
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
-	assert.NotEmpty(t, resp.Header.Values("Www-Authenticate"), "another program than the console sent that")
+	assert.NotEmpty(t, resp.Header.Values("Www-Authenticate"), "a program other than the console sent this header")
 	assert.Empty(t, u.do("POST", "/", version, "Authorization", basicHeader("admin", "wrong"), "Sec-Fetch-Site", "same-origin", "Sec-Fetch-Dest", "empty").Header.Values("Www-Authenticate"))
 	resp = u.do("POST", "/", createMalloc, "Authorization", basicHeader("viewer", viewerPassword), csrfHeader, "")
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)

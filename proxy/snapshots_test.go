@@ -62,7 +62,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	changed.Target.SnapshotsInUse = config.SnapshotsFreeze
 	require.NoError(t, b.proxy.Reload(&changed))
 	b.target.ForgetCalls()
-	assert.Regexp(t, `^"[0-9a-f-]{36}"$`, b.call(t, snapshotMethod, fmt.Sprintf(straight, "s3")), "the same answer as SPDK's")
+	assert.Regexp(t, `^"[0-9a-f-]{36}"$`, b.call(t, snapshotMethod, fmt.Sprintf(straight, "s3")), "the same response as SPDK's")
 	frozen := false
 	for _, c := range b.target.Calls() {
 		frozen = frozen || c.Method == "nvmf_subsystem_set_ns_ana_group"
@@ -81,7 +81,8 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 	assert.Equal(t, []any{"bdev:lvs0/v", "lvol-name:s1"}, line["resources"])
 }
 
-// These SPDK methods also change a volume in use without waiting for its I/O.
+// The proxy refuses these methods for volumes in use, because SPDK changes the volume without
+// waiting for I/O.
 func TestChangesBelowVolumesInUse(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
@@ -120,8 +121,8 @@ func TestChangesBelowVolumesInUse(t *testing.T) {
 	assert.Contains(t, b.call(t, safeDeleteMethod, `{"name":"lvs0/v"}`), `"frozen":false`)
 }
 
-// SPDK's errors for bdev_lvol_snapshot are returned unchanged, whether SPDK refuses that call or
-// one that the proxy makes before it.
+// The proxy returns SPDK's errors for bdev_lvol_snapshot unchanged, whether SPDK refuses this call
+// or an earlier one that the proxy makes for it.
 func TestSnapshotRefusalsAreReturnedUnchanged(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsFreeze })
 	nqn := b.exported(t, true)
@@ -155,7 +156,7 @@ func TestSnapshotsAreRefusedWithoutAJournal(t *testing.T) {
 	g := b.post(rpcCall(safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`))
 	assert.Equal(t, http.StatusConflict, g.StatusCode)
 	assert.Contains(t, g.body, "target.freeze.dir")
-	assert.Len(t, b.log.Lines(t, "snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir"), 1, "said at the start")
+	assert.Len(t, b.log.Lines(t, "snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir"), 1, "logged at startup")
 	b = newBench(t, "v26.05", withJournal(t))
 	assert.Len(t, b.log.Lines(t, "volumes in use can be frozen for snapshots"), 1)
 }
@@ -167,8 +168,8 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 	assert.Equal(t, []string{drainMethod, drainMethod, snapshotMethod, "nvmf_subsystem_remove_listener"}, order)
 }
 
-// SPDK does not drain the namespaces of a subsystem that is already paused. So calls for which it
-// pauses a subsystem wait for the drain, even if they only read.
+// SPDK does not drain the namespaces of a subsystem that is already paused. Therefore, calls that
+// pause a subsystem wait until the drain has ended, even if they only read.
 func TestPausesWaitForADrain(t *testing.T) {
 	for _, method := range []string{"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"} {
 		t.Run(method, func(t *testing.T) {
@@ -183,8 +184,8 @@ func TestPausesWaitForADrain(t *testing.T) {
 const drainMethod = "nvmf_subsystem_set_ns_ana_group"
 
 // callWhileFreezing calls a method on a volume's subsystem when its paths have become inaccessible
-// for a snapshot. It returns the target's calls since then of that method, and those that drain the
-// volume and take the snapshot, in order.
+// for a snapshot. It returns, in order, the later calls of this method, and those that drain the
+// volume and take the snapshot.
 func callWhileFreezing(t *testing.T, fault spdktest.Fault, method, params string) (order []string) {
 	t.Helper()
 	b := newBench(t, "v26.05", withJournal(t))
@@ -214,7 +215,7 @@ func frozenAt(calls []spdktest.Call) int {
 	return 1 + slices.IndexFunc(calls, func(c spdktest.Call) bool { return c.Params["ana_state"] == "inaccessible" })
 }
 
-// A tenant can take snapshots only of its own volumes, and they count against its quota.
+// A tenant can take snapshots only of its own volumes, and the snapshots count against its quota.
 func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	b := newTenantBench(t, withJournal(t), func(c *config.Config) {
 		c.Roles["volumes"] = config.Role{Allow: append(rules(safeSnapshotMethod), c.Roles["volumes"].Allow...)}
@@ -231,7 +232,7 @@ func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	}
 	foreign, nobody := take(`{"lvol_name":"lvs-b/v","snapshot_name":"s"}`, http.StatusOK), take(`{"lvol_name":"lvs-a/none","snapshot_name":"s"}`, http.StatusOK)
 	assert.Equal(t, -19, foreign.code(t))
-	assert.Equal(t, foreign.body, nobody.body, "the same answer as for a missing volume")
+	assert.Equal(t, foreign.body, nobody.body, "the same response as for a missing volume")
 	mixed := take(`{"lvol_name":"lvs-a/v","snapshot_name":"s0"},{"lvol_name":"lvs-b/v","snapshot_name":"s0"}`, http.StatusOK)
 	assert.Equal(t, foreign.body, mixed.body, "each volume of a list counts")
 	assert.Equal(t, -19, b.as(t, "admin", "bdev_get_bdevs", `{"name":"lvs-a/s0"}`, http.StatusOK).code(t), "nothing was taken")
@@ -245,11 +246,13 @@ func TestTenantsSnapshotOnlyTheirVolumes(t *testing.T) {
 	}, long, 100*time.Millisecond)
 }
 
-// A starting proxy thaws volumes that another one has left frozen. `spdk-proxy thaw` does the same.
+// When a proxy starts, it thaws volumes that another proxy has left frozen. `spdk-proxy thaw` does
+// the same.
 func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
-	// The target does not respond to the thaw, and no other process retries it.
+	// Simulate a target that does not respond to the thaw, and prevent other processes from
+	// retrying it.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Close})
 	b.call(t, safeSnapshotMethod, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s"}]}`)
 	frozen := func() bool {
@@ -267,9 +270,9 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 	assert.Contains(t, b.call(t, metricsMethod, ""), `spdk_proxy_thaws_by_recovery_total 1`)
 }
 
-// Before v24.09, a listing during a deletion crashes the target. Deletions by clients never run
-// concurrently with listings. The same applies to the proxy's own deletions, below a frozen volume
-// and of snapshots that it undoes.
+// Before v24.09, a listing during a deletion crashes the target. Therefore, the proxy's own
+// deletions, of snapshots below frozen volumes and of snapshots that it undoes, never run
+// concurrently with listings.
 func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`
 	for name, c := range map[string]struct {
@@ -323,11 +326,11 @@ func TestTenantsDeleteOnlyTheirVolumes(t *testing.T) {
 	assert.Equal(t, -19, nobody.code(t))
 	b.target.ForgetCalls()
 	for _, foreign := range []string{"lvs-b/v", id["b"], strings.ToUpper(id["b"]), "Baseb"} {
-		assert.Equal(t, nobody.body, remove(foreign).body, "as if it were not there: %s", foreign)
+		assert.Equal(t, nobody.body, remove(foreign).body, "as if the volume did not exist: %s", foreign)
 	}
 	for _, c := range b.target.Calls() {
 		if c.Method == deleteMethod {
-			assert.NotNil(t, c.Err, "it asks for what nobody has: %v", c.Params)
+			assert.NotNil(t, c.Err, "the call names an object that does not exist: %v", c.Params)
 		}
 	}
 	assert.Contains(t, b.as(t, "admin", "bdev_get_bdevs", `{"name":"lvs-b/v"}`, http.StatusOK).body, id["b"], "the volume still exists")

@@ -26,14 +26,14 @@ func (s *serving) dialTLS(from string) *rawClient {
 // stranger is an unauthenticated request that declares a body but does not send it.
 const stranger = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n"
 
-// The proxy responds to unauthenticated requests without reading their bodies. Even if they occupy
-// all connections, a new client can connect.
+// The proxy responds to unauthenticated requests without reading their bodies. Even if such
+// requests occupy all connections, a new client can connect.
 func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""), func(c *config.Config) {
 		c.Limits.Connections, c.Limits.ConnectionsPerSource = 8, 4
 		c.Limits.Read = config.Duration(long)
 	})
-	b.proxy.web.UnreadBodyWait = long // so that no body times out
+	b.proxy.web.UnreadBodyWait = long // prevents bodies from timing out
 	s := serve(t, b)
 	open := func(n int) {
 		require.Eventually(t, func() bool { return b.proxy.clients.Open() == n }, long, time.Millisecond)
@@ -55,17 +55,17 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 			user.call(version)
 			assert.Equal(t, http.StatusOK, user.answer().StatusCode, "the user keeps its connection")
 			require.NoError(t, user.Close())
-			open(7) // the first new connection evicted an unauthenticated one
+			open(7) // the first new connection has evicted an unauthenticated one
 		}
 		for _, c := range strangers {
-			_ = c.Close() // one is already closed: it was evicted
+			_ = c.Close() // one of these was evicted, so it is already closed
 		}
 		open(0)
 	}
 }
 
-// The proxy waits at most one second for an unauthenticated request's body, whatever the path and
-// the limit for users.
+// The proxy waits at most one second for an unauthenticated request's body, regardless of the path
+// and of the limit for users.
 func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)

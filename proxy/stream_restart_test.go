@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A proxy whose socket stays open, like systemd's, is restarted under load. Package spdkrpc loses
-// no call, and no call is executed twice. Calls continue with each new process, over streams or by
-// POST.
+// If a proxy is restarted under load while its socket stays open, as with systemd, package spdkrpc
+// loses no call, and no call is executed twice. Calls continue with each new process, over streams
+// or by POST.
 func TestRestartsDoNotLoseCalls(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(map[bool]string{false: "streams", true: "POST"}[noStream], func(t *testing.T) { restartUnderLoad(t, noStream) })

@@ -21,15 +21,15 @@ func (c *streamClient) fill(b *bench) {
 	for i := range 300 {
 		b.post(createNamed(fmt.Sprint("m", i)))
 	}
-	const calls = 60 // each of over 100 KB
+	const calls = 60 // each returns over 100 KB
 	for i := range calls {
 		c.send(fmt.Sprintf(`{"id":%d,"method":"bdev_get_bdevs"}`, i))
 	}
 	require.Eventually(c.t, func() bool { return b.log.Count(`"method":"bdev_get_bdevs"`) == calls }, long, 10*time.Millisecond)
 }
 
-// Revoking a client that does not read ends its stream, and does not delay the end of other
-// streams.
+// If a client does not read and its credentials are revoked, its stream ends, and does not delay
+// the end of other streams.
 func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -41,7 +41,7 @@ func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	require.NoError(t, b.proxy.Reload(&changed))
 	code, _ := other.closed()
 	require.Equal(t, websocket.ClosePolicyViolation, code)
-	// This must happen before a client that does not read would be disconnected anyway.
+	// The connections must end earlier than those of clients that do not read end anyway.
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, clientconn.WriteWait/2, 10*time.Millisecond)
 	b.nothingIsHeld()
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A streamClient is a stream's client.
+// A streamClient is a client that has opened a stream.
 type streamClient struct {
 	t  *testing.T
 	ws *websocket.Conn
@@ -107,10 +107,10 @@ func TestStreamServesCalls(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeForbidden, c.next().Error.Code)
 	second := b.lastCall()
 	assert.Equal(t, []any{"viewer", "deny", "bdev_malloc_create"}, []any{second["user"], second["decision"], second["method"]})
-	assert.NotEqual(t, first["request_id"], second["request_id"], "each message has an id of its own")
+	assert.NotEqual(t, first["request_id"], second["request_id"], "each message has a separate request ID in the log")
 	assert.NotEqual(t, opened["request_id"], first["request_id"])
 
-	c.send(`{"method":"bdev_get_bdevs"}`) // a notification has no response
+	c.send(`{"method":"bdev_get_bdevs"}`) // a notification gets no response
 	c.send(`{"id":"x"`)
 	broken := c.next()
 	assert.Equal(t, jsonrpc.CodeParseError, broken.Error.Code)
@@ -145,8 +145,8 @@ func TestStreamIsConcurrent(t *testing.T) {
 	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(ids))), 51)
 }
 
-// Before the proxy sends a deletion, it determines what uses the volume. Other messages are not
-// delayed meanwhile.
+// Before the proxy sends a deletion, it makes calls to determine whether the volume is in use.
+// Meanwhile, other messages are not delayed.
 func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
@@ -171,7 +171,7 @@ func TestUnauthorizedStreamsAreRefused(t *testing.T) {
 	}{
 		"wrong password":         {"admin", "wrong", nil, http.StatusUnauthorized},
 		"a page of another site": {"admin", adminPassword, []string{"Origin", "https://evil.example"}, http.StatusForbidden},
-		"an Origin that is none": {"admin", adminPassword, []string{"Origin", "null"}, http.StatusForbidden},
+		"an invalid Origin":      {"admin", adminPassword, []string{"Origin", "null"}, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opened, resp := s.openStream(c.user, c.password, c.header...)
@@ -245,7 +245,7 @@ func TestReloadAppliesToOpenStreams(t *testing.T) {
 }
 
 // A stopping proxy notifies its clients, completes running calls, and refuses late messages. The
-// refusals say that nothing was executed.
+// errors state that nothing was executed.
 func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)
@@ -257,7 +257,7 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	s.stop()
 	assert.Equal(t, "spdkgate.draining", idle.next().Method)
 	assert.Equal(t, "spdkgate.draining", busy.next().Method)
-	assert.Nil(t, idle.send(version).next().Error, "its client may not know yet")
+	assert.Nil(t, idle.send(version).next().Error, "the client may not have noticed yet that the proxy is stopping")
 	b.proxy.gate.RefuseArrivals()
 	assert.Equal(t, jsonrpc.CodeDraining, idle.send(version).next().Error.Code)
 	assert.Nil(t, busy.next().Error, "the running call ends")
@@ -269,8 +269,8 @@ func TestStoppingProxyDrainsItsStreams(t *testing.T) {
 	assert.Empty(t, b.log.Lines(t, "stopping although calls are still running"))
 }
 
-// The proxy asks a client to close its idle stream, so that a call in transit is not lost. It
-// disconnects a client that does not.
+// The proxy asks a client to close its idle stream, so that no call in transit is lost. If the
+// client does not close the stream, the proxy disconnects it.
 func TestIdleStreamsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Idle = config.Duration(time.Second) })
 	s := serve(t, b)
@@ -278,7 +278,7 @@ func TestIdleStreamsAreClosed(t *testing.T) {
 	c.send(version).next()
 	for range 2 {
 		assert.Equal(t, "spdkgate.draining", c.next().Method)
-		assert.Nil(t, c.send(version).next().Error, "a call that crosses with the notification is answered")
+		assert.Nil(t, c.send(version).next().Error, "a call that crosses with the notification gets a response")
 	}
 	assert.Equal(t, "spdkgate.draining", c.next().Method)
 	code, reason := c.closed()
@@ -311,7 +311,7 @@ func TestInvalidMessagesEndTheStream(t *testing.T) {
 	assert.Equal(t, websocket.CloseProtocolError, code)
 
 	rsv := s.stream("admin", adminPassword)
-	_, err = rsv.ws.NetConn().Write([]byte{0xf1, 0x80, 0, 0, 0, 0}) // reserved bits
+	_, err = rsv.ws.NetConn().Write([]byte{0xf1, 0x80, 0, 0, 0, 0}) // sets reserved bits
 	require.NoError(t, err)
 	code, _ = rsv.closed()
 	assert.Equal(t, websocket.CloseProtocolError, code)
@@ -319,8 +319,8 @@ func TestInvalidMessagesEndTheStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// Messages up to the size limit of a body are read, in one frame or in several, with pings in
-// between.
+// The proxy reads messages up to the size limit of a request's body, in one frame or in several
+// with pings in between.
 func TestLongAndFragmentedMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -358,14 +358,14 @@ func TestDisconnectedStreamClientHoldsNothing(t *testing.T) {
 	c.send(createNamed("never"))
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
 	require.NoError(t, c.ws.NetConn().Close())
-	time.Sleep(20 * time.Millisecond) // a call that waits for less time is made in any case
+	time.Sleep(20 * time.Millisecond) // a call that waits for less time is executed in any case
 	release()
 	require.Eventually(t, func() bool { return b.proxy.streams.Count() == 0 }, long, time.Millisecond)
 	assert.Empty(t, b.reached())
 	b.nothingIsHeld()
 }
 
-// Frames of large results and pongs are written whole, without interleaving.
+// Frames of large results and pongs are written completely, without interleaving.
 func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 300 {
@@ -373,7 +373,7 @@ func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	}
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
-	room := make(chan struct{}, 8) // so that the user's memory suffices
+	room := make(chan struct{}, 8) // limits the user's memory
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i := range 100 {

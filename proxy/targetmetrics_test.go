@@ -66,8 +66,8 @@ func TestTargetMetrics(t *testing.T) {
 	}
 }
 
-// Any number of scrapers cause one query of the target every ten seconds, gzipped or not, over
-// HTTPS or as a call.
+// Any number of scrapers cause one reading of the target every ten seconds, whether they use gzip
+// or not, over HTTPS or as a call.
 func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
@@ -125,8 +125,8 @@ func TestTargetMetricsReportATargetThatIsDown(t *testing.T) {
 	assert.NotContains(t, b.scrapeTarget().body, "spdk_reactor")
 }
 
-// The target's metrics have the same readers as the other metrics: users without a tenant whose
-// roles allow the method.
+// Only users without a tenant whose roles allow the method may read the target's metrics, as with
+// the proxy's own metrics.
 func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}
@@ -142,7 +142,8 @@ func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	}{
 		{"", "", "unauthenticated", http.StatusUnauthorized},
 		{teamB, adminPassword, "deny", http.StatusForbidden},
-		{teamA, adminPassword, "deny", http.StatusForbidden}, // whose role allows everything
+		// a tenant's user whose role allows everything
+		{teamA, adminPassword, "deny", http.StatusForbidden},
 		{"admin", adminPassword, "allow", http.StatusOK},
 	} {
 		g := b.do("GET", "/metrics/target", c.user, c.password, nil)
@@ -192,7 +193,7 @@ func TestDocumentedTargetMetrics(t *testing.T) {
 	b.target.Inject(spdktest.Fault{Method: "iscsi_get_target_nodes", Do: spdktest.Fail})
 	b.readAnew()
 	b.scrapeTarget()
-	b.readAnew()     // does not cache when methods were called
+	b.readAnew()     // with a reader that has not cached when methods were last called
 	b.scrapeTarget() // reads the first histogram
 	g := b.do("GET", prometheus.Scrapes[0].Path, "viewer", viewerPassword, nil)
 	require.Equal(t, http.StatusOK, g.StatusCode, g.body)

@@ -87,14 +87,15 @@ func TestUsageCountsKeys(t *testing.T) {
 	all := b.tenants(t, "admin", "")
 	assert.Nil(t, all[0].Used.Keys)
 	assert.Nil(t, all[0].Quota.Keys)
-	b.as(t, teamA, "spdkgate_get_tenants", "", http.StatusForbidden) // its roles do not allow it
+	// the user's roles do not allow it
+	b.as(t, teamA, "spdkgate_get_tenants", "", http.StatusForbidden)
 
 	b = newSafeBench(t, "v26.05")
 	assert.Empty(t, b.tenants(t, "admin", ""), "no tenants")
 }
 
-// The target's metrics report each tenant's usage, to users without a tenant. They name only
-// tenants in the configuration, and the proxy reads the lists for them at most once a minute.
+// The target's metrics report each tenant's usage to users without a tenant. They name only tenants
+// in the configuration, and the proxy reads the lists for these metrics at most once per minute.
 func TestMetricsReportTenantsUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.readAnew()
@@ -131,7 +132,7 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 	assert.Contains(t, again, `spdk_tenant_used_bytes{tenant="team-a"} 8388608`)
 	assert.NotContains(t, again, "team-b")
 
-	// If the usage cannot be read, old figures are not reported.
+	// If the usage cannot be read, the metrics do not report old figures.
 	next.Tenants = b.config.Tenants
 	next.Users = b.config.Users
 	require.NoError(t, b.proxy.Reload(&next))
@@ -142,7 +143,7 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 }
 
 // A tenant can read its own limits on calls and what is used of them, even while all of its calls
-// wait and while the target is down. It learns nothing about other users.
+// wait and while the target is down. The response reveals nothing about other users.
 func TestTenantsReadTheirOwnLimits(t *testing.T) {
 	reader := withReader(t)
 	b := newTenantBench(t, func(c *config.Config) {

@@ -27,7 +27,8 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, err)
 	b := newSafeBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
-		// Allow the teams' drivers more methods than usual, so that tenancy has more to decide.
+		// Allow the teams' drivers more methods than usual, so that the test also covers tenancy's
+		// decisions on these.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i, u := range used.Users {
 			if u.Name == teamA || u.Name == teamB {
@@ -71,7 +72,7 @@ func resultText(t *testing.T, g got) string {
 	return s
 }
 
-// Two teams each manage a volume, and neither learns anything about the other.
+// Two teams can each manage a volume, and neither learns anything about the other.
 func TestTeamsOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
@@ -145,15 +146,16 @@ func TestReloadChangesTenants(t *testing.T) {
 	assert.NotContains(t, seen, "lvs-b")
 }
 
-// A result to be filtered and its filtered copy count against the user's memory limit before
-// filtering begins.
+// If a result must be filtered, both the result and the filtered copy count against the user's
+// memory limit before filtering begins.
 func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {
 		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":8,"lvs_name":"lvs-b"}`, i), http.StatusOK)
 	}
 	result := len(b.as(t, "admin", "bdev_get_bdevs", "", http.StatusOK).body) - 100
-	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1}) // the filter queries the owners of lvstores
+	// the filter queries the target for the owners of lvstores
+	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvstores", Do: spdktest.Hang, Times: -1})
 	answered := make(chan int)
 	go func() {
 		answered <- b.do("POST", "/", teamA, adminPassword, strings.NewReader(`{"id":1,"method":"bdev_get_bdevs"}`)).StatusCode

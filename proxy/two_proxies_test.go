@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-// A proxy logs an error if it starts while another one serves the same target, and only then. It
-// also logs when the other proxy has ended.
+// A proxy logs an error only if it starts while another proxy serves the same target. It also logs
+// when the other proxy has ended.
 func TestSecondProxyLogsAnError(t *testing.T) {
 	b := newBench(t, "v26.05")
 	start := func() (s *Server, log *logtest.Log, stop func()) {
@@ -31,7 +31,7 @@ func TestSecondProxyLogsAnError(t *testing.T) {
 		select {
 		case <-s.began:
 		case <-time.After(time.Minute):
-			t.Fatal("it does not serve")
+			t.Fatal("this proxy does not serve yet")
 		}
 		return s, log, func() { cancel(); assert.NoError(t, <-ended) }
 	}
@@ -42,15 +42,15 @@ func TestSecondProxyLogsAnError(t *testing.T) {
 	second, secondLog, stopSecond := start()
 	assert.Contains(t, secondLog.String(), warning)
 	assert.True(t, shared(second))
-	assert.False(t, shared(first), "one of them reports it")
+	assert.False(t, shared(first), "one of the two proxies reports this")
 	stopFirst()
 	assert.False(t, shared(second))
 	assert.Contains(t, secondLog.String(), "the other spdk-proxy no longer serves this target")
 	third, thirdLog, stopThird := start()
-	assert.Contains(t, thirdLog.String(), warning, "the second one has the claim now")
+	assert.Contains(t, thirdLog.String(), warning, "the second proxy has the claim now")
 	stopSecond()
 	stopThird()
-	assert.False(t, shared(third), "it serves no longer")
+	assert.False(t, shared(third), "this proxy no longer serves")
 	_, lastLog, stopLast := start()
 	assert.NotContains(t, lastLog.String(), warning)
 	stopLast()

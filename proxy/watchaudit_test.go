@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A watched is an event stream that a client reads.
+// A watched is an event stream that a test reads.
 type watched struct {
 	t     *testing.T
 	lines *bufio.Reader
@@ -106,7 +106,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	e, _ := w.next()
 	assert.Contains(t, e.data, `"decision":"unauthenticated"`)
 
-	// A client that reconnects receives exactly the entries that it missed.
+	// A client that reconnects receives exactly the entries that it has missed.
 	w.stop()
 	b.post(version)
 	_, again := u.watch("/console/audit", "Last-Event-ID", e.id)
@@ -126,7 +126,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }
 
-// A user of a tenant is not an administrator, whatever their roles.
+// A tenant's user is not an administrator, regardless of the user's roles.
 func TestTenantsDoNotWatchTheAuditLog(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
@@ -207,5 +207,5 @@ func TestStreamsAreBounded(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 	assert.Equal(t, "5", resp.Header.Get("Retry-After"))
 	resp, _ = second.watch("/console/audit")
-	assert.Equal(t, http.StatusOK, resp.StatusCode, "others have streams of their own")
+	assert.Equal(t, http.StatusOK, resp.StatusCode, "other users can still open streams")
 }

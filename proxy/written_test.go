@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A tenant writes an lvstore into its volume. It contains a clone of another tenant's volume, under
-// a UUID that previously belonged to one of the first tenant's volumes. Even if the configuration
-// permits the target to load it, the clone belongs to no tenant, and tenants' calls that name it
-// are refused.
+// In this test, a tenant writes an lvstore into its volume. The lvstore contains a clone of another
+// tenant's volume, under a UUID that previously belonged to one of the first tenant's volumes. Even
+// if the configuration permits the target to load the lvstore, the clone belongs to no tenant, and
+// tenants' calls that name it are refused.
 func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	c := newTenantBench(t).config
 	b := newBench(t, "v26.05", func(used *config.Config) {
@@ -31,7 +31,8 @@ func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	evil := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"evil","size_in_mib":64,"lvs_name":"lvs-a"}`, http.StatusOK))
 	nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + decoy + `"`
 	b.as(t, teamA, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
-	b.as(t, teamA, "bdev_get_bdevs", `{"name":"`+decoy+`"}`, http.StatusOK) // its owner is cached
+	// so that the proxy caches the owner
+	b.as(t, teamA, "bdev_get_bdevs", `{"name":"`+decoy+`"}`, http.StatusOK)
 	b.as(t, teamA, "bdev_lvol_delete", `{"name":"`+decoy+`"}`, http.StatusOK)
 	require.NoError(t, b.target.WriteStore(evil, spdktest.WrittenStore{Name: "inner", Lvols: []spdktest.WrittenLvol{{Name: "loot", UUID: decoy, External: secret}}}))
 	b.as(t, teamA, "bdev_lvol_snapshot", `{"lvol_name":"`+evil+`","snapshot_name":"s"}`, http.StatusOK)
@@ -72,8 +73,8 @@ func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
 
-// A bdev based on a logical volume belongs to no tenant, even if its name matches a tenant's bdevs.
-// Lists omit it. A RAID whose superblock a host wrote is an example.
+// A bdev based on a logical volume belongs to no tenant, even if its name matches a tenant's bdevs,
+// so lists omit the bdev. A RAID whose superblock a host wrote is an example.
 func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)
@@ -84,7 +85,7 @@ func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b.as(t, "admin", "nvmf_subsystem_add_ns", `{"nqn":"nqn.2016-06.io.spdk:team","namespace":{"bdev_name":"team-disk"}}`, http.StatusOK)
 	b.as(t, "admin", "bdev_malloc_create", `{"name":"disk","num_blocks":524288,"block_size":4096}`, http.StatusOK)
 	b.as(t, "admin", "bdev_lvol_create_lvstore", `{"bdev_name":"disk","lvs_name":"lvs-other"}`, http.StatusOK)
-	for i := range 6 { // more than the proxy looks up individually
+	for i := range 6 { // more bdevs than the proxy looks up individually
 		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":4,"lvs_name":"lvs-other"}`, i), http.StatusOK)
 		b.as(t, "admin", "bdev_passthru_create", fmt.Sprintf(`{"name":"team-low%d","base_bdev_name":"lvs-other/v%[1]d"}`, i), http.StatusOK)
 		b.as(t, "admin", "bdev_passthru_create", fmt.Sprintf(`{"name":"team-high%d","base_bdev_name":"team-low%[1]d"}`, i), http.StatusOK)
