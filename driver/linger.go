@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// clients counts the connections and calls of a server. It is a [stats.Handler].
+// clients counts the connections and calls of a server. clients is a [stats.Handler].
 type clients struct {
 	mu             sync.Mutex
 	conns, running int
@@ -35,8 +35,8 @@ func (c *clients) state() (conns, running int, changed <-chan struct{}) {
 	return c.conns, c.running, c.changed
 }
 
-// linger waits until no client is connected or no call has run for the duration quiet. It waits at
-// most for the duration most.
+// linger waits until no client is connected or no call has run for the duration quiet. linger waits
+// at most for the duration most.
 func (c *clients) linger(quiet, most time.Duration) {
 	limit := time.NewTimer(most)
 	defer limit.Stop()

@@ -26,7 +26,7 @@ type Server struct {
 	Node       csi.NodeServer             // nil if this process serves no node
 	Log        *slog.Logger
 	Metrics    *metrics.Metrics // nil for no metrics
-	// Outages records the calls that fail because a target is down. If it is nil, the server
+	// Outages records the calls that fail because a target is down. If Outages is nil, the server
 	// creates its own.
 	Outages *outage.Log
 	// SlowAfter is the duration after which a running call is logged as slow. Zero means 30 s.
@@ -35,7 +35,8 @@ type Server struct {
 	// Kubernetes' 30 s.
 	Drain time.Duration
 	// Linger is how long a stopping server must have been idle before it stops accepting calls. The
-	// server waits at most half of Drain. Zero means that it stops accepting calls at once.
+	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls at
+	// once.
 	//
 	// Kubernetes stops a pod's sidecars at the same moment. The sidecars complete their work, which
 	// takes more calls, and then give up their leases. If the driver stops earlier, the sidecars
@@ -43,7 +44,7 @@ type Server struct {
 	Linger time.Duration
 }
 
-// Serve serves calls until ctx ends. It then waits until the server is idle (see Linger), stops
+// Serve serves calls until ctx ends. Serve then waits until the server is idle (see Linger), stops
 // accepting calls, and waits for calls in flight.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}

@@ -24,8 +24,8 @@ func (stubNode) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Node
 	return &csi.NodeGetInfoResponse{NodeId: "node-1"}, nil
 }
 
-// inFlight starts a server and a call that returns when release is closed. Then it makes the server
-// stop.
+// inFlight starts a server and a call that returns when release is closed. While the call is
+// running, inFlight makes the server stop.
 func inFlight(t *testing.T, s *Server) (call, stopped <-chan error, release chan struct{}) {
 	t.Helper()
 	entered, release := make(chan struct{}), make(chan struct{})

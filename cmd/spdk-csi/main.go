@@ -35,8 +35,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// version is set by the linker. If it is empty, the version of the Go toolchain's build information
-// is used.
+// version is set by the linker. If version is empty, the version of the Go toolchain's build
+// information is used.
 var version string
 
 func main() {

@@ -122,7 +122,7 @@ func refresh(out io.Writer, text []byte, again bool) error {
 	return err
 }
 
-// pause waits. It returns false if ctx ends first.
+// pause waits. pause returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -152,7 +152,7 @@ func (r *remote) ask(ctx context.Context, method string, params map[string]any) 
 	return result, err
 }
 
-// read reads the figures. It fails if the proxy cannot be reached or refuses the user, but not if
+// read reads the figures. read fails if the proxy cannot be reached or refuses the user, but not if
 // the target cannot be reached or is waiting for its startup.
 func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)

@@ -125,8 +125,8 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether the proxy responded that it cannot reach its target. It returns false
-// if the proxy itself cannot be reached.
+// targetDown reports whether the proxy responded that it cannot reach its target. targetDown
+// returns false if the proxy itself cannot be reached.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error
@@ -142,7 +142,7 @@ type ioHistory struct {
 	bdevs []spdkrpc.ProxyBdevIO
 }
 
-// read returns the I/O of all bdevs in the last minute. It returns nil without a proxy, if the
+// read returns the I/O of all bdevs in the last minute. read returns nil without a proxy, if the
 // proxy does not record the history, or if the user may not read it.
 func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
 	if time.Since(h.taken) < historyAge {

@@ -29,7 +29,7 @@ func versionLine() string {
 	return fmt.Sprintf("spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 }
 
-// version is set by the linker. If it is empty, versionOnly returns the version in the Go
+// version is set by the linker. If version is empty, versionOnly returns the version in the Go
 // toolchain's build information.
 var version string
 

@@ -68,7 +68,7 @@ type eventPrinter struct {
 
 var errEnough = errors.New("the requested number of events was printed")
 
-// follow prints events until ctx ends. It connects again if the connection ends, but not if the
+// follow prints events until ctx ends. follow connects again if the connection ends, but not if the
 // first attempt fails or the proxy refuses the user.
 func (p *eventPrinter) follow(ctx context.Context, proxy *spdkrpc.HTTPS, log io.Writer) error {
 	for first := true; ; first = false {

@@ -26,7 +26,7 @@ type Class struct {
 	// target must have all of the labels.
 	Targets, Stores []string
 	TargetLabels    map[string]string
-	// Strategy chooses among the remaining lvstores; empty means Spread.
+	// Strategy is the rule that chooses among the remaining lvstores; empty means Spread.
 	Strategy Strategy
 	// Thick means that a volume's clusters are all allocated when the volume is created.
 	Thick bool
@@ -37,11 +37,12 @@ type Class struct {
 	Limits Limits
 	// NVMe contains the options with which nodes connect, by their kernel names.
 	NVMe map[string]string
-	// Authentication is how nodes authenticate to the target; empty means NoAuthentication.
+	// Authentication is the method by which nodes authenticate to the target; empty means
+	// NoAuthentication.
 	Authentication Authentication
 	// ForNodes contains the parameters that nodes read from the volume context, unchanged, by name.
 	ForNodes map[string]string
-	// Encryption is how nodes encrypt the volume; empty means NoEncryption.
+	// Encryption is the method by which nodes encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
 	// EncryptionDiscards passes discards of encrypted volumes on to the target.
 	EncryptionDiscards bool

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// The NVMe parameters set how nodes connect over NVMe/TCP and NVMe/RDMA. They have the names and
-// units of the kernel's options. A parameter that is missing leaves the decision to the node's
-// flags.
+// The NVMe parameters set how nodes connect over NVMe/TCP and NVMe/RDMA. These parameters have the
+// names and units of the kernel's options. A parameter that is missing leaves the decision to the
+// node's flags.
 
 // seconds completes a parameter that is a time, or the value that means unlimited.
 func seconds(p Parameter, most int, unlimited string) Parameter {

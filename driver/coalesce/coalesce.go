@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// A Group merges reads with the same key. The zero Group is ready for use. It may be used
+// A Group merges reads with the same key. The zero Group is ready for use. A Group may be used
 // concurrently.
 type Group struct {
 	mu   sync.Mutex

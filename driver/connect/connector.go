@@ -13,8 +13,8 @@ import (
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
-	// UUID is the namespace's UUID as the kernel reports it. It is empty if there is none, as with
-	// iSCSI.
+	// UUID is the namespace's UUID as the kernel reports it. UUID is empty if the kernel reports
+	// none, as with iSCSI.
 	UUID string
 }
 
@@ -39,7 +39,7 @@ type Connector interface {
 // Options of [New]. The zero value is usable.
 type Options struct {
 	// AllowLoop permits exports of simulated targets, which attach files on this node as loop
-	// devices. It is for tests and the demo only.
+	// devices. AllowLoop is for tests and the demo only.
 	AllowLoop bool
 	// Timeout limits a call whose context has no deadline. Zero means 60 s.
 	Timeout time.Duration

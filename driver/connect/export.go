@@ -59,17 +59,17 @@ type Export struct {
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. It is empty for volumes created by spdk-csi,
-	// whose namespace is found by LegacyUUID.
+	// NSUUID is the namespace's UUID in lower case. NSUUID is empty for volumes created by
+	// spdk-csi, whose namespace is found by LegacyUUID.
 	NSUUID string `json:"nsUUID,omitzero"`
-	// LegacyUUID is the lvol's UUID, which spdk-csi wrote into model and NQN.
+	// LegacyUUID is the UUID of the lvol, which spdk-csi wrote into the model number and the NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
 	// SizeBytes is the size at creation, or 0 if unknown. Volumes grow, so devices may be larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath is the value of KeyMultipath.
 	Multipath bool `json:"multipath,omitzero"`
 	// Options contains options for the kernel's NVMe controllers that the volume's StorageClass
-	// sets, by the kernel's names. They override [NVMeOptions].
+	// sets, by the kernel's names. The class's options override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
 	// Authentication is the method by which this node must authenticate, with keys that
@@ -164,9 +164,9 @@ func (e Export) String() string {
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
-// ParseExport reads an export from a volume's context map. It ignores unknown keys, because other
-// programs add entries. The export contains the addresses for a node with the given labels. Errors
-// are of kind [ErrInvalidExport], and name the key and its valid values.
+// ParseExport reads an export from a volume's context map. ParseExport ignores unknown keys,
+// because other programs add entries. The export contains the addresses for a node with the given
+// labels. Errors are of kind [ErrInvalidExport], and name the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
@@ -290,7 +290,7 @@ func (e *Export) parsePortals(list string, node map[string]string) error {
 	return nil
 }
 
-// zonePattern excludes characters that have a meaning in the kernel's option string.
+// zonePattern excludes characters that have a special meaning in the kernel's option string.
 var zonePattern = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
 
 func (a *Address) check() error {

@@ -14,7 +14,7 @@ type session struct {
 	state string // LOGGED_IN, FAILED, FREE
 }
 
-// sessions lists the sessions that this host has with a target. It ignores sessions of other
+// sessions lists the sessions that this host has with a target. sessions ignores sessions of other
 // initiator names.
 func (i *iscsi) sessions(iqn string) ([]session, error) {
 	names, err := i.node.entries("sys/class/iscsi_session")

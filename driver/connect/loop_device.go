@@ -47,7 +47,7 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 }
 
 // attachedTo lists the loop devices on a volume's file. It compares device and inode numbers,
-// because the path may now lead to another file. It ignores loop devices of other hosts.
+// because the path may now lead to another file. attachedTo ignores loop devices of other hosts.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {

@@ -51,8 +51,8 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 
 // ensureControllers creates a controller for each address of the export that does not have one yet,
 // if the kernel has native multipath. Otherwise it creates one controller, for the first address
-// that works, because two controllers would be two block devices. It succeeds if at least one
-// address has a controller.
+// that works, because two controllers would be two block devices. ensureControllers succeeds if at
+// least one address has a controller.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -158,8 +158,8 @@ func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
-// exist. Otherwise, missing is the reason why the transport's module may be missing. Only an
+// prepare loads the kernel modules of NVMe over Fabrics. prepare fails if /dev/nvme-fabrics does
+// not exist. Otherwise, missing is the reason why the transport's module may be missing. Only an
 // attempt to connect shows whether the module is actually missing.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
@@ -308,7 +308,7 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	return err
 }
 
-// deleteControllers tells the kernel to remove controllers.
+// deleteControllers makes the kernel remove controllers.
 func (n *nvme) deleteControllers(controllers []controller, step *operation.Step) error {
 	for _, c := range controllers {
 		step.Doing("the kernel removes %s (write to its delete_controller)", c.name)

@@ -68,9 +68,9 @@ func (o NVMeOptions) validate() error {
 	return nil
 }
 
-// OptionKeys lists the context map's keys for options of the kernel's NVMe controllers. They are
-// the same as the kernel's names for these options. Values are in the kernel's units; digests are
-// true or false.
+// OptionKeys lists the context map's keys for options of the kernel's NVMe controllers. The keys
+// are the kernel's names for these options. Values are in the kernel's units; digests are true or
+// false.
 var OptionKeys = []string{"ctrl_loss_tmo", "reconnect_delay", "keep_alive_tmo", "fast_io_fail_tmo", "nr_io_queues", "queue_size", "hdr_digest", "data_digest"}
 
 // parseOptions returns the NVMe options in a context map. The bounds are those of the class

@@ -28,8 +28,8 @@ func (c controller) usable() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }
 
-// controllers lists this host's controllers for a subsystem. It ignores controllers with other host
-// NQNs, which an administrator or another driver created.
+// controllers lists this host's controllers for a subsystem. controllers ignores controllers with
+// other host NQNs, which an administrator or another driver created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(found string) bool { return found == nqn })
 }

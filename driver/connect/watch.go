@@ -72,8 +72,8 @@ func (p Paths) Live() int {
 	return n
 }
 
-// finish adds the device, or the reason why there is none, to p. It returns any error that leaves
-// the state unknown.
+// finish adds to p the device, or the reason why there is no device. finish returns any error that
+// leaves the state unknown.
 func (p Paths) finish(d Device, err error) (Paths, error) {
 	p.Device, p.NoDevice = d, err
 	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {

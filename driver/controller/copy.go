@@ -49,7 +49,8 @@ func (c *Controller) createCopy(ctx context.Context, n creation) (located, error
 	return located{target, v}, err
 }
 
-// contentSource returns a copy's source and the source's id. Both are empty for an empty volume.
+// contentSource returns a copy's source and the source's id. For an empty volume, source and id are
+// empty.
 func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID, error) {
 	var text string
 	var from volume.Origin

@@ -67,7 +67,8 @@ func (m *costMeter) take() cost {
 }
 
 // listsAll names the calls that read all of a target's exports, because SPDK cannot read a single
-// iSCSI target. Their bytes grow with the number of exported volumes, but their RPCs do not.
+// iSCSI target. The bytes that these calls transfer grow with the number of exported volumes, but
+// the number of their RPCs does not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
 // TestCostDoesNotGrow compares what the calls cost with few volumes and with many.
@@ -137,7 +138,7 @@ func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	require.NoError(t, g.Wait())
 }
 
-// costs measures each call for one volume. It first makes the same calls for another volume, so
+// costs measures each call for one volume. costs first makes the same calls for another volume, so
 // that the controller has already cached what it learns about the target.
 func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
 	t.Helper()

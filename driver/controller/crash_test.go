@@ -318,8 +318,8 @@ func TestCSICrashPoints(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. It returns the number
-// of RPCs in the first attempt.
+// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. tryAt returns the
+// number of RPCs in the first attempt.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)

@@ -50,10 +50,10 @@ type simTarget struct {
 	freezes bool
 	// keys is the directory in which the gateway stores keys.
 	keys string
-	// changes handles spdkgate_lvol_changes, which the simulated target lacks. If it is nil, the
-	// method does not exist.
+	// changes handles spdkgate_lvol_changes, which the simulated target lacks. If changes is nil,
+	// the method does not exist.
 	changes func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error)
-	// info is the gateway's description of its target. If it is nil, the proxy's method does not
+	// info is the gateway's description of its target. If info is nil, the proxy's method does not
 	// exist.
 	info *spdkrpc.ProxyTargetInfo
 }

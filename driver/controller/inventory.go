@@ -16,8 +16,8 @@ import (
 )
 
 // Inventory reads the named targets of config.json concurrently, or all of them if names is empty,
-// with the controller's own credentials. It changes nothing. A target that cannot be read within
-// timeout has an error in its entry. Inventory fails if a name is unknown.
+// with the controller's own credentials. Inventory changes nothing. A target that cannot be read
+// within timeout has an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 }
 
 // InventoryOfFencedNodes reads which nodes are fenced on the targets of config.json, with the
-// controller's own credentials. It changes nothing. A target that cannot be read within timeout has
-// an error in its entry.
+// controller's own credentials. InventoryOfFencedNodes changes nothing. A target that cannot be
+// read within timeout has an error in its entry.
 func (c *Controller) InventoryOfFencedNodes(ctx context.Context, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {

@@ -77,7 +77,7 @@ func (m *measured) forget(uuid, node string) {
 	}
 }
 
-// list returns the volumes to measure, by target. It omits volumes that were not confirmed within
+// list returns the volumes to measure, by target. list omits volumes that were not confirmed within
 // measuredFor.
 func (m *measured) list() map[string][]metrics.VolumeIO {
 	m.mu.Lock()
@@ -93,7 +93,7 @@ func (m *measured) list() map[string][]metrics.VolumeIO {
 	return all
 }
 
-// deny records that this controller lacks permission to read a target's statistics. It returns
+// deny records that this controller lacks permission to read a target's statistics. deny returns
 // false if that was already recorded.
 func (m *measured) deny(target string) bool {
 	m.mu.Lock()
@@ -106,12 +106,13 @@ func (m *measured) deny(target string) bool {
 	return !known
 }
 
-// ioInFlight is the maximum number of queries in flight to a target. It is low because no call
-// waits for them.
+// ioInFlight is the maximum number of queries in flight to a target. The limit is low because no
+// call waits for these queries.
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// It needs the same permissions as measureSpace. Volumes on an unresponsive target are left out.
+// measureIO needs the same permissions as measureSpace. Volumes on an unresponsive target are left
+// out.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

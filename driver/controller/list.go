@@ -82,7 +82,7 @@ func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// hostsOf returns the hosts that each volume is exported to. It queries several targets
+// hostsOf returns the hosts that each volume is exported to. hostsOf queries several targets
 // concurrently.
 func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) {
 	const targetsInFlight = 16

@@ -7,7 +7,7 @@ import (
 
 // nodeNames maps the host names that targets store back to node ids. A host name is a hash of a
 // node id, so nodeNames contains only nodes for which this process has published or unpublished a
-// volume. It is safe for concurrent use; the zero value is empty.
+// volume. nodeNames is safe for concurrent use; the zero value is empty.
 type nodeNames struct {
 	mu  sync.Mutex
 	ids map[string]string

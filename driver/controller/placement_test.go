@@ -240,7 +240,7 @@ func TestVolumesFollowTheTopology(t *testing.T) {
 	_, err = copyOf("clone-2", &csi.TopologyRequirement{Requisite: zones("a")})
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "a copy is created on the same target")
 
-	// Capacity is reported by topology, and counts only the targets that respond.
+	// Capacity is reported for each topology, and includes only targets that respond.
 	capacity := func(z string) int64 {
 		req := &csi.GetCapacityRequest{}
 		if z != "" {

@@ -35,7 +35,7 @@ type located struct {
 	volume.Volume
 }
 
-// survey queries targets in parallel for their lvstores, and for spec's volume. It fails if a
+// survey queries targets in parallel for their lvstores, and for spec's volume. survey fails if a
 // target does not respond in time, because the volume may exist there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
@@ -52,8 +52,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores queries targets in parallel for their lvstores. It omits the targets that fail, and
-// returns their errors.
+// surveyStores queries targets in parallel for their lvstores. surveyStores omits the targets that
+// fail, and returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group

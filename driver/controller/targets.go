@@ -206,8 +206,8 @@ func (t *targets) same(other *targets, name string) bool {
 	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
-// takeOver copies the clients of unchanged targets from old. It returns the names of the other
-// targets, and the clients that are no longer used.
+// takeOver copies the clients of unchanged targets from old. takeOver returns the names of the
+// other targets, and the clients that are no longer used.
 func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

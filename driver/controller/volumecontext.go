@@ -14,7 +14,7 @@ import (
 )
 
 // exportContext returns the entries of a volume context that tell nodes how to reach a volume. The
-// keys are those of spdk-csi.
+// volume context has the same keys as in spdk-csi.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{

@@ -17,9 +17,10 @@ const LongestCall = time.Minute
 // effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives a node's host from its id. It is required with Known, and to name fenced nodes.
+	// Hosts derives a node's host from its id. Hosts is required with Known, and to name fenced
+	// nodes.
 	Hosts func(node string) export.Host
-	// Timeout limits each reading of a target. It is required.
+	// Timeout limits each reading of a target. Timeout is required.
 	Timeout time.Duration
 	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
 	// is repaired. Wait is not called if all findings are of conclusive kinds.

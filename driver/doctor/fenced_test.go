@@ -93,8 +93,8 @@ func TestFencedNodeWithALongName(t *testing.T) {
 	assert.Contains(t, found[0].Command, "--node "+name+" ")
 }
 
-// fencesAmong returns all without the findings about fenced nodes' initiator groups, which are
-// unused until the fence is lifted.
+// fencesAmong removes the findings about fenced nodes' initiator groups, which are unused until the
+// fence is lifted.
 func fencesAmong(all []doctor.Finding) (found []doctor.Finding) {
 	for _, f := range all {
 		if f.Kind != doctor.LeakedGroup {

@@ -22,8 +22,8 @@ type Known struct {
 	// Snapshots contains the ids of snapshots. Snapshots is nil if the list contains no snapshots
 	// of this driver; it is then unknown which snapshots exist.
 	Snapshots map[string]bool
-	// Attached contains the nodes to which volumes are or are being attached, by volume id. It is
-	// nil if the list contains no attachments of this driver.
+	// Attached contains the nodes to which volumes are or are being attached, by volume id.
+	// Attached is nil if the list contains no attachments of this driver.
 	Attached map[string][]Attachment
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one call, which it fails. It is safe for
-// concurrent use.
+// A FaultyCaller passes calls on to Caller, except for one call, which it fails. A FaultyCaller is
+// safe for concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
@@ -90,7 +90,7 @@ func lostReply(method string) error {
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before is called before the target receives the call. If it returns an error, that is the
+	// Before is called before the target receives the call. If Before returns an error, that is the
 	// response, and the target never receives the call.
 	Before func(ctx context.Context, params any) error
 	// After is called after the target has executed the call.

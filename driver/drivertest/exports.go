@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Host returns the host of a node without native multipath. It returns the same host for the same
+// Host returns the host of a node without native multipath. Host returns the same host for the same
 // name.
 func Host(node string) export.Host {
 	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
@@ -18,7 +18,7 @@ func Host(node string) export.Host {
 }
 
 // MultipathHost returns the host of a node with native multipath, which connects under a second
-// NQN. It returns the same host for the same name.
+// NQN. MultipathHost returns the same host for the same name.
 func MultipathHost(node string) export.Host {
 	h := Host(node)
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(node))

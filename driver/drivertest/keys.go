@@ -14,12 +14,12 @@ import (
 )
 
 // A KeyPlacer simulates the proxy's methods for keys, which SPDK lacks. It passes all other calls
-// on to Caller. It is safe for concurrent use.
+// on to Caller. A KeyPlacer is safe for concurrent use.
 type KeyPlacer struct {
 	spdkrpc.Caller
 	Dir string // directory for key files
-	// Info returns the response to spdkgate_target_get_info. If it is nil, or returns nil, the
-	// method does not exist.
+	// Info returns the response to spdkgate_target_get_info. If Info is nil or returns nil, the
+	// simulated proxy does not have the method.
 	Info func() *spdkrpc.ProxyTargetInfo
 	mu   sync.Mutex
 }

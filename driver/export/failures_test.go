@@ -223,8 +223,8 @@ func withoutTimes(result any) any {
 	return result
 }
 
-// exported returns everything that a target exports. It omits initiator groups if the operation may
-// leave unused ones.
+// exported returns everything that a target exports. exported omits initiator groups if the
+// operation may leave unused ones.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

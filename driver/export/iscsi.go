@@ -284,8 +284,8 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	}), others)
 }
 
-// withdrawFrom deletes the target node unless it exports the volume to a host other than h. It
-// reports whether it deleted the target node.
+// withdrawFrom deletes the target node unless it exports the volume to a host other than h.
+// withdrawFrom reports whether it deleted the target node.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)

@@ -73,8 +73,8 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 	return tags, notListening, nil
 }
 
-// ensurePortalGroup returns the tag of the portal group that listens on a portal. It creates the
-// group if necessary.
+// ensurePortalGroup returns the tag of the portal group that listens on a portal. ensurePortalGroup
+// creates the group if necessary.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
 	// Calls in this process wait for each other here. Calls from other processes fail because of
 	// the claim.
@@ -136,8 +136,8 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	return free
 }
 
-// claimPortal creates the claim. It fails with ErrBusy if another controller has already created
-// one.
+// claimPortal creates the claim. claimPortal fails with ErrBusy if another controller has already
+// created one.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	failed := i.createClaim(ctx)
 	if failed == nil {

@@ -33,8 +33,8 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// admit exports the volume exclusively to one host, or to an additional host if shared is set. It
-// changes nothing unless mayExport succeeds.
+// admit exports the volume exclusively to one host, or to an additional host if shared is set.
+// admit changes nothing unless mayExport succeeds.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release
@@ -179,7 +179,7 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 }
 
 // missingSteps lists the steps after which the volume is exported to h, except for the listeners.
-// It sets foundDone if a step fails but is found to be done.
+// missingSteps sets foundDone if a step fails but is found to be done.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -348,12 +348,14 @@ func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	return deleted && err == nil, err
 }
 
-// subsystem reads the volume's subsystem. It fails with errNotExported if there is none.
+// subsystem reads the volume's subsystem. It fails with errNotExported if the volume has no
+// subsystem.
 func (n nvmf) subsystem(ctx context.Context, id string) (*spdkrpc.NVMfSubsystem, error) {
 	return n.subsystemNamed(ctx, NQN(id))
 }
 
-// subsystemNamed reads a subsystem. It fails with errNotExported if there is none.
+// subsystemNamed reads the subsystem with an NQN. It fails with errNotExported if the subsystem
+// does not exist.
 func (n nvmf) subsystemNamed(ctx context.Context, nqn string) (*spdkrpc.NVMfSubsystem, error) {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: &nqn})
 	switch {

@@ -57,7 +57,8 @@ func (n nvmf) checkAuthenticates(h Host, release rpcschema.Release) error {
 	return nil
 }
 
-// keyNames contains the names of a host's keys on the target. They are nil if the host has no keys.
+// keyNames contains the names of a host's keys on the target. If the host has no keys, the names
+// are nil.
 type keyNames struct{ host, target *string }
 
 func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
@@ -118,8 +119,8 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
 // withKeys makes a call that refers to keys. If the target refuses the call because a key is
-// missing, withKeys places the keys and repeats the call. It does so several times, because another
-// call may remove an unused key before this call refers to it.
+// missing, withKeys places the keys and repeats the call. withKeys does so several times, because
+// another call may remove an unused key before this call refers to it.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error
 	for range 3 {

@@ -206,8 +206,8 @@ func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// firstExportFails exports a volume with an injected failure, then without. It reports whether the
-// failure was injected.
+// firstExportFails exports a volume with an injected failure, then without. firstExportFails
+// reports whether the failure was injected.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config

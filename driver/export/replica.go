@@ -31,12 +31,12 @@ func (c Config) CheckReplicable() error {
 	return nil
 }
 
-// AdmitReplica makes a replica reachable for the host of a publication, and for no other host. It
-// first deletes the subsystems of all other publications of the replica. It admits the host last,
-// after stillPublished, which checks that the publication is still the newest one: a call that was
-// delayed must not admit the host of an earlier publication.
+// AdmitReplica makes a replica reachable for the host of a publication, and for no other host.
+// AdmitReplica first deletes the subsystems of all other publications of the replica. It admits the
+// host last, after stillPublished, which checks that the publication is still the newest one: a
+// call that was delayed must not admit the host of an earlier publication.
 //
-// It fails with [ErrForeign], and changes nothing, if something else exports the replica.
+// AdmitReplica fails with [ErrForeign], and changes nothing, if something else exports the replica.
 func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64, h Host, stillPublished func(context.Context) error) error {
 	if err := s.CheckReplicable(); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64
 }
 
 // WithdrawReplica deletes all subsystems that export a replica. The target closes their
-// connections. It succeeds if there are none.
+// connections. WithdrawReplica succeeds if there are none.
 func (s *Service) WithdrawReplica(ctx context.Context, id string) error {
 	if err := s.CheckReplicable(); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (n nvmf) existing(ctx context.Context, nqn string) (*spdkrpc.NVMfSubsystem,
 	return sub, err
 }
 
-// prepareReplica creates the subsystem with its namespace and listeners. It removes all hosts but
-// h.
+// prepareReplica creates the subsystem with its namespace and listeners. prepareReplica removes all
+// hosts but h.
 func (n nvmf) prepareReplica(ctx context.Context, id, nqn string, h Host) error {
 	sub, err := n.existing(ctx, nqn)
 	if err != nil {
@@ -196,7 +196,8 @@ func exportsOnly(sub *spdkrpc.NVMfSubsystem, id string) bool {
 }
 
 // withdrawReplica deletes all subsystems of a replica except keep, even those that exist only in
-// the saved configuration. It fails, and deletes nothing, if another subsystem exports the replica.
+// the saved configuration. withdrawReplica fails, and deletes nothing, if another subsystem exports
+// the replica.
 func (n nvmf) withdrawReplica(ctx context.Context, id, keep string) error {
 	subs, err := n.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {

@@ -35,8 +35,8 @@ type Fenced struct {
 // A Snapshot is a snapshot of an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
-	// Undeletable is the error with which the driver would refuse to delete the snapshot. It is
-	// empty if the driver would delete it.
+	// Undeletable is the error with which the driver would refuse to delete the snapshot.
+	// Undeletable is empty if the driver would delete the snapshot.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Volume struct {
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
 	// AllocatedBytes is the space that the volume itself occupies, without the snapshots below it.
-	// It is nil if the SPDK release does not report it.
+	// AllocatedBytes is nil if the SPDK release does not report this space.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
 	// Conditions lists the volume's adverse conditions.
 	Conditions []string `json:"conditions,omitempty"`

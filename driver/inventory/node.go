@@ -29,7 +29,8 @@ type StagedVolume struct {
 	// spdk_csi_node_volume_state.
 	State    string   `json:"state"`
 	Findings []string `json:"findings,omitempty"`
-	// LivePaths and ExpectedPaths count the volume's paths. Both are 0 if they are unknown.
+	// LivePaths and ExpectedPaths count the volume's paths. If the paths are unknown, both counts
+	// are 0.
 	LivePaths     int `json:"livePaths"`
 	ExpectedPaths int `json:"expectedPaths"`
 }

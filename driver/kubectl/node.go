@@ -30,7 +30,7 @@ type Node struct {
 	Attaching *int `json:"attaching"`
 	Detaching *int `json:"detaching"`
 	// Fenced lists the targets on which the node is fenced, and Unread lists the targets that could
-	// not be read. Both are nil if no target was queried.
+	// not be read. If no target was queried, both lists are nil.
 	Fenced []FencedOn `json:"fenced"`
 	Unread []string   `json:"unread"`
 	// Status is the node plugin's report; nil if it did not respond.

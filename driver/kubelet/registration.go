@@ -46,7 +46,7 @@ func (r Registration) Check() error {
 }
 
 // Serve serves kubelet on the registration socket until ctx ends, and then removes the socket, so
-// that kubelet unregisters the driver. It fails with [ErrRefused] if kubelet refuses the driver.
+// that kubelet unregisters the driver. Serve fails with [ErrRefused] if kubelet refuses the driver.
 // The driver must already listen on its own socket, because kubelet calls it at once. Kubelet
 // registers the driver again whenever kubelet restarts. If the socket disappears, as when kubelet's
 // directory is cleaned, Serve listens again: otherwise kubelet would not find the driver.
@@ -86,8 +86,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	}
 }
 
-// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if
-// the socket is gone.
+// watch waits until ctx ends, kubelet refuses the driver, or the server fails. watch returns early
+// if the socket is gone.
 func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
 	interval := r.interval
 	if interval == 0 {

@@ -28,9 +28,9 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is the time after which Wait gives up if the API server has not responded once. It is
-// then unknown whether the node is being drained, and an update of the DaemonSet must not be
-// delayed.
+// firstAnswer is the time after which Wait gives up if the API server has not responded once. Until
+// the API server responds, it is unknown whether the node is being drained, and an update of the
+// DaemonSet must not be delayed.
 const firstAnswer = 10 * time.Second
 
 // Wait returns at once unless the node is being drained: cordoned, tainted by an autoscaler,
@@ -70,7 +70,7 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// draining reports whether the node is being drained. It retries while the API server fails.
+// draining reports whether the node is being drained. draining retries while the API server fails.
 func (d Drain) draining(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()

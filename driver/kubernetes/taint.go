@@ -43,7 +43,7 @@ const (
 )
 
 // Run waits until the driver is ready, removes the taint, and removes it again if it appears within
-// the first minutes. Run returns after these minutes, or when ctx ends. It never adds a taint.
+// the first minutes. Run returns after these minutes, or when ctx ends. Run never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep

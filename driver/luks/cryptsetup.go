@@ -85,8 +85,8 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 }
 
 // The argon2id parameters in new headers follow RFC 9106's second recommendation, which needs 64
-// MiB of memory. They are fixed, because a measured number of passes would depend on the load of
-// the node. Passphrases are random, so more memory would add little security.
+// MiB of memory. The parameters are fixed, because a measured number of passes would depend on the
+// load of the node. Passphrases are random, so more memory would add little security.
 const (
 	argonKiB    = 64 << 10
 	argonPasses = 4 // cryptsetup's minimum
@@ -120,8 +120,8 @@ func openArgs(v Volume) []string {
 	return append(args, v.Device, v.Name)
 }
 
-// deriving runs a function that derives a key. It limits the number of concurrent runs, because
-// each run needs as much memory as the header requires.
+// deriving runs a function that derives a key. deriving limits the number of concurrent runs,
+// because each run needs as much memory as the header requires.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
 	case l.derivations <- struct{}{}:
@@ -132,7 +132,7 @@ func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	}
 }
 
-// opens reports whether a passphrase opens the device. It changes nothing.
+// opens reports whether a passphrase opens the device. opens changes nothing.
 func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Secret) (bool, error) {
 	err := l.deriving(ctx, func() error {
 		return l.cryptsetup(passphrase, "open", "--type", "luks2", "--batch-mode", "--key-file=-", "--test-passphrase", device)

@@ -42,8 +42,9 @@ type deviceMapper interface {
 	remove(name string) error
 }
 
-// dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). Their results
-// do not depend on a program's version, and they do not read the encrypted device, which may hang.
+// dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). The results of
+// ioctls do not depend on a program's version, and ioctls do not read the encrypted device, which
+// may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
 	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // replaced by tests

@@ -35,7 +35,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// LUKS opens and closes encrypted devices on this node. It is safe for concurrent use.
+// LUKS opens and closes encrypted devices on this node. LUKS is safe for concurrent use.
 type LUKS struct {
 	prober  Prober
 	runTool Runner
@@ -116,8 +116,8 @@ func do[T any](ctx context.Context, l *LUKS, name string, fn func(context.Contex
 }
 
 // Open opens an encrypted device. If the device is empty, Open first writes a LUKS header, if
-// permitted. It also replaces the previous passphrase with the current one. Open succeeds if the
-// device is already open. It closes a mapping with the same name that was opened from another
+// permitted. Open also replaces the previous passphrase with the current one. Open succeeds if the
+// device is already open. Open closes a mapping with the same name that was opened from another
 // device.
 func (l *LUKS) Open(ctx context.Context, v Volume) (Plain, error) {
 	p, err := do(ctx, l, v.Name, func(ctx context.Context, step *operation.Step) (Plain, error) { return l.open(ctx, v, step) })
@@ -193,8 +193,8 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 	return m, err
 }
 
-// mustFormat reports whether the device needs a LUKS header. It fails if the device must not be
-// used.
+// mustFormat reports whether the device needs a LUKS header. mustFormat fails if the device must
+// not be used.
 func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	signature, dataAt, marked, err := l.prober.Contents(ctx, v.Device, !v.ReadOnly)
 	if err != nil {
@@ -329,7 +329,7 @@ func (l *LUKS) Resize(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close closes a device. It succeeds if the device is not open.
+// Close closes a device. Close succeeds if the device is not open.
 func (l *LUKS) Close(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
 		_, found, err := l.mapper.find(name)

@@ -21,8 +21,8 @@ import (
 // before a mount.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
-// Metrics contains one driver's metrics. A nil *Metrics counts nothing. It is safe for concurrent
-// use.
+// Metrics contains one driver's metrics. A nil *Metrics counts nothing. Metrics is safe for
+// concurrent use.
 type Metrics struct {
 	handler        http.Handler
 	operations     *prometheus.CounterVec

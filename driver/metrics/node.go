@@ -11,7 +11,7 @@ type NodeVolume struct {
 	Target, Volume string
 	State          string // one of a few values
 	ReadOnly       bool   // the kernel made its file system read-only after errors
-	// Live and Expected count its paths. If Expected is 0, both are unknown.
+	// Live and Expected count the volume's paths. If Expected is 0, the number of paths is unknown.
 	Live, Expected int
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Drop removes a replica that has failed, or whose server does not respond, from the mirror. It
+// Drop removes a replica that has failed, or whose server does not respond, from the mirror. Drop
 // changes the witness first. If the witness cannot be changed, the mirror keeps holding the failed
 // writes. The last replica cannot be dropped.
 func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
@@ -108,8 +108,8 @@ func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err erro
 // settle returns when each write of the previous table has completed, and its region is marked if
 // the write did not reach both replicas. A resume only schedules the writes that wait for the new
 // table, and a suspend keeps the kernel from starting the remaining ones. So settle first waits for
-// the read that is queued behind these writes. It then suspends the mirror, which waits until all
-// started writes have completed.
+// the read that is queued behind these writes. settle then suspends the mirror, which waits until
+// all started writes have completed.
 func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
 	if err := wait(ctx); err != nil {
 		return fmt.Errorf("wait for the writes that were in flight: %w", err)
@@ -220,7 +220,7 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 }
 
 // Complete ends a rebuild. If all regions are in sync, it lists the replica in the witness, moves
-// the log to memory, and returns true. It returns false while regions remain to be copied.
+// the log to memory, and returns true. Complete returns false while regions remain to be copied.
 func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

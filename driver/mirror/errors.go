@@ -24,8 +24,8 @@ var (
 	ErrInvalid = errors.New("invalid volume")
 )
 
-// A DecisionError is a decision not to start, or not to use a replica. It is an ErrWait or an
-// ErrRefused.
+// A DecisionError is a decision not to start, or not to use a replica. A DecisionError is an
+// ErrWait or an ErrRefused.
 type DecisionError struct {
 	Decision replica.Decision
 	// Causes contains the reasons why replicas are not usable, by ID: a replica cannot be read, or

@@ -22,7 +22,7 @@ type mapping struct {
 	suspended bool
 	// loaded means that a table was loaded that a resume would activate.
 	loaded bool
-	// active is the table in use. Its kind is empty if there is none.
+	// active is the table in use. If the device has no active table, the kind of active is empty.
 	active target
 	status string
 }

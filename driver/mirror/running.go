@@ -23,7 +23,7 @@ func (l layout) missing() bool { return l.table.keepLog }
 // pair reports whether the mirror's table was loaded with both replicas in sync.
 func (l layout) pair() bool { return l.table.log == "" }
 
-// layout returns the layout of the running mirror. It does not read the replicas, which may not
+// layout returns the layout of the running mirror. layout does not read the replicas, which may not
 // respond.
 func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) {
 	k, found, err := m.kernel.find(m.name())

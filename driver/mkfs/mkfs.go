@@ -96,8 +96,8 @@ var (
 	sizeOfBytes = value{"a number with k or m", regexp.MustCompile(`^[1-9][0-9]{0,5}[km]$`).MatchString}
 )
 
-// parse splits options into flags and their values. It refuses options and values that are not on
-// the list.
+// parse splits options into flags and their values. parse refuses options and values that are not
+// on the list.
 func parse(fsType, options string) (map[string]string, error) {
 	if err := CheckType(fsType); err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ const (
 	attemptsAtOnce = 4
 )
 
-// A Monitor watches volumes. A nil *Monitor has no findings. It is safe for concurrent use.
+// A Monitor watches volumes. A nil *Monitor has no findings. A Monitor is safe for concurrent use.
 type Monitor struct {
 	source    Source
 	connector Connector

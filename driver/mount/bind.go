@@ -15,7 +15,7 @@ import (
 )
 
 // Bind mounts a staged file system at a second path. If the target directory does not exist, Bind
-// creates it. It applies only flags that belong to the mount (nosuid, noexec, …), not to the file
+// creates it. Bind applies only flags that belong to the mount (nosuid, noexec, …), not to the file
 // system.
 func (m *Mounter) Bind(ctx context.Context, source, target string, readOnly bool, flags []string) error {
 	flags, ro, err := checkFlags("", flags)
@@ -58,8 +58,8 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished reports whether target is mounted from the right source with the right options. It
-// removes a stale mount, and fails for any other mount.
+// isPublished reports whether target is mounted from the right source with the right options.
+// isPublished removes a stale mount, and fails for any other mount.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)
 	switch {
@@ -139,8 +139,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 }
 
 // sameAccess fails if the device is already published with the other kind of access (read-only or
-// read-write). It checks the device rather than its mounts, because kubelet's own mount is always
-// read-write.
+// read-write). sameAccess checks the device rather than its mounts, because kubelet's own mount is
+// always read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {

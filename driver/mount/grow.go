@@ -16,7 +16,7 @@ import (
 )
 
 // Grow grows the file system mounted at path to the size of its device, online, and returns its
-// size in bytes. It does nothing if the file system already has that size.
+// size in bytes. Grow does nothing if the file system already has that size.
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// At returns the mount at path. It fails with [ErrNotMounted] if nothing is mounted there. It does
+// At returns the mount at path. At fails with [ErrNotMounted] if nothing is mounted there. At does
 // not access the mounted file system, which may hang or be broken.
 func (m *Mounter) At(path string) (Point, error) {
 	path, err := canonical(path)
@@ -102,8 +102,8 @@ func (m *Mounter) deviceName(number string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access
-// path itself.
+// canonical resolves the symlinks in the parents of path, as the kernel does. canonical does not
+// access path itself.
 func canonical(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: path %q is not absolute", ErrInvalid, path)

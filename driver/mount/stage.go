@@ -13,8 +13,8 @@ import (
 
 // FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
 // empty device, if permitted, and checks an existing ext4. Afterwards, FormatAndMount grows the
-// file system to the device's size, if possible. It succeeds if the device is already mounted
-// there, and replaces a broken mount.
+// file system to the device's size, if possible. FormatAndMount succeeds if the device is already
+// mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -67,8 +67,8 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged reports whether the device is mounted at the staging path as requested. It removes a
-// broken mount, and fails if anything else is mounted there.
+// isStaged reports whether the device is mounted at the staging path as requested. isStaged removes
+// a broken mount, and fails if anything else is mounted there.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -119,8 +119,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 	return nil
 }
 
-// prepareDevice checks the file system on the device, or creates one if permitted. It sets s.FSType
-// to the file system's type.
+// prepareDevice checks the file system on the device, or creates one if permitted. prepareDevice
+// sets s.FSType to the file system's type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s)
@@ -148,7 +148,7 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return m.ensureUUID(ctx, s, step)
 }
 
-// decide reports whether to format the device, and sets s.FSType to the file system's type. It
+// decide reports whether to format the device, and sets s.FSType to the file system's type. decide
 // fails if the device must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
@@ -186,7 +186,8 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 	if err := m.mountProtected(s); err != nil {
 		return err
 	}
-	// mount(8) mounts a write-protected device read-only and reports success.
+	// Check the result, because mount(8) mounts a write-protected device read-only and reports
+	// success.
 	p, err := m.at(s.Path)
 	if err == nil && (p.number != number || p.ReadOnly != s.ReadOnly) {
 		err = fmt.Errorf("%w: mounted %s, but with the options %s: check whether the device is write-protected", ErrConflict, orUnknown(p.Device), strings.Join(p.options, ","))

@@ -18,7 +18,7 @@ type Table struct {
 	all     []Point
 }
 
-// Table reads the list of mounts. It does not access any mounted file system.
+// Table reads the list of mounts. Table does not access any mounted file system.
 func (m *Mounter) Table(ctx context.Context) (Table, error) {
 	all, err := operation.Share(ctx, &m.operations, "mount table", m.points)
 	return Table{mounter: m, all: all}, err

@@ -51,7 +51,8 @@ type farm struct {
 	authenticated []string
 	// connecting is called when a volume is attached.
 	connecting func(id string)
-	// allocated returns the allocated clusters of a volume. If it is nil, they are unknown.
+	// allocated returns the allocated clusters of a volume. If allocated is nil, the clusters are
+	// unknown.
 	allocated func(id string) (inventory.Allocation, error)
 }
 

@@ -64,16 +64,16 @@ func ParsePV(text []byte, driver string) (PV, error) {
 	return p, nil
 }
 
-// ofTheOld lists the volume attributes that describe a volume's location. They are replaced by
-// those of the copy.
+// ofTheOld lists the volume attributes that describe a volume's location. In the copy's
+// PersistentVolume, they are replaced by the attributes of the copy.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,
 }
 
-// For returns the PersistentVolume of a copy, as JSON. It has a new name, because the name and the
-// volume of a PersistentVolume cannot be changed. The PersistentVolumeClaim of the same name may
-// bind to it.
+// For returns the PersistentVolume of a copy, as JSON. The PersistentVolume has a new name, because
+// the name and the volume of a PersistentVolume cannot be changed. The PersistentVolumeClaim of the
+// same name may bind to it.
 func (p PV) For(r Result) ([]byte, error) {
 	id, err := request.ParseVolumeID(r.id())
 	if err != nil {

@@ -58,8 +58,8 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 	return a
 }
 
-// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. They remain
-// neither in clusters allocated by the zeros for other clusters, nor beyond the original's end.
+// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. No such
+// bytes remain in clusters allocated by the zeros for other clusters, or beyond the original's end.
 func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {

@@ -34,8 +34,8 @@ var entries = map[monitor.Kind]struct {
 const reasonDeviceGone = "DeviceGone"
 
 // NodeGetVolumeHealth reports the problems that the monitor found when it last checked a volume,
-// and whether the device of the mount still exists. It does not access the device or the file
-// system.
+// and whether the device of the mount still exists. NodeGetVolumeHealth does not access the device
+// or the file system.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {

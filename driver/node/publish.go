@@ -35,8 +35,8 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// publishVolume publishes a volume. It sets *again if it reconnects the volume, which was first
-// connected when it was staged.
+// publishVolume publishes a volume. publishVolume sets *again if it reconnects the volume, which
+// was first connected when it was staged.
 func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)

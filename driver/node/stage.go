@@ -95,7 +95,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	}
 }
 
-// stage connects and mounts the volume. It skips steps that an earlier call has done.
+// stage connects and mounts the volume. stage skips steps that an earlier call has done.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
 	device, err := n.connector.Connect(ctx, r.Export)
 	if err == nil && r.encrypted() {

@@ -128,8 +128,8 @@ func (n monitored) Staged() ([]monitor.Volume, error) {
 	return volumes, nil
 }
 
-// volume describes a staged volume to the monitor. It returns false if the volume no longer has a
-// record.
+// volume describes a staged volume to the monitor. volume returns false if the volume no longer has
+// a record.
 func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
 	v := monitor.Volume{ID: id, UUID: id}
 	if parsed, err := request.ParseVolumeID(id); err == nil {

@@ -42,8 +42,8 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse reports whether a pod may be using a volume, because its file system is mounted or it is
-// published.
+// inUse reports whether a pod may be using a volume. That is possible if the volume's file system
+// is mounted or the volume is published.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }
@@ -68,8 +68,8 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected reports whether a volume may be connected. It returns true unless the kernel reports
-// that the volume is not connected.
+// isConnected reports whether a volume may be connected. isConnected returns true unless the kernel
+// reports that the volume is not connected.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

@@ -69,9 +69,9 @@ func TestRecordVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A record written by a later release may contain members that this release must not ignore. In
-// that case, calls change nothing, and their codes make kubelet repeat them until the later release
-// runs again.
+// A record written by a later release may contain members that this release must not ignore. Calls
+// for such a volume change nothing, and their codes make kubelet repeat them until the later
+// release runs again.
 func TestNewerRecordIsRefused(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

@@ -114,8 +114,8 @@ func (g *Group) lock(ctx context.Context, objects []string, step *Step) (unlock 
 	}
 }
 
-// claim locks all of the objects, or none. If it locks none, it returns another operation that has
-// locked one of them, and that object.
+// claim locks all of the objects, or none. If claim locks none, it returns the operation that has
+// locked one of the objects, and that object.
 func (g *Group) claim(objects []string, own *running) (other *running, object string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

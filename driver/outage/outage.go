@@ -25,7 +25,7 @@ const (
 )
 
 // A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is
-// logged. It is safe for concurrent use.
+// logged. A Log is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 	now func() time.Time
@@ -55,9 +55,9 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, outages: map[key]*outage{}}
 }
 
-// Failed records that a call failed because of a target. It reports whether the caller must log the
-// failure, which is then the first of its kind for the target. text is the error, for lines with a
-// count.
+// Failed records that a call failed because of a target. Failed reports whether the caller must log
+// the failure, which is then the first of its kind for the target. text is the error, for lines
+// with a count.
 func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	if l == nil {
 		return true

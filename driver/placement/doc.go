@@ -2,5 +2,6 @@
 // are tried for a new volume, and how much still fits into them.
 //
 // Package placement works only on values: callers first read the state of the targets, and create
-// the volumes afterwards. It must not depend on SPDK's RPCs, the lifecycle of volumes, or CSI.
+// the volumes afterwards. Package placement must not depend on SPDK's RPCs, the lifecycle of
+// volumes, or CSI.
 package placement

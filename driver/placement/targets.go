@@ -61,8 +61,8 @@ var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
 // Of returns the targets that are queried for a volume's name before the volume is created, and the
 // candidates among them. In each topology these are the targets with the highest pseudorandom
-// numbers (rendezvous hashing). They depend only on the name and the configuration, so each retry
-// of a call queries the same targets, and no other target needs to be reachable.
+// numbers (rendezvous hashing). The numbers depend only on the name and the configuration, so each
+// retry of a call queries the same targets, and no other target needs to be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
 	highest := slices.SortedFunc(slices.Values(targets), func(a, b Target) int {
 		return cmp.Or(cmp.Compare(draw(b.Name, volume), draw(a.Name, volume)), cmp.Compare(a.Name, b.Name))

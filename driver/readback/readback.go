@@ -27,7 +27,7 @@ func NewStep(action string, do func() error, done func() (bool, error)) Step {
 	return Step{action, do, done}
 }
 
-// Run runs a step. It succeeds if do does, or if done reports that the change is made.
+// Run runs a step. Run succeeds if do does, or if done reports that the change is made.
 func (s Step) Run() error {
 	failed := s.do()
 	if failed == nil {
@@ -63,9 +63,9 @@ func RunAtOnce(steps []Step) error {
 	return errors.Join(failed...)
 }
 
-// Clarifies reports whether it is useful to read back after a failed call. It is not useful if the
-// target does not respond, if the call was certainly not executed, or if it was executed but not
-// saved.
+// Clarifies reports whether it is useful to read back after a failed call. Reading back is not
+// useful if the target does not respond, if the call was certainly not executed, or if the call was
+// executed but not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:

@@ -26,10 +26,10 @@ const (
 
 // A Superblock is the record on a replica.
 type Superblock struct {
-	// Epoch is the witness's epoch when the superblock was written.
+	// Epoch is the epoch of the witness at the time when the superblock was written.
 	Epoch uint64
-	// InSync is the in-sync set when the superblock was written. All other replicas had failed by
-	// then.
+	// InSync is the in-sync set at the time when the superblock was written. All other replicas had
+	// failed by then.
 	InSync Set
 	// Rebuild is the kind of a rebuild that was started and is not known to be complete.
 	Rebuild Rebuild

@@ -220,8 +220,8 @@ func (m *stepper) epoch(s *world, n int) uint64 {
 	return epoch
 }
 
-// superblock returns the contents of a member's superblock. It does not declare a replica failed
-// before the witness has recorded the failure.
+// superblock returns the contents of a member's superblock. superblock does not declare a replica
+// failed before the witness has recorded the failure.
 func (m *stepper) superblock(s *world, n int) Superblock {
 	if m.rules.goOnAfterError {
 		return Superblock{Epoch: m.epoch(s, n), InSync: s.Nodes[n].Members}

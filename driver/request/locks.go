@@ -33,10 +33,11 @@ type Claim struct {
 // Claim returns a claim without any lock.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
-// Take acquires an exclusive lock on key. It fails with [ErrInFlight] if another call holds it.
+// Take acquires an exclusive lock on key. Take fails with [ErrInFlight] if another call holds it.
 func (c *Claim) Take(key string) error { return c.add(key, false) }
 
-// Share acquires a shared lock on key. It fails with [ErrInFlight] if a call holds it exclusively.
+// Share acquires a shared lock on key. Share fails with [ErrInFlight] if a call holds it
+// exclusively.
 func (c *Claim) Share(key string) error { return c.add(key, true) }
 
 func (c *Claim) add(key string, shared bool) error {

@@ -4,8 +4,8 @@ package request
 type TargetError struct {
 	Target string // the target's name
 	// Cause describes the problem with the target, in a text that is the same for every retry and
-	// for every call that may fail first. It is empty if Err's text is already the same for every
-	// retry.
+	// for every call that may fail first. Cause is empty if Err's text is already the same for
+	// every retry.
 	Cause string
 	// Lost means that the target was not reached, or did not respond.
 	Lost bool

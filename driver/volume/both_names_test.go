@@ -89,8 +89,8 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 }
 
 // If two controllers create the same volume, in any order and with lost replies, one volume
-// remains, even if a pod uses the volume before the slower controller continues. In that case, the
-// volume has been renamed, and SPDK does not refuse the first name.
+// remains, even if a pod uses the volume before the slower controller continues. Use renames the
+// volume, so that SPDK does not refuse a second volume with the first name.
 func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{

@@ -28,8 +28,9 @@ func (o Origin) String() string {
 	return "volume " + o.UUID
 }
 
-// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. It
-// is thin, and at least as large as the origin. If an earlier call created it, Clone returns it.
+// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. The
+// new volume is thin, and at least as large as the origin. If an earlier call created it, Clone
+// returns it.
 //
 // Creating and growing a clone are two steps, and a crash may happen between them. Clone therefore
 // grows an existing clone that is still as small as its parent.

@@ -50,8 +50,8 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})
 	require.NoError(t, err)
-	// The outdated Store still shows enough free space, so SPDK refuses the volume. Its error code
-	// is the same for every failure.
+	// The outdated Store still shows enough free space, so SPDK refuses the volume. SPDK's error
+	// code is the same for every failure.
 	_, err = b.Create(t.Context(), before, Spec{Name: "second", MinBytes: 150 * MiB, Class: class.Class{Thick: true}})
 	require.ErrorIs(t, err, ErrNoSpace)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or
+// Delete deletes a volume and its export. Delete fails with ErrInUse while a host is admitted or
 // connected. Snapshots of the volume stay. Delete succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	var exported bool
@@ -40,9 +40,9 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 
 // DeleteSnapshot deletes a snapshot. If the snapshot has one clone, its contents move to that
 // clone. If the snapshot has several clones, DeleteSnapshot fails with ErrInUse or, with
-// Config.DetachClones, first detaches them. It calls claim, which may be nil, for each of those
-// clones. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and succeeds if
-// it does not exist.
+// Config.DetachClones, first detaches them. DeleteSnapshot calls claim, which may be nil, for each
+// of those clones. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and
+// succeeds if it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {

@@ -102,9 +102,9 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	refused(ErrNoSpace, "free in addition to its reserve: delete the claims of some of these instead: PersistentVolume pvc-1, PersistentVolume pvc-2")
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
-	// A later snapshot of the same volume is also a clone of the first snapshot. It is read-only,
-	// so it cannot be detached, and receives the first snapshot's clusters instead. There can be
-	// only one such clone.
+	// A later snapshot of the same volume is also a clone of the first snapshot. The later snapshot
+	// is read-only, so it cannot be detached, and receives the first snapshot's clusters instead.
+	// There can be only one such clone.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)
 	third, err := b.Snapshot(t.Context(), "snapshot-3", c.UUID)

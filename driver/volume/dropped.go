@@ -9,9 +9,10 @@ import (
 )
 
 // When SPDK refuses to delete a volume because its blob is busy, it may still remove the volume
-// from its lists. Then the volume looks deleted, but its clusters stay allocated, its data is not
-// cleared, and it reappears when the target restarts. So an unlisted volume counts as deleted only
-// if SPDK reported that it does not exist, or if each allocated cluster belongs to a listed volume.
+// from its lists. Such a volume looks deleted, but its clusters stay allocated, its data is not
+// cleared, and the volume reappears when the target restarts. So an unlisted volume counts as
+// deleted only if SPDK reported that it does not exist, or if each allocated cluster belongs to a
+// listed volume.
 
 // An Unlisted describes the allocated clusters of an lvstore that belong to no listed volume.
 type Unlisted struct {
@@ -34,8 +35,8 @@ const unlistedPause = 50 * time.Millisecond
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
 // Unlisted lists the lvstores in which every pass found allocated clusters of no listed volume,
-// with the lowest number found. It returns nothing for releases that do not report the clusters of
-// volumes.
+// with the lowest number found. Unlisted returns nothing for releases that do not report the
+// clusters of volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
@@ -92,8 +93,8 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	}
 }
 
-// readUnlisted makes one pass. It returns the lvstores whose free space changed during the pass or
-// does not match their volumes.
+// readUnlisted makes one pass. readUnlisted returns the lvstores whose free space changed during
+// the pass or does not match their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -125,10 +126,10 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	return after, found, nil
 }
 
-// proveDeleted verifies that an unlisted volume was deleted rather than dropped. It fails with
-// ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no clusters
-// or the release does not report them. In those cases, the only evidence is whether this process
-// saw SPDK refuse to delete the volume but stop listing it.
+// proveDeleted verifies that an unlisted volume was deleted rather than dropped. proveDeleted fails
+// with ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no
+// clusters or the release does not report them. In those cases, the only evidence is whether this
+// process saw SPDK refuse to delete the volume but stop listing it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)

@@ -22,7 +22,7 @@ var (
 	// ErrInUse means that a host is admitted or connected to the volume, or that a snapshot has
 	// clones. ErrInUse is the same value as export.ErrInUse, because callers treat both alike.
 	ErrInUse = export.ErrInUse
-	// ErrTooDeep means that the chain of snapshots below a volume must not become longer.
+	// ErrTooDeep means that the chain of snapshots below a volume is already at its maximum length.
 	ErrTooDeep = errors.New("too many snapshots")
 	// ErrBusy means that the volume changed during the call, or that another operation on it is in
 	// progress. Try again.

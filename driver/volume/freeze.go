@@ -42,8 +42,8 @@ func deletedMeanwhile(object string, failed error) error {
 	return failed
 }
 
-// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. It fails with ErrInUse if
-// the volume is in use.
+// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. snapshotUnfrozen fails with
+// ErrInUse if the volume is in use.
 func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (id string, err error) {
 	used, err := s.hasUsers(ctx, v)
 	if err != nil {

@@ -126,8 +126,8 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 }
 
 // clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
-// an attempt is complete. It returns the remaining attempts. clearHalfMade lists the attempts again
-// after each deletion, because a target may still be executing an earlier call.
+// an attempt is complete. clearHalfMade returns the remaining attempts. clearHalfMade lists the
+// attempts again after each deletion, because a target may still be executing an earlier call.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -164,8 +164,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the oldest group with this name, which is the one returned to callers. It
-// fails if that group contains snapshots of other volumes.
+// existingGroup returns the oldest group with this name, which is the one returned to callers.
+// existingGroup fails if that group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {
@@ -237,8 +237,8 @@ func describeGroup(ctx context.Context, id GroupID, all []member) (Group, error)
 	return group, err
 }
 
-// GetGroup returns a group snapshot. It fails with ErrNotFound unless all of its snapshots exist,
-// and with ErrMismatch if they are not the given members.
+// GetGroup returns a group snapshot. GetGroup fails with ErrNotFound unless all of its snapshots
+// exist, and with ErrMismatch if they are not the given members.
 func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error) {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {
@@ -255,9 +255,9 @@ func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error)
 }
 
 // DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. It treats clones
-// like DeleteSnapshot. It fails with ErrMismatch, before it deletes anything, if members are not
-// its snapshots; members may include snapshots that are already deleted. It succeeds if the group
-// does not exist.
+// like DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it deletes anything, if members
+// are not its snapshots; members may include snapshots that are already deleted. DeleteGroup
+// succeeds if the group does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {

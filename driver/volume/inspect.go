@@ -134,8 +134,8 @@ func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 func (s *Service) Exports() *export.Service { return s.exports }
 
 // Unneeded reports whether an internal snapshot or a helper clone can now be deleted without loss
-// of data. That is true for a snapshot with at most one clone, if no host uses the clone, and for a
-// helper without data of its own.
+// of data. A snapshot is unneeded if it has at most one clone, which no host uses. A helper is
+// unneeded if it has no data of its own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {
@@ -175,7 +175,7 @@ func (s *Service) RemoveUnneeded(ctx context.Context, id string) error {
 		return err
 	}
 	if !unneeded {
-		return fmt.Errorf("target %s: %w: %s is needed by now: nothing was deleted", s.Name, ErrInUse, v)
+		return fmt.Errorf("target %s: %w: %s is now needed; nothing was deleted", s.Name, ErrInUse, v)
 	}
 	return s.remove(ctx, v)
 }

@@ -23,7 +23,7 @@ func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next stri
 	return s.page(ctx, p, isVolume)
 }
 
-// ListIDs is like List, but returns only UUIDs. It needs two calls to the target, however many
+// ListIDs is like List, but returns only UUIDs. ListIDs needs two calls to the target, however many
 // volumes there are.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
 	return s.ids(ctx, p, isVolume)

@@ -29,9 +29,9 @@ import (
 //   - A member of a group snapshot is named "snap.<short hash of the group's
 //     name>.<source>.<time><random><size>". The last part is the same in all members of one
 //     attempt, and contains their number (see group.go).
-//   - Cloning a volume creates an internal snapshot, the base. Its name is "base.<hash of the
-//     clone's name>.<source>". The driver does not list a base, and deletes it as soon as it has
-//     only one clone (see bases.go).
+//   - Cloning a volume creates an internal snapshot, the base. The name of a base is "base.<hash of
+//     the clone's name>.<source>". The driver does not list a base, and deletes it as soon as it
+//     has only one clone (see bases.go).
 //   - A replica of a replicated volume is named "replica.<UUID of the volume>.<number>" (see
 //     replica.go).
 const (
@@ -90,7 +90,7 @@ type lvolName struct {
 	createdAt time.Time
 }
 
-// parseName parses the name of a snapshot. It returns false if this package does not create
+// parseName parses the name of a snapshot. parseName returns false if this package does not create
 // snapshots with such a name.
 func parseName(s string) (lvolName, bool) {
 	if m := ownMember.FindStringSubmatch(s); m != nil {

@@ -100,7 +100,7 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 const mostAskedAhead = 4
 
 // askAhead queries the base bdevs of the lvstores that were seen before, which saves a round of
-// queries later. If store is not empty, askAhead is limited to the lvstore with that name. It
+// queries later. If store is not empty, askAhead is limited to the lvstore with that name. askAhead
 // returns the results of judgeBase by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
@@ -277,8 +277,8 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 }
 
 // withoutNested returns the lvstores that are not nested, with the facts about their base bdevs.
-// ahead is the result of askAhead. It fails with ErrNested if a nested lvstore has a configured
-// name.
+// ahead is the result of askAhead. withoutNested fails with ErrNested if a nested lvstore has a
+// configured name.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

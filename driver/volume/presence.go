@@ -124,8 +124,8 @@ func (s *Service) waitForExamine(ctx context.Context) error {
 	return nil
 }
 
-// confirmAbsent looks for a volume without a bdev in the lists of all lvstores. It returns
-// ErrNotFound only if the volume is certainly absent.
+// confirmAbsent looks for a volume without a bdev in the lists of all lvstores. confirmAbsent
+// returns ErrNotFound only if the volume is certainly absent.
 func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
@@ -155,9 +155,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 }
 
 // listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
-// bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
-// cached for listAge. Using a cached list is safe: an lvol without a bdev existed before the
-// target's last start, so every cached list contains that lvol, perhaps under another of the names.
+// bdev. listedWithoutBdev returns nil if there is none. SPDK can list an lvstore only as a whole,
+// so the list is cached for listAge. Using a cached list is safe: an lvol without a bdev existed
+// before the target's last start, so every cached list contains that lvol, perhaps under another of
+// the names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// changes reports whether a method of SPDK changes anything. It returns false for methods that only
-// the proxy implements.
+// changes reports whether a method of SPDK changes anything. changes returns false for methods that
+// only the proxy implements.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)
 	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")

@@ -107,7 +107,7 @@ func (s *Service) DeleteReplica(ctx context.Context, v Volume) error {
 }
 
 // HasOnlyHead reports whether a replica has no clusters beyond its head, so that no data were ever
-// written to it. It returns false if that is unknown.
+// written to it. HasOnlyHead returns false if that is unknown.
 func (s *Service) HasOnlyHead(ctx context.Context, v Volume, headBytes int64) (bool, error) {
 	if !v.Thin || v.Allocated == nil || v.Base != "" {
 		return false, nil

@@ -17,11 +17,11 @@ import (
 // A Snapshot is a snapshot that a user requested, as opposed to a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume of which the snapshot was taken, even if that volume was deleted. It
-	// is empty if unknown, as for snapshots taken by spdk-csi.
+	// SourceUUID is the volume of which the snapshot was taken, even if that volume was deleted.
+	// SourceUUID is empty if unknown, as for snapshots taken by spdk-csi.
 	SourceUUID string
-	// CreatedAt is the time of the snapshot, to the second. It is zero if unknown, as for snapshots
-	// taken by spdk-csi.
+	// CreatedAt is the time of the snapshot, to the second. CreatedAt is zero if unknown, as for
+	// snapshots taken by spdk-csi.
 	CreatedAt time.Time
 	// Group is the group snapshot to which the snapshot belongs; empty if none.
 	Group GroupID

@@ -48,9 +48,9 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
-// A Service manages one target's volumes with its client's credentials. It is safe for concurrent
-// use. A Service records which lvstores it has seen with these credentials, so that it can detect a
-// missing one. Keep the Service as long as its client.
+// A Service manages one target's volumes with its client's credentials. A Service is safe for
+// concurrent use. A Service records which lvstores it has seen with these credentials, so that it
+// can detect a missing one. Keep the Service as long as its client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -80,8 +80,8 @@ type Volume struct {
 	Snapshot  bool
 	Base      string   // name of the parent within the lvstore; empty if there is none
 	Clones    []string // names of the clones within the lvstore; only snapshots have clones
-	// Allocated is the number of the volume's own clusters, without those of its parents. It is nil
-	// if the release does not count them.
+	// Allocated is the number of the volume's own clusters, without those of its parents. Allocated
+	// is nil if the release does not count clusters.
 	Allocated *uint64
 	// Limits are the volume's I/O limits; 0 for no limit.
 	Limits spdkrpc.BdevRateLimits
@@ -102,15 +102,15 @@ type Store struct {
 }
 
 // Stores lists the lvstores that the driver may use. When Stores returns, all volumes in these
-// lvstores can be looked up. It fails with ErrStoreMissing if a configured or previously loaded
+// lvstores can be looked up. Stores fails with ErrStoreMissing if a configured or previously loaded
 // lvstore is missing.
 //
 // Stores lists the lvstores while it waits for the target to load them, which saves a round of
 // queries. An lvstore that is listed for the first time may have appeared after that wait, so
 // Stores then waits again.
 //
-// Stores omits nested lvstores (see nested.go). It fails with ErrNested if a nested lvstore has a
-// configured name, or if all lvstores are nested.
+// Stores omits nested lvstores (see nested.go). Stores fails with ErrNested if a nested lvstore has
+// a configured name, or if all lvstores are nested.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore

@@ -47,8 +47,8 @@ func (v Volume) Named(name string) bool {
 
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
-// mayBeRenamed reports whether the driver renames volumes of a kind when they are detached. It does
-// not rename thin volumes whose clusters SPDK counts (see Pristine).
+// mayBeRenamed reports whether the driver renames volumes of a kind when they are detached. The
+// driver does not rename thin volumes whose clusters SPDK counts (see Pristine).
 func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if thick {
 		return true, nil
@@ -153,7 +153,7 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume whose name must be changed to record that the volume was used. It
+// unmarked returns a volume whose name must be changed to record that the volume was used. unmarked
 // returns nil if the name needs no change, because the target itself knows whether a host has
 // written to the volume, or if the volume does not exist.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {

@@ -22,9 +22,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// An api simulates an API server with the ReplicatedVolumes of a cluster. It has the properties of
-// a real server on which the package depends: resourceVersion, the status subresource, finalizers,
-// and writes without a change. Objects are maps, as decoded by encoding/json.
+// An api simulates an API server with the ReplicatedVolumes of a cluster. An api has the properties
+// of a real server on which the package depends: resourceVersion, the status subresource,
+// finalizers, and writes without a change. Objects are maps, as decoded by encoding/json.
 type api struct {
 	t      *testing.T
 	client *kubernetes.Client

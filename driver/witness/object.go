@@ -74,7 +74,8 @@ type (
 		Node       *string `json:"node"`
 		Generation *uint64 `json:"generation"`
 	}
-	// statusJSON is missing until the first superblocks have been written.
+	// statusJSON is the object's status, which is missing until the first superblocks have been
+	// written.
 	statusJSON struct {
 		Epoch  *uint64   `json:"epoch"`
 		InSync []int     `json:"inSync"`
@@ -97,8 +98,8 @@ type (
 	}
 )
 
-// decode returns the record in an object's JSON form. It refuses an object with an unknown, missing
-// or contradictory member.
+// decode returns the record in an object's JSON form. decode refuses an object with an unknown,
+// missing or contradictory member.
 func decode(text []byte) (Record, error) {
 	r, err := decodeObject(text)
 	if err != nil {
