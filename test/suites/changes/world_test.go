@@ -56,9 +56,9 @@ type world struct {
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
-	// A killed target reads all metadata pages one by one, and two targets may share a core.
+	// A killed target reads all metadata pages one by one, and targets may share a core.
 	bytes, metadata := int64(1<<30), 100
-	if kind == "nvme" {
+	if kind != "aio" {
 		bytes, metadata = 256*mib, 2
 	}
 	g, b := bases[kind](t, bytes)
