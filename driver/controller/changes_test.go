@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,6 +175,42 @@ func TestRangesPerMessageAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+// A client that stops reading its stream delays no deletion. Its stream ends when it cancels.
+func TestAbandonedStreamsDelayNothing(t *testing.T) {
+	target := newSimTarget(t, "t0", "lvs0")
+	b := newBackup(t, target)
+	const cluster = 64
+	bitmap := base64.StdEncoding.EncodeToString(slices.Repeat([]byte{0x55}, 16*mib/cluster/8))
+	target.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {
+		return spdkrpc.ProxyLvolChanges{Bitmap: bitmap, ClusterSize: cluster, Size: 16 * mib}, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var streams []grpc.ServerStreamingClient[csi.GetMetadataDeltaResponse]
+	for range 20 {
+		stream, err := b.GetMetadataDelta(ctx, &csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.second, MaxResults: 1, Secrets: b.secrets})
+		require.NoError(t, err)
+		m, err := stream.Recv()
+		require.NoError(t, err)
+		assert.Len(t, m.GetBlockMetadata(), 1)
+		streams = append(streams, stream)
+	}
+	for _, id := range []string{b.first, b.second} {
+		_, err := b.DeleteSnapshot(t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id, Secrets: b.secrets})
+		require.NoError(t, err)
+	}
+	cancel()
+	for _, stream := range streams {
+		for {
+			if _, err := stream.Recv(); err != nil {
+				assert.Equal(t, codes.Canceled, status.Code(err))
+				break
+			}
+		}
+	}
+	assert.Empty(t, b.locks.Held())
+}
+
 func TestMetadataIsRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -195,6 +232,9 @@ func TestMetadataIsRefused(t *testing.T) {
 		"negative results":      {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.second, MaxResults: -1}, codes.InvalidArgument},
 		"negative offset":       {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.second, StartingOffset: -1}, codes.OutOfRange},
 		"offset beyond the end": {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.second, StartingOffset: 16*mib + 1}, codes.OutOfRange},
+		"largest offset":        {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.second, StartingOffset: math.MaxInt64}, codes.OutOfRange},
+		"a path":                {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: "t0:../../" + b.second[3:]}, codes.NotFound},
+		"a name":                {&csi.GetMetadataDeltaRequest{BaseSnapshotId: "t0:lvs0/s1", TargetSnapshotId: b.second}, codes.NotFound},
 		"unknown target":        {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: nobody}, codes.NotFound},
 		"unknown base":          {&csi.GetMetadataDeltaRequest{BaseSnapshotId: nobody, TargetSnapshotId: b.second}, codes.NotFound},
 		"volume":                {&csi.GetMetadataDeltaRequest{BaseSnapshotId: b.first, TargetSnapshotId: b.volume}, codes.NotFound},
