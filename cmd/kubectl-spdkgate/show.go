@@ -19,7 +19,7 @@ func (p *plugin) volumesCommand() *cobra.Command {
 		Use:     "volumes [CLAIM | PERSISTENTVOLUME ...]",
 		Aliases: []string{"volume", "vol"},
 		Short:   "Show volumes with their claims, storage servers and nodes",
-		Long: `volumes shows the PersistentVolumes of the driver: claim, storage server (TARGET), lvstore (STORE), size,
+		Long: `volumes shows the PersistentVolumes of the driver: claim, storage server (TARGET), lvstore (LVSTORE), size,
 and the nodes to which Kubernetes attaches the volume.
 
 With --live, it also asks the storage servers, through the controller's pod:
@@ -127,9 +127,9 @@ func (p *plugin) capacityCommand() *cobra.Command {
 StorageClass. There are none unless storage capacity tracking is on (storageCapacity in the CSIDriver).
 
 With --live, it asks the storage servers instead, through the controller's pod, and shows their lvstores:
-  FREE      space that nothing occupies
-  PROMISED  the sum of the sizes of all volumes, and what only snapshots occupy
-  LARGEST   the largest thin volume that would be created now, within the limits of config.json
+  FREE         space that nothing occupies
+  PROVISIONED  the sum of the sizes of all volumes, and what only snapshots occupy
+  LARGEST      the largest thin volume that would be created now, within the limits of config.json
 
 Exit codes: 0 done; 1 error, or a storage server could not be read.`,
 		Args:              cobra.NoArgs,

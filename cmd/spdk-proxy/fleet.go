@@ -45,7 +45,7 @@ func newFleet() *cobra.Command {
 		Short: "Show which of several storage servers need attention",
 		Long: `Show the storage servers that FILE lists, one line each, those first that need
 attention: whether the server is up, the SPDK release, the proxy's version, free and
-promised space of its lvstores, whether its configuration is saved, and when its
+provisioned space of its lvstores, whether its configuration is saved, and when its
 certificate expires. Below a server are its warnings, as spdk-proxy status shows them.
 
 FILE is YAML. It names the files of credentials, and contains none:

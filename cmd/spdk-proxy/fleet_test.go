@@ -55,7 +55,7 @@ func TestFleet(t *testing.T) {
 	healthy := write("healthy.yaml", fmt.Sprintf("defaults: {user: admin, password_file: password}\nservers: [{name: up, url: %q, ca_file: %s}]", up[1], up[5]))
 	o := run(t, "", "fleet", healthy)
 	require.Zero(t, o.code, o.stderr)
-	assert.Regexp(t, `(?m)^SERVER +STATE +SPDK +PROXY +FREE +PROMISED +CONFIG +CERTIFICATE$`, o.stdout)
+	assert.Regexp(t, `(?m)^SERVER +STATE +SPDK +PROXY +FREE +PROVISIONED +CONFIG +CERTIFICATE$`, o.stdout)
 	assert.Regexp(t, `(?m)^up +up +v26\.05 +\S+ +\d+\.\d MiB of \d+\.\d MiB +\d+ % +not-kept +\d{4}-\d\d-\d\d$`, o.stdout)
 	assert.Contains(t, o.stdout, "\n1 storage server, 0 need attention\n")
 

@@ -29,7 +29,7 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show on one screen how full and how busy the storage server is",
 		Long: `Show on one screen: release and uptime of the target, its lvstores with what is
-used (#), committed to volumes (-) and free (.), volumes, exports, connections, load,
+used (#), provisioned to volumes (-) and free (.), volumes, exports, connections, load,
 tenants' quotas, users' calls, warnings, and the user's own limits on calls. A user
 with a tenant sees the tenant's quota, what is used of it, and which names the tenant
 may use.

@@ -49,7 +49,7 @@ func TestStatus(t *testing.T) {
 		o := run(t, "", append([]string{"status"}, where...)...)
 		require.Zero(t, o.code, o.stderr)
 		assert.Contains(t, o.stdout, "SPDK v26.05, up ")
-		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % committed, 1 volume, 0 snapshots$`, o.stdout)
+		assert.Regexp(t, `(?m)^lvs0 \[-+\.+\]   0 % of \d+\.\d MiB, \d+ % provisioned, 1 volume, 0 snapshots$`, o.stdout)
 		assert.NotContains(t, o.stdout, "\x1b", "the output is not a terminal")
 		assert.Equal(t, where[0] == "--url", strings.Contains(o.stdout, "Calls by user"), "of a proxy")
 	}

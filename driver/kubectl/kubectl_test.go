@@ -111,10 +111,10 @@ func TestLiveFiguresAreShown(t *testing.T) {
 
 	var out bytes.Buffer
 	require.NoError(t, PrintVolumes(&out, Table, true, all))
-	assert.Equal(t, `NAMESPACE   CLAIM   VOLUME   TARGET      STORE   SIZE   STATUS   NODES                 ALLOCATED   EXPORTED-TO          CONNECTED     PATHS                         CONDITION
-lab         hand    pv-c     -           -       1Gi    Bound    -                     -           every host           -             0/0                           -
-shop        data    pv-a     storage-1   lvs0    1Gi    Bound    worker-1              512Mi       nqn.other,worker-1   worker-1(2)   1/2 (not 198.51.100.1:4420)   LvstoreFull: delete volumes
-shop        db      pv-b     storage-2   lvs0    1Gi    Bound    worker-2(attaching)   ?           ?                    ?             ?                             ?
+	assert.Equal(t, `NAMESPACE   CLAIM   VOLUME   TARGET      LVSTORE   SIZE   STATUS   NODES                 ALLOCATED   EXPORTED-TO          CONNECTED     PATHS                         CONDITION
+lab         hand    pv-c     -           -         1Gi    Bound    -                     -           every host           -             0/0                           -
+shop        data    pv-a     storage-1   lvs0      1Gi    Bound    worker-1              512Mi       nqn.other,worker-1   worker-1(2)   1/2 (not 198.51.100.1:4420)   LvstoreFull: delete volumes
+shop        db      pv-b     storage-2   lvs0      1Gi    Bound    worker-2(attaching)   ?           ?                    ?             ?                             ?
 `, out.String())
 	out.Reset()
 	require.NoError(t, PrintVolumes(&out, JSON, true, all[1:2]))
@@ -126,9 +126,9 @@ shop        db      pv-b     storage-2   lvs0    1Gi    Bound    worker-2(attach
 	stores := Stores(from)
 	out.Reset()
 	require.NoError(t, PrintStores(&out, Wide, stores))
-	assert.Equal(t, `TARGET      STORE   SIZE    FREE   PROMISED   LARGEST   VOLUMES   CHAIN   TOPOLOGY
-storage-1   lvs0    100Gi   50Gi   1.5Gi      98Gi      2         2       rack=7,zone=a
-storage-1   lvs1    0       0      0          0         0         0       rack=7,zone=a
+	assert.Equal(t, `TARGET      LVSTORE   SIZE    FREE   PROVISIONED   LARGEST   VOLUMES   CHAIN   TOPOLOGY
+storage-1   lvs0      100Gi   50Gi   1.5Gi         98Gi      2         2       rack=7,zone=a
+storage-1   lvs1      0       0      0             0         0         0       rack=7,zone=a
 `, out.String())
 
 	for _, printed := range []string{"", "{}", "not JSON"} {

@@ -18,7 +18,7 @@ func PrintVolumes(w io.Writer, format Format, live bool, volumes []Volume) error
 		{heading: "CLAIM", cell: func(v Volume) string { return v.Claim }},
 		{heading: "VOLUME", cell: func(v Volume) string { return v.Name }},
 		{heading: "TARGET", cell: func(v Volume) string { return v.Target }},
-		{heading: "STORE", cell: func(v Volume) string { return v.Store }},
+		{heading: "LVSTORE", cell: func(v Volume) string { return v.Store }},
 		{heading: "SIZE", cell: func(v Volume) string { return v.Size }},
 		{heading: "STATUS", cell: func(v Volume) string { return v.Status }},
 		{heading: "NODES", cell: nodes},
@@ -159,10 +159,10 @@ func PrintCapacities(w io.Writer, format Format, all []Capacity) error {
 func PrintStores(w io.Writer, format Format, stores []Store) error {
 	return printRows(w, format, []column[Store]{
 		{heading: "TARGET", cell: func(s Store) string { return s.Target }},
-		{heading: "STORE", cell: func(s Store) string { return s.Name }},
+		{heading: "LVSTORE", cell: func(s Store) string { return s.Name }},
 		{heading: "SIZE", cell: func(s Store) string { return size(s.TotalBytes) }},
 		{heading: "FREE", cell: func(s Store) string { return size(s.FreeBytes) }},
-		{heading: "PROMISED", cell: func(s Store) string { return size(s.PromisedBytes) }},
+		{heading: "PROVISIONED", cell: func(s Store) string { return size(s.PromisedBytes) }},
 		{heading: "LARGEST", cell: func(s Store) string { return size(s.LargestBytes) }},
 		{heading: "VOLUMES", cell: func(s Store) string { return fmt.Sprint(s.Volumes) }},
 		{heading: "CHAIN", wide: true, cell: func(s Store) string { return fmt.Sprint(s.LongestChain) }},

@@ -120,22 +120,22 @@ func TestColorsFollowTheState(t *testing.T) {
 func TestStoresFitTheWidth(t *testing.T) {
 	store := Store{Name: "abcdefghijklmnopqrstuvwxyz", Size: 100, Free: 50, Committed: 75, Volumes: 1}
 	for width, want := range map[int]string{
-		0:   "abcdefghijklmnopqrs… [############------......]  50 % of 100 B, 75 % committed, 1 volume, 0 snapshots",
+		0:   "abcdefghijklmnopqrs… [############------......]  50 % of 100 B, 75 % provisioned, 1 volume, 0 snapshots",
 		1:   "abc… [##-.]…",
 		12:  "abc… [##-.]…",
 		30:  "abcdefghi… [####--..]  50 % o…",
 		31:  "abcdefghi… [#####--..]  50 % o…",
 		60:  "abcdefghijklmnopqrs… [############------......]  50 % of 10…",
-		120: "abcdefghijklmnopqrs… [############------......]  50 % of 100 B, 75 % committed, 1 volume, 0 snapshots",
+		120: "abcdefghijklmnopqrs… [############------......]  50 % of 100 B, 75 % provisioned, 1 volume, 0 snapshots",
 	} {
 		page := Page{Width: width}.Status(&Status{Stores: []Store{store}})
 		assert.Equal(t, want, lineWith(page, "["), "%d columns", width)
 	}
 	short := Page{}.Status(&Status{Stores: []Store{{Name: "", Size: 0}, {Name: "l", Size: 8, Committed: 8}}})
-	assert.Contains(t, short, "  [........................]   0 % of 0 B, 0 % committed, 0 volumes, 0 snapshots\n", "a store without a size")
-	assert.Contains(t, short, "l [########################] 100 % of 8 B, 100 % committed, 0 volumes, 0 snapshots\n")
+	assert.Contains(t, short, "  [........................]   0 % of 0 B, 0 % provisioned, 0 volumes, 0 snapshots\n", "a store without a size")
+	assert.Contains(t, short, "l [########################] 100 % of 8 B, 100 % provisioned, 0 volumes, 0 snapshots\n")
 	unnamed := Page{}.Status(&Status{Stores: []Store{{Size: 8, Free: 8}}})
-	assert.Equal(t, " [........................]   0 % of 8 B, 0 % committed, 0 volumes, 0 snapshots", lineWith(unnamed, "["))
+	assert.Equal(t, " [........................]   0 % of 8 B, 0 % provisioned, 0 volumes, 0 snapshots", lineWith(unnamed, "["))
 }
 
 func TestWarningsFromFigures(t *testing.T) {

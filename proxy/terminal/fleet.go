@@ -91,7 +91,7 @@ func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
 func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
 
 // FleetColumns lists the column titles of a fleet's table.
-var FleetColumns = []string{"Server", "State", "SPDK", "Proxy", "Free", "Promised", "Config", "Certificate"}
+var FleetColumns = []string{"Server", "State", "SPDK", "Proxy", "Free", "Provisioned", "Config", "Certificate"}
 
 // Fleet returns a fleet as a table, with a line below each server for each of its warnings.
 func (p Page) Fleet(f *Fleet) string {
@@ -182,12 +182,12 @@ func (s Server) Cells() []string {
 	row[2], row[3], row[6] = cmp.Or(st.Release, "-"), cmp.Or(printable.String(st.Proxy), "-"), cmp.Or(string(st.Configuration), "-")
 	if len(st.Stores) > 0 {
 		var free, size uint64
-		promised := 0.0
+		provisioned := 0.0
 		for _, one := range st.Stores {
 			free, size = free+one.Free, size+one.Size
-			promised = max(promised, share(one.Committed, one.Size))
+			provisioned = max(provisioned, share(one.Committed, one.Size))
 		}
-		row[4], row[5] = bytes(free)+" of "+bytes(size), fmt.Sprintf("%.0f %%", 100*promised)
+		row[4], row[5] = bytes(free)+" of "+bytes(size), fmt.Sprintf("%.0f %%", 100*provisioned)
 	}
 	if st.Certificate != nil {
 		row[7] = st.Certificate.Format(time.DateOnly)

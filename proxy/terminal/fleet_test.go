@@ -48,7 +48,7 @@ func fleetOf(t *testing.T) *Fleet {
 	})
 }
 
-const fleetScreen = `SERVER      STATE               SPDK    PROXY  FREE                PROMISED  CONFIG   CERTIFICATE
+const fleetScreen = `SERVER      STATE               SPDK    PROXY  FREE                PROVISIONED  CONFIG   CERTIFICATE
 gone\u001b  unreachable         -       -      -                   -         -        -
   ! no route\u000ato host
 down        target-unreachable  -       -      -                   -         -        -

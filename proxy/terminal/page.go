@@ -172,7 +172,7 @@ func (s *Status) mayNot(method string) bool {
 	return slices.ContainsFunc(s.denied, func(f figures.Failure) bool { return f.Method == method })
 }
 
-// stores writes a bar for each lvstore, showing used, committed and free space.
+// stores writes a bar for each lvstore, showing used, provisioned and free space.
 func (p Page) stores(b *strings.Builder, stores []Store) {
 	longestName, barWidth := 20, 24
 	if p.Width > 0 { // leave some room for the figures
@@ -184,20 +184,20 @@ func (p Page) stores(b *strings.Builder, stores []Store) {
 		name = max(name, min(longestName, utf8.RuneCountInString(fit(s.Name, 0))))
 	}
 	for _, s := range stores {
-		used, committed := share(s.Size-s.Free, s.Size), share(s.Committed, s.Size)
-		full, promised := cells(used, barWidth), cells(committed, barWidth)
-		promised = max(0, promised-full)
+		used, provisioned := share(s.Size-s.Free, s.Size), share(s.Committed, s.Size)
+		full, unused := cells(used, barWidth), cells(provisioned, barWidth)
+		unused = max(0, unused-full)
 		colour := green
 		switch {
 		case used >= nearlyFull:
 			colour = red
-		case used >= 0.75, committed > 1:
+		case used >= 0.75, provisioned > 1:
 			colour = yellow
 		}
 		before := fmt.Sprintf("%-*s [", name, fit(s.Name, name))
 		bar := strings.Repeat("#", full)
-		after := strings.Repeat("-", promised) + strings.Repeat(".", barWidth-full-promised) + "]"
-		text := fmt.Sprintf(" %3.0f %% of %s, %.0f %% committed, %s, %s", 100*used, bytes(s.Size), 100*committed, Plural(s.Volumes, "volume"), Plural(s.Snapshots, "snapshot"))
+		after := strings.Repeat("-", unused) + strings.Repeat(".", barWidth-full-unused) + "]"
+		text := fmt.Sprintf(" %3.0f %% of %s, %.0f %% provisioned, %s, %s", 100*used, bytes(s.Size), 100*provisioned, Plural(s.Volumes, "volume"), Plural(s.Snapshots, "snapshot"))
 		if p.Width > 0 {
 			text = fit(text, max(1, p.Width-utf8.RuneCountInString(before)-barWidth-1))
 		}

@@ -58,8 +58,8 @@ spdk_proxy_certificate_expiry_timestamp_seconds{certificate="client_ca"} 1996169
 const screen = `SPDK v26.05, up 3 d 4 h, restarted 2 times since the proxy started
 
 Lvstores
-lvs0                 [###########-------......]  46 % of 100 GiB, 75 % committed, 7 volumes, 2 snapshots
-a-very-long-name-of… [#######################-]  95 % of 100 MiB, 200 % committed, 1 volume, 0 snapshots
+lvs0                 [###########-------......]  46 % of 100 GiB, 75 % provisioned, 7 volumes, 2 snapshots
+a-very-long-name-of… [#######################-]  95 % of 100 MiB, 200 % provisioned, 1 volume, 0 snapshots
 
 Volumes      8, and 2 snapshots
 Exports      3 NVMe-oF subsystems with 4 namespaces and 6 listeners, 1 iSCSI target

@@ -73,7 +73,7 @@ var pictures = []picture{
 	{name: "storage-attach", hash: "storage", width: 1440, height: 900, wait: sizedDisks, after: func(p *page) { p.press("Attach a disk") }},
 	{name: "storage-delete-dark", hash: "storage", width: 1440, height: 900, dark: true, wait: sizedDisks, after: func(p *page) {
 		openDisk(p)
-		p.press("Delete the store")
+		p.press("Delete the lvstore")
 		p.until(`/Hosts may use|are lost/.test(document.querySelector("dialog").innerText)`)
 	}},
 	{name: "audit-phone", hash: "audit", width: 390, height: 844, wait: auditRows + " > 0"},
@@ -88,7 +88,7 @@ var pictures = []picture{
 }
 
 const (
-	plotted   = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("promised to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
+	plotted   = `document.querySelectorAll("canvas").length === 3 && document.body.innerText.includes("provisioned to volumes") && /[1-9][0-9.]* k\/s/.test(document.querySelector(".plot").innerText)`
 	sized     = `/ [KMGT]iB$/.test(document.querySelector(".body .c-size")?.innerText)`
 	described = `!!document.querySelector(".method form")`
 	listed    = `document.querySelectorAll("[role=gridcell]").length > 8`

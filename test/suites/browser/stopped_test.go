@@ -80,7 +80,7 @@ func TestFirstVisit(t *testing.T) {
 	})
 	t.Run("overcommitment is marked", func(t *testing.T) {
 		p.has("108 %")
-		p.until(`!!document.querySelector(".promise.over") && !!document.querySelector("span.over")`)
+		p.until(`!!document.querySelector(".provisioned.over") && !!document.querySelector("span.over")`)
 	})
 	t.Run("a chosen configuration is named", func(t *testing.T) {
 		saved := command(w.dir, filepath.Join(w.dir, "spdk-proxy"), "saved", "use", "--dir", filepath.Join(w.dir, "saved"), "current.json")

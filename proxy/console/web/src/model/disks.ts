@@ -1,4 +1,4 @@
-// Disks, which are bdevs other than logical volumes, and the stores on them.
+// Disks, which are bdevs other than logical volumes, and the lvstores on them.
 import type { Disk, Inventory, Store } from "./storage";
 
 // isUnused reports whether nothing on the target uses a disk. It says nothing about the disk's contents.
@@ -15,7 +15,7 @@ export function placesOf(all: Inventory): Place[] {
 
 // use describes what a disk is used for.
 export function use({ disk, store }: Place): string {
-  if (store) return `store ${store.name}`;
+  if (store) return `lvstore ${store.name}`;
   if (disk?.exports.length) return "exported";
   return disk?.claimed ? "part of another bdev" : "unused";
 }

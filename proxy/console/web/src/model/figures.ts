@@ -3,7 +3,7 @@ import { CallError, getText } from "../api";
 import { metric } from "../format";
 
 export interface Figures {
-  promised: Map<string, number>; // by store, in bytes
+  provisioned: Map<string, number>; // by lvstore, in bytes
   volumes: number; // including clones
   snapshots: number;
   started: number; // seconds since 1970, NaN if unknown
@@ -24,7 +24,7 @@ export async function readFigures(signal: AbortSignal): Promise<Figures | null> 
   const wanted = text.split("\n").filter((line) => names.some((n) => line.startsWith(n))).join("\n");
   const sum = (name: string) => metric(wanted, name).reduce((total, m) => total + m.value, 0);
   return {
-    promised: new Map(metric(wanted, names[0]).map((m) => [m.labels.lvstore, m.value])),
+    provisioned: new Map(metric(wanted, names[0]).map((m) => [m.labels.lvstore, m.value])),
     volumes: sum(names[1]), snapshots: sum(names[2]), started: metric(wanted, names[3])[0]?.value ?? NaN, restarts: sum(names[4]),
   };
 }

@@ -277,8 +277,8 @@ function exportsByBdev(subsystems: Subsystem[], nodes: TargetNode[]): Map<string
   return found;
 }
 
-// promised returns the sum of the sizes of a store's volumes. Clusters shared by snapshots count once.
-export function promised(volumes: Volume[], store: string): number {
+// provisioned returns the sum of the sizes of an lvstore's volumes. Clusters shared by snapshots count once.
+export function provisioned(volumes: Volume[], store: string): number {
   let sum = 0;
   for (const v of volumes) if (v.store === store) sum += v.kind === "snapshot" ? v.used || 0 : v.size;
   return sum;

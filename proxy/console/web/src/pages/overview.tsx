@@ -4,7 +4,7 @@ import { CallError, call } from "../api";
 import * as format from "../format";
 import { Sample, busiest, conditions, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
-import { Store, capacity, free, freshInventory, inventory, promised, used } from "../model/storage";
+import { Store, capacity, free, freshInventory, inventory, provisioned, used } from "../model/storage";
 import { Figures, readFigures } from "../model/figures";
 import { Loaded, link, useCell, useLoad } from "../state";
 import { GrafanaLink } from "../ui/grafana";
@@ -56,7 +56,7 @@ export function Overview() {
   const down = useCell(targetDown);
   if (!look.data && look.error) return <ErrorNote error={look.error} retry={look.refresh} />;
   const stores = look.data?.stores;
-  const given = (name: string) => figures.data?.promised.get(name) ?? (found ? promised(found.volumes, name) : undefined);
+  const given = (name: string) => figures.data?.provisioned.get(name) ?? (found ? provisioned(found.volumes, name) : undefined);
   const volumes = figures.data ? figures.data.volumes + figures.data.snapshots : found?.volumes.length;
   return (
     <div class="overview">
@@ -64,10 +64,10 @@ export function Overview() {
       <Warnings look={look} status={status} given={given} figures={figures.data} />
       <Tiles look={look.data} status={status.data} volumes={volumes} started={figures.data?.started} />
       <section class="card stores">
-        <h2>Stores</h2>
-        {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing stores">The method is bdev_lvol_get_lvstores.</Empty> :
-          stores!.length === 0 ? <Empty title="No stores">Create one on the page <a href={link("storage")}>Storage</a>.</Empty> :
-            <ul>{stores!.map((s) => <StoreRow key={s.uuid} store={s} promised={given(s.name)} />)}</ul>}
+        <h2>Lvstores</h2>
+        {!look.data ? <p class="faint">Loading…</p> : stores === null ? <Empty title="Your roles do not permit listing lvstores">The method is bdev_lvol_get_lvstores.</Empty> :
+          stores!.length === 0 ? <Empty title="No lvstores">Create one on the page <a href={link("storage")}>Storage</a>.</Empty> :
+            <ul>{stores!.map((s) => <StoreRow key={s.uuid} store={s} provisioned={given(s.name)} />)}</ul>}
       </section>
       {tenant && <Quota tenant={tenant} />}
       <Plots />
@@ -80,13 +80,13 @@ export function Overview() {
   );
 }
 
-function StoreRow({ store, promised: given }: { store: Store; promised?: number }) {
+function StoreRow({ store, provisioned: given }: { store: Store; provisioned?: number }) {
   const total = capacity(store);
   return (
     <li>
       <div class="line"><a class="strong" href={link("volumes", { store: store.name })}>{store.name}</a>{store.base_bdev && <span class="faint">on {store.base_bdev}</span>}<span class="grow" /><span class="figures"><b>{format.bytes(used(store))}</b> of {format.bytes(total)} used</span></div>
-      <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} promised={given} total={total} />
-      <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span class={given !== undefined && given > total ? "over" : ""}>{given === undefined ? "\u00a0" : `${format.bytes(given)} promised to volumes, ${format.percent(given / total)}`}</span></div>
+      <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} provisioned={given} total={total} />
+      <div class="line faint figures"><span>{format.bytes(free(store))} free</span><span class="grow" /><span class={given !== undefined && given > total ? "over" : ""}>{given === undefined ? "\u00a0" : `${format.bytes(given)} provisioned to volumes, ${format.percent(given / total)}`}</span></div>
     </li>
   );
 }
@@ -113,9 +113,9 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   if (down || (status.data && !status.data.targetUp)) list.push({ level: "bad", text: "The target does not answer. Figures on this page are from before. Check that spdk_tgt runs." });
   for (const s of look.data?.stores ?? []) {
     const share = used(s) / capacity(s), owed = given(s.name);
-    if (share >= 0.95) list.push({ level: "bad", text: `Store ${s.name} is almost full: ${format.bytes(free(s))} are free. Writes to thin volumes fail when it is full.` });
-    else if (share >= 0.85) list.push({ level: "warn", text: `Store ${s.name} is ${format.percent(share)} full: ${format.bytes(free(s))} are free.` });
-    if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Store ${s.name} has promised ${format.percent(owed / capacity(s))} of its capacity to thin volumes.` });
+    if (share >= 0.95) list.push({ level: "bad", text: `Lvstore ${s.name} is almost full: ${format.bytes(free(s))} are free. Writes to thin volumes fail when it is full.` });
+    else if (share >= 0.85) list.push({ level: "warn", text: `Lvstore ${s.name} is ${format.percent(share)} full: ${format.bytes(free(s))} are free.` });
+    if (owed !== undefined && owed > capacity(s) * 1.5 && share >= 0.6) list.push({ level: "warn", text: `Lvstore ${s.name} is overprovisioned: its volumes can take ${format.percent(owed / capacity(s))} of its capacity. Writes to thin volumes fail when it is full.` });
   }
   const target = status.data?.target;
   if (target && target.examines_volumes !== false && !down && status.data!.targetUp) {
@@ -144,7 +144,7 @@ function Warnings({ look, status, given, figures }: { look: Loaded<Look>; status
   if (Date.now() - restarted < 86400000) list.push({ level: "warn", text: `The target restarted on ${format.date(restarted)}.` });
   const ready = look.data && status.data;
   const unread = [
-    ...(look.data && look.data.stores === null ? ["the stores"] : []),
+    ...(look.data && look.data.stores === null ? ["the lvstores"] : []),
     ...(may && !tenant && hidden(may, "spdkgate_config_get_status") ? ["the state of the saved configuration"] : []),
     ...(may && !tenant && hidden(may, "spdkgate_get_metrics") ? ["when certificates and tokens expire"] : []),
   ];
@@ -192,7 +192,7 @@ function Plots() {
         <Plot title="Throughput" binary times={times} format={format.bytesPerSecond} lines={lines((s) => s.readBytes, (s) => s.writeBytes)} />
         <Plot title="Mean latency" times={times} format={format.microseconds} lines={lines((s) => s.readLatency, (s) => s.writeLatency)} />
       </div>
-      <p class="faint small">{session.value?.tenant ? "I/O of your volumes" : "I/O of the devices below the stores"}, every {interval / 1000} s while the console is visible.</p>
+      <p class="faint small">{session.value?.tenant ? "I/O of your volumes" : "I/O of the devices below the lvstores"}, every {interval / 1000} s while the console is visible.</p>
     </section>
   );
 }

@@ -1,10 +1,10 @@
-// The target's disks, and the stores on them.
+// The target's disks, and the lvstores on them.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
 import { type Place, isUnused, placesOf, use } from "../model/disks";
 import { allowed, can } from "../model/session";
-import { Inventory, capacity, free, inventoryError, promised, readInventory, used, useInventory } from "../model/storage";
+import { Inventory, capacity, free, inventoryError, provisioned, readInventory, used, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
 import { Button, CapacityBar, Copy, Empty, Ends, ErrorNote, Search, ShareBar } from "../ui/parts";
@@ -46,8 +46,8 @@ export function Storage() {
   return (
     <div class={`list-page ${chosen ? "with-panel" : ""}`}>
       <div class="toolbar">
-        <Search value={text} label="Search name, address or store" onInput={setText} />
-        <label class="pick"><span class="unseen">Use</span><select value={here.use ?? ""} onChange={(e) => change({ use: e.currentTarget.value })}><option value="">All disks</option><option value="store">With a store</option><option value="unused">Unused</option></select></label>
+        <Search value={text} label="Search name, address or lvstore" onInput={setText} />
+        <label class="pick"><span class="unseen">Use</span><select value={here.use ?? ""} onChange={(e) => change({ use: e.currentTarget.value })}><option value="">All disks</option><option value="store">With an lvstore</option><option value="unused">Unused</option></select></label>
         <span class="grow" />
         <span class="faint figures shown">{found ? format.plural(rows.length, "disk") : ""}</span>
         <Button icon="refresh" label={found ? `Read again. Read at ${format.time(found.at)}` : "Read again"} kind="quiet" onClick={() => void readInventory()} />
@@ -55,9 +55,9 @@ export function Storage() {
       </div>
       {error && <ErrorNote error={error} retry={() => void readInventory()} />}
       <div class="split">
-        <Grid label="Disks and stores" rows={rows} columns={columns} id={(p) => p.name} sort={sort} onSort={(k) => { const next = nextSort(sort, k); change({ sort: (next.down ? "-" : "") + next.key }); }}
+        <Grid label="Disks and lvstores" rows={rows} columns={columns} id={(p) => p.name} sort={sort} onSort={(k) => { const next = nextSort(sort, k); change({ sort: (next.down ? "-" : "") + next.key }); }}
           chosen={chosen?.name} onOpen={(p) => change({ id: p.name })}
-          empty={!found ? <Empty title={error ? "The disks could not be read" : "Reading disks…"} /> : none ? <Empty title="Your roles do not permit listing disks and stores">The methods are bdev_get_bdevs and bdev_lvol_get_lvstores.</Empty> : <Empty title={query || here.use ? "No disk matches" : "The target has no disks"}>{!query && !here.use && "Attach one, then create a store on it."}</Empty>} />
+          empty={!found ? <Empty title={error ? "The disks could not be read" : "Reading disks…"} /> : none ? <Empty title="Your roles do not permit listing disks and lvstores">The methods are bdev_get_bdevs and bdev_lvol_get_lvstores.</Empty> : <Empty title={query || here.use ? "No disk matches" : "The target has no disks"}>{!query && !here.use && "Attach one, then create a store on it."}</Empty>} />
         {chosen && <PlacePanel key={chosen.name} place={chosen} all={found!} onClose={() => change({ id: undefined })} />}
       </div>
       {attaching && <AttachDisk all={found!} onClose={() => setAttaching(false)} />}
@@ -84,10 +84,10 @@ function PlacePanel({ place, all, onClose }: { place: Place; all: Inventory; onC
     <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${place.name}`} onKeyDown={(e) => { if (e.key === "Escape" && !action) onClose(); }}>
       <header><h2 class="clip" title={place.name}>{place.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
       <div class="buttons">
-        {store && can("bdev_lvol_rename_lvstore") && <Button onClick={() => setAction("rename")}>Rename the store</Button>}
-        {store && can("bdev_lvol_delete_lvstore") && <Button kind="danger" onClick={() => setAction("delete")}>Delete the store</Button>}
-        {disk && isUnused(disk) && can("bdev_lvol_create_lvstore") && <Button onClick={() => setAction("create")}>Create a store</Button>}
-        {disk && isUnused(disk) && info.data?.examines_volumes === false && <Button onClick={() => setAction("find")}>Find its store</Button>}
+        {store && can("bdev_lvol_rename_lvstore") && <Button onClick={() => setAction("rename")}>Rename the lvstore</Button>}
+        {store && can("bdev_lvol_delete_lvstore") && <Button kind="danger" onClick={() => setAction("delete")}>Delete the lvstore</Button>}
+        {disk && isUnused(disk) && can("bdev_lvol_create_lvstore") && <Button onClick={() => setAction("create")}>Create an lvstore</Button>}
+        {disk && isUnused(disk) && info.data?.examines_volumes === false && <Button onClick={() => setAction("find")}>Find its lvstore</Button>}
         {disk && removable(disk, all) && <Button kind="danger" onClick={() => setAction("remove")}>Remove</Button>}
       </div>
       {disk && <dl class="facts">
@@ -99,12 +99,12 @@ function PlacePanel({ place, all, onClose }: { place: Place; all: Inventory; onC
         {disk.exports.length > 0 && <><dt>Exports</dt><dd><ul class="plain mono">{disk.exports.map((e) => <li key={e.name + e.unit}><a href={link("exports", { id: e.name })}>{e.name}</a></li>)}</ul></dd></>}
       </dl>}
       {store && <>
-        <h3>Store {store.name}</h3>
-        <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} promised={promised(all.volumes, store.name)} total={capacity(store)} />
+        <h3>Lvstore {store.name}</h3>
+        <CapacityBar label={`Capacity of ${store.name}`} used={used(store)} provisioned={provisioned(all.volumes, store.name)} total={capacity(store)} />
         <dl class="facts">
           <dt>Volumes</dt><dd><a href={link("volumes", { store: store.name })}>{format.plural(count, "volume")}</a></dd>
           <dt>Free</dt><dd class="figures">{format.bytes(free(store))}</dd>
-          <dt>Promised</dt><dd class="figures">{format.bytes(promised(all.volumes, store.name))}</dd>
+          <dt>Provisioned</dt><dd class="figures">{format.bytes(provisioned(all.volumes, store.name))}</dd>
           <dt>Size</dt><dd class="figures">{facts(store)}</dd>
           <dt>UUID</dt><dd class="mono">{store.uuid}<Copy text={store.uuid} label="Copy the UUID" /></dd>
         </dl>

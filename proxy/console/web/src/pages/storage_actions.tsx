@@ -1,4 +1,4 @@
-// Actions on stores and disks.
+// Actions on lvstores and disks.
 import { useEffect, useState } from "preact/hooks";
 import * as format from "../format";
 import { can } from "../model/session";
@@ -13,7 +13,7 @@ const clusterSizes = [1, 4, 16, 64]; // MiB; 4 is SPDK's default
 
 const tooLong = (name: string) => (new TextEncoder().encode(name).length > 63 ? "At most 63 bytes" : "");
 
-const storeNameError = (name: string, stores: Store[]) => (stores.some((s) => s.name === name) ? "There is a store with this name" : name.includes("/") ? "No slash: it separates a store from its volumes" : tooLong(name));
+const storeNameError = (name: string, stores: Store[]) => (stores.some((s) => s.name === name) ? "There is an lvstore with this name" : name.includes("/") ? "No slash: it separates an lvstore from its volumes" : tooLong(name));
 
 export function CreateStore({ disk, stores, onClose }: { disk: Disk; stores: Store[]; onClose: () => void }) {
   const [name, setName] = useState("");
@@ -22,11 +22,11 @@ export function CreateStore({ disk, stores, onClose }: { disk: Disk; stores: Sto
   const error = storeNameError(name, stores);
   const clusters = Math.floor(disk.size / (cluster * MiB));
   return (
-    <ActionForm title={`Create a store on ${disk.name}`} action="Create" danger ready={!!name && !error && typed === disk.name} method="bdev_lvol_create_lvstore" onClose={onClose}
-      params={{ bdev_name: disk.name, lvs_name: name, cluster_sz: cluster * MiB }} done={`Created the store ${name}`}
-      effect={<>Everything on {disk.name}{disk.origin && ` (${disk.origin})`} is lost, also what other programs wrote to it. {can("bdev_examine") && "If it may hold a store, press “Find its store” first. "}The store has about {format.count(clusters)} clusters of {cluster} MiB.
-        A volume takes whole clusters, at least one. After a snapshot, the first write to each cluster copies {cluster} MiB. The target keeps 16 bytes in memory for each cluster of a thin volume, {format.bytes(16 * clusters)} for one as large as the store.</>}>
-      <NameInput label="Name of the store" name={name} error={error} onInput={setName} />
+    <ActionForm title={`Create an lvstore on ${disk.name}`} action="Create" danger ready={!!name && !error && typed === disk.name} method="bdev_lvol_create_lvstore" onClose={onClose}
+      params={{ bdev_name: disk.name, lvs_name: name, cluster_sz: cluster * MiB }} done={`Created the lvstore ${name}`}
+      effect={<>Everything on {disk.name}{disk.origin && ` (${disk.origin})`} is lost, also what other programs wrote to it. {can("bdev_examine") && "If it may contain an lvstore, press “Find its lvstore” first. "}The lvstore has about {format.count(clusters)} clusters of {cluster} MiB.
+        A volume takes whole clusters, at least one. After a snapshot, the first write to each cluster copies {cluster} MiB. The target keeps 16 bytes in memory for each cluster of a thin volume, {format.bytes(16 * clusters)} for one as large as the lvstore.</>}>
+      <NameInput label="Name of the lvstore" name={name} error={error} onInput={setName} />
       <Field label="Cluster size" hint="It cannot be changed later.">{(f) => <select {...f} value={cluster} onChange={(e) => setCluster(Number(e.currentTarget.value))}>{clusterSizes.map((c) => <option key={c} value={c}>{c} MiB{c === 4 ? " (SPDK's default)" : ""}</option>)}</select>}</Field>
       <Confirm name={disk.name} typed={typed} onInput={setTyped} />
     </ActionForm>
@@ -40,7 +40,7 @@ export function RenameStore({ store, stores, volumes, onClose }: { store: Store;
   return (
     <ActionForm title={`Rename ${store.name}`} action="Rename" danger ready={!!name && name !== store.name && !error} method="bdev_lvol_rename_lvstore" onClose={onClose}
       params={{ old_name: store.name, new_name: name }} done={`Renamed ${store.name} to ${name}`}
-      effect={`The names of its ${format.plural(own.length, "volume")} change too, such as ${name}/${own[0]?.name ?? "VOLUME"}. What names the store does not follow: tenants and roles of this proxy, spdk-csi's lvstores, scripts. Change those at the same time: until then, its volumes are not found there.`}>
+      effect={`The names of its ${format.plural(own.length, "volume")} change too, such as ${name}/${own[0]?.name ?? "VOLUME"}. What refers to the lvstore by name does not follow: tenants and roles of this proxy, spdk-csi's lvstores, scripts. Change those at the same time: until then, its volumes are not found there.`}>
       <NameInput label="New name" name={name} error={error} onInput={setName} />
     </ActionForm>
   );
@@ -57,11 +57,11 @@ export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all
   const own = all.volumes.filter((v) => v.store === store.name), exported = own.filter((v) => v.exports.length > 0);
   const list = (of: Volume[]) => of.slice(0, named).map((v) => v.name).join(", ") + (of.length > named ? ` and ${format.count(of.length - named)} more` : "");
   return (
-    <ActionForm title={`Delete the store ${store.name}`} action="Delete" danger ready={typed === store.name && exported.length === 0 && current && !failed} method="bdev_lvol_delete_lvstore" params={{ uuid: store.uuid }}
-      onClose={onClose} onDone={onDone} done={`Deleted the store ${store.name}`}
-      effect={failed ? `What the store holds cannot be read: ${failed.message}` : !current ? "Reading what the store holds…" : exported.length > 0 ? <>Hosts may use {format.plural(exported.length, "volume")} of this store: {list(exported)}. Withdraw {exported.length === 1 ? "its export" : "their exports"} first.</> :
+    <ActionForm title={`Delete the lvstore ${store.name}`} action="Delete" danger ready={typed === store.name && exported.length === 0 && current && !failed} method="bdev_lvol_delete_lvstore" params={{ uuid: store.uuid }}
+      onClose={onClose} onDone={onDone} done={`Deleted the lvstore ${store.name}`}
+      effect={failed ? `What the lvstore contains cannot be read: ${failed.message}` : !current ? "Reading what the lvstore contains…" : exported.length > 0 ? <>Hosts may use {format.plural(exported.length, "volume")} of this lvstore: {list(exported)}. Withdraw {exported.length === 1 ? "its export" : "their exports"} first.</> :
         own.length > 0 ? <>{format.plural(own.length, "volume")} and all data in {own.length === 1 ? "it" : "them"} are lost: {list(own)}. This cannot be undone.{all.subsystems === null && " Your roles do not permit listing exports: hosts may use them."}</> :
-          `The store is empty. ${store.base_bdev} stays, unused.`}>
+          `The lvstore is empty. ${store.base_bdev} stays, unused.`}>
       {exported.length === 0 && <Confirm name={store.name} typed={typed} onInput={setTyped} />}
     </ActionForm>
   );
@@ -82,11 +82,11 @@ export function AttachDisk({ all, onClose }: { all: Inventory; onClose: () => vo
   return (
     <ActionForm title="Attach a disk" action="Attach" danger={!nvme} ready={!!name && !!at && !badPlace && !taken} onClose={onClose} done={`Attached ${name}`}
       method={nvme ? "bdev_nvme_attach_controller" : "bdev_aio_create"} params={nvme ? { name, trtype: "PCIe", traddr: at } : { name, filename: at, block_size: block }}
-      effect={<>{nvme ? "The device must belong to SPDK: its scripts/setup.sh unbinds it from the kernel. A device with file systems that the server uses must not be attached." : "SPDK does not ask whether the server itself uses the file or device: attach none with a mounted file system."} Attaching writes nothing. A store on the disk appears by itself, or after “Find its store” if the target examines only disks that it is told to.</>}>
+      effect={<>{nvme ? "The device must belong to SPDK: its scripts/setup.sh unbinds it from the kernel. A device with file systems that the server uses must not be attached." : "SPDK does not ask whether the server itself uses the file or device: attach none with a mounted file system."} Attaching writes nothing. An lvstore on the disk appears by itself, or after “Find its lvstore” if the target examines only disks that it is told to.</>}>
       {kinds.length > 1 && <Field label="Kind">{(f) => <select {...f} value={kind} onChange={(e) => setKind(e.currentTarget.value)}>{kinds.map(([id, text]) => <option key={id} value={id}>{text}</option>)}</select>}</Field>}
       <NameInput label={nvme ? "Name of the controller" : "Name of the disk"} name={name} error={taken} onInput={setName} />
       <Field label={nvme ? "PCI address" : "Path on the server"} error={badPlace}>{(f) => <input {...f} value={at} required autocomplete="off" spellcheck={false} onInput={(e) => setAt(e.currentTarget.value.trim())} />}</Field>
-      {!nvme && <Field label="Block size" hint="A store is found again only with the block size with which it was created.">{(f) => <select {...f} value={block} onChange={(e) => setBlock(Number(e.currentTarget.value))}><option>512</option><option>4096</option></select>}</Field>}
+      {!nvme && <Field label="Block size" hint="An lvstore is found again only with the block size with which it was created.">{(f) => <select {...f} value={block} onChange={(e) => setBlock(Number(e.currentTarget.value))}><option>512</option><option>4096</option></select>}</Field>}
     </ActionForm>
   );
 }
@@ -113,8 +113,8 @@ export function RemoveDisk({ disk, all, onClose, onDone }: { disk: Disk; all: In
 }
 
 export function FindStore({ disk, onClose }: { disk: Disk; onClose: () => void }) {
-  return <ActionForm title={`Find the store on ${disk.name}`} action="Find" ready method="bdev_examine" params={{ name: disk.name }} onClose={onClose} done={`${disk.name} is examined. A store on it appears within seconds`}
-    effect="The target reads the disk and loads a store, a RAID or a partition table that it finds. Nothing is written. Do this only for a disk that no host could write to: a host may have written a store of its choice." />;
+  return <ActionForm title={`Find the lvstore on ${disk.name}`} action="Find" ready method="bdev_examine" params={{ name: disk.name }} onClose={onClose} done={`${disk.name} is examined. An lvstore on it appears within seconds`}
+    effect="The target reads the disk and loads an lvstore, a RAID or a partition table that it finds. Nothing is written. Do this only for a disk that no host could write to: a host may have written an lvstore of its choice." />;
 }
 
 export const facts = (s: Store) => `${format.count(s.total_data_clusters)} clusters of ${format.bytes(s.cluster_size)}, ${format.bytes(capacity(s))}`;

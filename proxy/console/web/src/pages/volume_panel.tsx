@@ -43,7 +43,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
       </div>
       <dl class="facts">
         <dt>Kind</dt><dd>{v.kind}, {v.thin ? "thin" : "thick"}</dd>
-        <dt>Store</dt><dd>{v.store}</dd>
+        <dt>Lvstore</dt><dd>{v.store}</dd>
         <dt>Size</dt><dd class="figures">{format.bytes(v.size)}</dd>
         <dt>Allocated</dt><dd class="figures">{format.bytes(v.used)} <ShareBar share={v.used / v.size || 0} label="Allocated" /></dd>
         <dt>Limits</dt><dd>{limits(v) || "none"}</dd>

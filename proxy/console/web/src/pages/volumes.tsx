@@ -14,7 +14,7 @@ const kinds = ["volume", "clone", "snapshot"];
 
 const columns: Column<Volume>[] = [
   { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><span class="clip" title={v.name}>{v.name}</span></> },
-  { key: "store", title: "Store", sorts: true, show: (v) => v.store },
+  { key: "store", title: "Lvstore", sorts: true, show: (v) => v.store },
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
   { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class={`share ${Number.isNaN(v.size) ? "unknown" : ""}`} aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
   { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
@@ -134,8 +134,8 @@ export function Volumes() {
         <Search value={text} label="Search name, UUID or export" onInput={setText} />
         <label class="pick"><span class="unseen">Kind</span><select value={kind} onChange={(e) => change({ kind: e.currentTarget.value })}>
           <option value="">All kinds</option><option value="volume">Volumes</option><option value="clone">Clones</option><option value="snapshot">Snapshots</option></select></label>
-        <label class="pick"><span class="unseen">Store</span><select value={here.store ?? ""} onChange={(e) => change({ store: e.currentTarget.value })}>
-          <option value="">All stores</option>{(found?.stores ?? []).map((s) => <option key={s.uuid} value={s.name}>{s.name}</option>)}</select></label>
+        <label class="pick"><span class="unseen">Lvstore</span><select value={here.store ?? ""} onChange={(e) => change({ store: e.currentTarget.value })}>
+          <option value="">All lvstores</option>{(found?.stores ?? []).map((s) => <option key={s.uuid} value={s.name}>{s.name}</option>)}</select></label>
         <div class="choice" role="group" aria-label="View">
           <Button pressed={!tree} onClick={() => change({ view: undefined })}>List</Button><Button pressed={tree} onClick={() => change({ view: "tree" })}>Tree</Button>
         </div>
@@ -160,5 +160,5 @@ export function Volumes() {
 function Nothing({ found, error }: { found: Inventory | null; error: Error | null }) {
   if (!found) return error ? <Empty title="The volumes could not be read" /> : <Empty title="Reading volumes…" />;
   if (found.refused.includes("bdev_get_bdevs")) return <Empty title="Your roles do not permit listing volumes">The method is bdev_get_bdevs.</Empty>;
-  return found.volumes.length ? <Empty title="No volume matches">Change the search, or choose all kinds and stores.</Empty> : <Empty title="No volumes yet">Create one in a store.</Empty>;
+  return found.volumes.length ? <Empty title="No volume matches">Change the search, or choose all kinds and lvstores.</Empty> : <Empty title="No volumes yet">Create one in an lvstore.</Empty>;
 }

@@ -137,17 +137,17 @@ export function Rich({ text = "" }: { text?: string }) {
   return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
 }
 
-// CapacityBar shows how much of a store is used, and with a thin line how much is promised to its volumes.
-export function CapacityBar({ label, used, promised, total }: { label: string; used: number; promised?: number; total: number }) {
+// CapacityBar shows how much of an lvstore is used, and with a thin line how much is provisioned to its volumes.
+export function CapacityBar({ label, used, provisioned, total }: { label: string; used: number; provisioned?: number; total: number }) {
   const share = total > 0 ? used / total : 0;
-  const given = promised === undefined || total <= 0 ? undefined : promised / total;
+  const given = provisioned === undefined || total <= 0 ? undefined : provisioned / total;
   const scale = Math.min(2, Math.max(1, given ?? 0));
   const level = share >= 0.95 ? "bad" : share >= 0.85 ? "warn" : "";
   return (
     <div class="capacity" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}
-      aria-valuetext={`${percent(share)} used` + (given === undefined ? "" : `, ${percent(given)} promised`)}>
+      aria-valuetext={`${percent(share)} used` + (given === undefined ? "" : `, ${percent(given)} provisioned`)}>
       <div class="track" style={{ width: `${100 / scale}%` }}><div class={`fill ${level}`} style={{ width: `${share * 100}%` }} /></div>
-      <div class={`promise ${(given ?? 0) > 1 ? "over" : ""}`} style={{ width: `${Math.min(1, (given ?? 0) / scale) * 100}%` }} />
+      <div class={`provisioned ${(given ?? 0) > 1 ? "over" : ""}`} style={{ width: `${Math.min(1, (given ?? 0) / scale) * 100}%` }} />
     </div>
   );
 }
