@@ -23,6 +23,19 @@ export interface Line { name: string; color: "--line-a" | "--line-b"; values: (n
 const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const height = 132;
 
+// shownTimes returns the first and last time that a plot shows. uPlot's own bounds of a single sample span a day.
+function shownTimes(times: ArrayLike<number>, span: number): [number, number] {
+  const last = times.length ? times[times.length - 1] : Date.now() / 1000;
+  return [last - Math.min(span, Math.max(60, last - (times[0] ?? last))), last];
+}
+
+// isolated returns the indices of values without a neighbour. A line does not show them, so they are drawn as points.
+function isolated(u: uPlot, series: number): number[] | null {
+  const values = u.data[series];
+  const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []));
+  return found.length ? found : null;
+}
+
 export function Plot({ title, times, lines, format, binary, span = 300 }: { title: string; times: number[]; lines: Line[]; format: (n: number) => string; binary?: boolean; span?: number }) { // span in seconds
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -35,11 +48,11 @@ export function Plot({ title, times, lines, format, binary, span = 300 }: { titl
       width: box.clientWidth || 300, height, padding: [8, 26, 0, 0],
       legend: { show: false }, cursor: { show: false }, pxAlign: false,
       scales: {
-        x: { time: true, range: (_u, min, max) => (max ? [max - Math.min(span, Math.max(60, max - min)), max] : [Date.now() / 1000 - 60, Date.now() / 1000]) },
+        x: { time: true, range: (u) => shownTimes(u.data[0], span) },
         y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.15 : 1] },
       },
       axes: [{ ...axis, size: 22, space: 62, incrs: [15, 30, 60, 120, 300, 600, 1200], values: (_u, at) => at.map((t) => clock(t * 1000)) }, { ...axis, size: 66, space: 34, ...(binary ? { incrs: powers } : {}), values: (_u, at) => at.map((n) => (n === 0 ? "0" : format(n))) }],
-      series: [{}, ...lines.map((l) => ({ label: l.name, stroke: color(l.color), width: 1.6, fill: color(l.color + "-soft"), points: { show: (u: uPlot) => u.data[0].length < 3, size: 4 }, spanGaps: false }))],
+      series: [{}, ...lines.map((l) => ({ label: l.name, stroke: color(l.color), width: 1.6, fill: color(l.color + "-soft"), points: { show: false, filter: isolated, size: 6, fill: color(l.color) }, spanGaps: false }))],
     }, [[], ...lines.map(() => [])], box);
     plot.current = made;
     const sized = new ResizeObserver(() => { if (box.clientWidth) made.setSize({ width: box.clientWidth, height }); });
