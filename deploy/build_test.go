@@ -111,7 +111,7 @@ func TestImageBuildCommand(t *testing.T) {
 	}
 }
 
-// The images start a command that exists in the programs.
+// The commands that the images start exist in the programs.
 func TestImagesStartExistingCommands(t *testing.T) {
 	for _, program := range programs {
 		for _, in := range load(t, program) {

@@ -20,8 +20,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// Options of the driver's chart that the manifests do not have. TestChartValues covers values that
-// change only one line each.
+// The tests in this file cover options that only the driver's chart has. TestChartValues covers
+// values that change a single line.
 
 func server(name, url string) map[string]any {
 	return map[string]any{"name": name, "rpcURL": url, "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}
@@ -158,9 +158,8 @@ func TestChartClasses(t *testing.T) {
 	assert.Contains(t, out, "needs Kubernetes 1.34")
 }
 
-// The check before `helm uninstall` runs before anything is deleted, with the permission to list
-// and nothing else. All of it is removed with the check, and none of it exists while the driver
-// runs.
+// The check before `helm uninstall` runs before anything is deleted, and may only list objects. Its
+// objects are removed after the check, and do not exist while the driver runs.
 func TestHelmUninstallCheck(t *testing.T) {
 	hooks := func(values map[string]any) (objects []object) {
 		for doc := range strings.SplitSeq(template(t, chart, namespace, values), "\n---\n") {
@@ -207,8 +206,8 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 	return nil
 }
 
-// The pod of `helm test` has everything with which the controller reaches the storage servers, but
-// no access to Kubernetes.
+// The pod of `helm test` has the controller's configuration and credentials for the storage
+// servers, but no access to Kubernetes.
 func TestHelmTestPod(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}

@@ -59,7 +59,7 @@ func TestChartReadmeListsAllValues(t *testing.T) {
 }
 
 // A chart cannot read files outside its directory, so it contains copies of the alerts and
-// dashboards in monitoring.
+// dashboards.
 func TestChartFilesAreCopies(t *testing.T) {
 	rules, err := os.ReadFile("monitoring/spdk-proxy.rules.yaml")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestChartFilesAreCopies(t *testing.T) {
 	}
 }
 
-// passedOn lists values that are parts of Kubernetes objects and are checked by the API server.
+// passedOn lists values that become parts of Kubernetes objects, and that the API server checks.
 var passedOn = []string{
 	"networkPolicy.metricsFrom[].ipBlock", "networkPolicy.metricsFrom[].namespaceSelector", "networkPolicy.metricsFrom[].podSelector",
 	"networkPolicy.from[].ipBlock", "networkPolicy.from[].namespaceSelector", "networkPolicy.from[].podSelector",
@@ -92,7 +92,7 @@ var passedOn = []string{
 	"global", // Helm adds it to every chart
 }
 
-// The schemas refuse unknown keys at every depth, and know all keys of values.yaml.
+// The schemas refuse unknown keys at every depth, and contain all keys in values.yaml.
 func TestChartSchemaIsClosed(t *testing.T) {
 	for _, chart := range charts {
 		var schema, values map[string]any
@@ -143,8 +143,8 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 	}
 }
 
-// The schemas for the values have the keys that the programs read, except for those set by the
-// charts.
+// The schemas for the values contain all keys that the programs read, except those that the charts
+// set.
 func TestChartSchemasMatchTheConfiguration(t *testing.T) {
 	properties := func(chart string) map[string]any {
 		var schema map[string]any

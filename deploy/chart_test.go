@@ -37,8 +37,8 @@ func helm(t *testing.T, args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// noteFiles reads the files in a directory that another process reads, so that the go command does
-// not use a cached result after they have changed.
+// noteFiles reads the files that another process uses, so that the go command does not use a cached
+// test result after the files have changed.
 func noteFiles(t *testing.T, folder string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
@@ -50,7 +50,8 @@ func noteFiles(t *testing.T, folder string) {
 	}))
 }
 
-// template renders a chart as a user's helm does, with its example-values.yaml and more values.
+// template renders a chart as `helm install` does, with the chart's example-values.yaml and
+// additional values.
 func template(t *testing.T, chart, namespace string, values map[string]any) string {
 	t.Helper()
 	text, err := yaml.Marshal(values)
@@ -62,8 +63,8 @@ func template(t *testing.T, chart, namespace string, values map[string]any) stri
 	return out
 }
 
-// kubernetesObjects decodes what helm has rendered. It leaves out the Prometheus operator's
-// objects, whose types are in another module (admission), cert-manager's objects, and hooks.
+// kubernetesObjects decodes helm's output. It omits cert-manager's objects, hooks, and the
+// Prometheus operator's objects, whose types are in another module (admission).
 func kubernetesObjects(t *testing.T, text string) (objects []object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
@@ -118,8 +119,8 @@ func sorted(v any) any {
 	return v
 }
 
-// TestChartEqualsKustomize renders the chart and the manifests with each option, because Helm users
-// must get what is tested as manifests.
+// TestChartEqualsKustomize renders the chart and the manifests with each option, because the chart
+// must contain the same objects as the tested manifests.
 func TestChartEqualsKustomize(t *testing.T) {
 	for name, c := range map[string]struct {
 		values     map[string]any
@@ -159,7 +160,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 	}
 }
 
-// Options that the manifests do not have.
+// These options exist only in the chart.
 func TestChartValues(t *testing.T) {
 	objects := rendered(t, map[string]any{
 		"image":            map[string]any{"repository": "registry.example/spdk-csi", "tag": "v9"},

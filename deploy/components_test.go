@@ -20,15 +20,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// components lists the options in kubernetes/components. A cluster has at most one of the last
-// group.
+// components lists the options in kubernetes/components. A cluster can have at most one option of
+// the last group.
 var (
 	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 
 // kustomize renders the manifests with components, in the given order, as a user's kustomization
-// does. It returns the objects by kind and name, and the text.
+// does. It returns the objects and the rendered text.
 func kustomize(t *testing.T, components ...string) (objects []object, text string) {
 	t.Helper()
 	program, err := builds["kustomize"]()
@@ -60,8 +60,8 @@ func daemonSet(t *testing.T, objects []object) *appsv1.DaemonSet {
 	return find[*appsv1.DaemonSet](t, objects, "spdkcsi-node")
 }
 
-// TestComponentsAreListed compares the component directories with kustomization.yaml, whose
-// comments users read, and with this test.
+// TestComponentsAreListed compares the component directories with the comments in
+// kustomization.yaml and with the list in this test.
 func TestComponentsAreListed(t *testing.T) {
 	files, err := filepath.Glob("kubernetes/components/*/kustomization.yaml")
 	require.NoError(t, err)
@@ -191,7 +191,8 @@ func TestKubeletRoots(t *testing.T) {
 	}
 }
 
-// The node plugin's token is only in the plugin's own container, and allows what the plugin calls.
+// Only the plugin's own container has the node plugin's token, which permits the calls that the
+// plugin makes.
 func TestNodeLifecycle(t *testing.T) {
 	objects, _ := kustomize(t, "node-lifecycle")
 	pod := daemonSet(t, objects).Spec.Template.Spec
@@ -227,7 +228,7 @@ func TestNodeLifecycle(t *testing.T) {
 	assert.Equal(t, "NODE_ID", c.Env[0].Name, "the hook takes the node's name from it")
 }
 
-// csi-provisioner may read the nodes' locations, and the node plugin learns its zone in one of two
+// csi-provisioner may read the nodes' zones, and the node plugin can determine its zone in two
 // ways.
 func TestZones(t *testing.T) {
 	objects, _ := kustomize(t, "zones")

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// The driver's loader accepts the ConfigMap's content.
+// The driver accepts the contents of the ConfigMap.
 func TestConfigIsAcceptedByTheDriver(t *testing.T) {
 	cfg := loadConfig(t)
 	require.NotEmpty(t, cfg.Nodes)
@@ -44,7 +44,7 @@ func loadConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The driver's loader accepts the Secret's content, which has an account for each storage server.
+// The driver accepts the contents of the Secret, which has an account for each storage server.
 func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -85,7 +85,8 @@ func TestDriverFindsItsFiles(t *testing.T) {
 	}
 }
 
-// The program accepts the manifests' arguments, which select controller or node.
+// The program accepts the arguments in the manifests, which select the controller or the node
+// service.
 func TestDriverFlagsAreAccepted(t *testing.T) {
 	program := binary(t, "spdk-csi")
 	for _, w := range workloads(t) {

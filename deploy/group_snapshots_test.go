@@ -34,7 +34,8 @@ func TestGroupSnapshotClass(t *testing.T) {
 	assert.Len(t, c.Parameters, 4)
 }
 
-// The sidecar gets only the permissions that group snapshots need, and only with that component.
+// The component grants the sidecar only the permissions that group snapshots need. Without the
+// component, the sidecar does not have them.
 func TestGroupSnapshotRole(t *testing.T) {
 	objects := manifests(t, groupFolder)
 	role := find[*rbacv1.ClusterRole](t, objects, "spdkcsi-group-snapshotter-role")
@@ -47,8 +48,8 @@ func TestGroupSnapshotRole(t *testing.T) {
 	assert.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}, binding.Subjects)
 }
 
-// The patch turns the feature on in csi-snapshotter. Without the CRDs, this would stop
-// csi-snapshotter's other work, so the plain manifests leave it off.
+// The patch enables the feature in csi-snapshotter. If the CRDs were missing, csi-snapshotter would
+// then take no snapshots at all, so the plain manifests do not enable it.
 func TestGroupSnapshotPatch(t *testing.T) {
 	source, err := os.ReadFile(groupFolder + "/kustomization.yaml")
 	require.NoError(t, err)

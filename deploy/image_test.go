@@ -31,8 +31,8 @@ type instruction struct {
 
 var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 
-// dockerfile parses the instructions that these Dockerfiles use, and refuses all others, because
-// every complete parser depends on a container engine's modules.
+// dockerfile parses the instructions that our Dockerfiles use, and refuses all others. We use no
+// complete parser, because all of them depend on a container engine's modules.
 func dockerfile(source string) ([]instruction, error) {
 	var found []instruction
 	continued := false
@@ -179,7 +179,7 @@ func TestBuildContextContainsOnlySource(t *testing.T) {
 	}
 }
 
-// The Debian packages of the programs that the node service runs.
+// packageOf maps the programs that the node service runs to their Debian packages.
 var packageOf = map[string]string{
 	"blkid": "util-linux", "nsenter": "util-linux",
 	"mount": "mount", "umount": "mount",
@@ -201,7 +201,7 @@ func TestImageContainsTheDriversTools(t *testing.T) {
 	assert.Contains(t, installed, "--no-install-recommends")
 	run := commandsOf(t, filepath.Join(repository, "driver"))
 	require.NotEmpty(t, run)
-	// Programs run under computed names, by mount-utils and by image/iscsiadm.
+	// The names of these programs are computed, or mount-utils or image/iscsiadm runs them.
 	run = append(run, "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "resize2fs", "xfs_growfs", "btrfs", "mount", "umount", "nsenter")
 	for _, program := range run {
 		pkg, known := packageOf[program]
@@ -218,7 +218,7 @@ func TestImageContainsTheDriversTools(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf returns the programs run by the code below a directory: the literals passed to
+// commandsOf returns the programs that the code below a directory runs, from the literals passed to
 // functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string

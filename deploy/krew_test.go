@@ -81,7 +81,8 @@ func TestKrewManifest(t *testing.T) {
 	require.Error(t, exec.Command("krew/manifest.sh", "v1.2.3", folder).Run(), "no checksum is left out")
 }
 
-// The plugin can be built for all platforms in the manifest: it links nothing that only Linux has.
+// The plugin can be built for all platforms in the manifest, because it does not link Linux-only
+// code.
 func TestKrewPlatforms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

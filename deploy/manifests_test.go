@@ -139,7 +139,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// All objects are in the driver's namespace or have no namespace.
+// All objects are in the driver's namespace or are cluster-scoped.
 func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}
@@ -161,7 +161,7 @@ func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	}
 }
 
-// The kustomization lists every manifest, and no file that does not exist.
+// The kustomization lists every manifest, and all listed files exist.
 func TestKustomizationListsEveryManifest(t *testing.T) {
 	source, err := os.ReadFile("kubernetes/kustomization.yaml")
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/targetmetrics"
 )
 
-// series holds each metric's labels, with the values that occurred.
+// series maps each metric to its labels and the labels' values.
 type series map[string]map[string][]string
 
 // exposed returns both programs' series after all events have occurred.
@@ -81,7 +81,7 @@ func exposed(t *testing.T) series {
 	return all
 }
 
-// reading returns a reading that contains everything a target can have.
+// reading returns figures with every kind of object that a target can have.
 func reading() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Started: time.Now(), Failures: []figures.Failure{{Method: "nvmf_get_stats"}},
@@ -99,7 +99,7 @@ var (
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([a-z, ]+)\)`)
 )
 
-// holds checks that the metrics and labels in an expression exist.
+// holds checks that all metrics and labels in an expression exist.
 func (s series) holds(t *testing.T, expr string) {
 	names := selector.FindAllStringSubmatch(expr, -1)
 	require.NotEmpty(t, names, expr)

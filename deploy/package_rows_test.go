@@ -26,8 +26,8 @@ type packageRow struct {
 	} `yaml:"file_info"`
 }
 
-// files returns the files that the row adds to a package, with their modes. It returns nil for man
-// pages, which only a build creates.
+// files returns the files that the row adds to a package, with their modes. For man pages, which
+// only a build creates, it returns nil.
 func (r packageRow) files(t *testing.T) map[string]string {
 	t.Helper()
 	switch {
@@ -55,7 +55,7 @@ func (r packageRow) files(t *testing.T) map[string]string {
 }
 
 // Both packages contain every unit, manual page and dashboard in the repository. TestPackages
-// checks this in built packages, but takes long.
+// checks the same in built packages, but takes long.
 func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// packaged holds the files in the packages, with their modes as shown by `ls`.
+// packaged lists the files in the packages, with their modes as shown by `ls`.
 var packaged = map[string]string{
 	"/usr/bin/spdk-proxy":                                                   "-rwxr-xr-x",
 	"/usr/lib/systemd/system/spdk-proxy.service":                            "-rw-r--r--",
@@ -283,8 +283,8 @@ func TestDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// These are stubs for this root directory: systemctl checks that each unit exists, and the
-	// program looks for its files there.
+	// These stubs use this root directory: systemctl checks that each unit exists, and spdk-proxy
+	// finds its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -301,8 +301,8 @@ func TestDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Removing the package removes the sockets in /run, and unmasks the units that users masked as told
-// by the manual, so that the next installation works.
+// Removing the package removes the sockets in /run, and unmasks the units that users masked as
+// described in the manual, so that the next installation works.
 func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {
 		text, err := os.ReadFile(filepath.Join(repository, "deploy/package", script))

@@ -29,8 +29,8 @@ func block(t *testing.T, section, language string) string {
 }
 
 // Without a password, the projected volume contains the token file named in the controller's own
-// Secret, for the audience and account in the proxy's manual. New volumes name no Secret; the one
-// named by existing volumes stays.
+// Secret, for the audience and account in the proxy's manual. New volumes name no Secret; the
+// Secret that existing volumes name is kept.
 func TestTokenFileReplacesThePassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
@@ -61,7 +61,7 @@ func TestTokenFileReplacesThePassword(t *testing.T) {
 	}
 	assert.JSONEq(t, block(t, "Without a password", "json"), secret.StringData["secret.json"])
 
-	// For new volumes, no call has a Secret. Existing volumes name the other one.
+	// New volumes have no Secret for any call. Existing volumes name the other Secret.
 	assert.Empty(t, secretPurposes(t, find[*storagev1.StorageClass](t, objects, storageClass).Parameters))
 	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
 	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")

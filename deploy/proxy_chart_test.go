@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The tests here check the chart of spdk-proxy. proxy_run_test.go runs what it renders.
+// The tests in this file check the chart of spdk-proxy. proxy_run_test.go runs the proxy as the
+// chart specifies.
 const proxyChart = "helm/spdk-proxy"
 
 // proxyRendered returns the objects rendered from the proxy's chart.

@@ -65,7 +65,7 @@ func serverCertificate(a *authntest.Authority) tls.Certificate {
 	})
 }
 
-// The program accepts what the chart writes without a warning.
+// The program accepts the chart's configuration without warnings.
 func TestProxyChartConfigurationIsValid(t *testing.T) {
 	authority := authntest.NewAuthority(t, "storage")
 	hash := strings.TrimSpace(hashOf(t, "correct horse"))
@@ -129,7 +129,8 @@ func hashOf(t *testing.T, password string) string {
 }
 
 // The proxy runs as specified in the chart's pod: as the target's user, and as root without
-// capabilities. kubelet's probes succeed, and what the target needs after a restart is saved.
+// capabilities. kubelet's probes succeed, and the configuration for a restart of the target is
+// saved.
 func TestProxyChartServes(t *testing.T) {
 	root, user := shortFolder(t), os.Getuid()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

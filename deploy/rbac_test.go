@@ -11,9 +11,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// The verbs that each role allows, by "group/resource", with the names of the objects to which it
-// is limited. The sidecars at the deployed versions need no more. A change here changes what an
-// attacker can do with a stolen token.
+// allowed lists the verbs that each role allows, by "group/resource", with the names of the objects
+// to which they are limited. The deployed sidecars need no more. Any addition also gives an
+// attacker with a stolen token more permissions.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
 		"persistentvolumes":                              "get list watch create patch delete",
@@ -85,7 +85,7 @@ func flatten(t *testing.T, rules []rbacv1.PolicyRule) map[string]string {
 	return flat
 }
 
-// Every role is bound to the controller only; the node service has no role.
+// Every role is bound only to the controller; the node service has no role.
 func TestRolesAreBoundOnlyToTheController(t *testing.T) {
 	objects := plain(t)
 	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: "spdkcsi-controller-sa", Namespace: namespace}}

@@ -9,8 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Controller and node plugin may do only what driver/witness does: a node cannot create, publish or
-// delete a witness, and neither can list them.
+// The controller and the node plugin have only the permissions that driver/witness needs: a node
+// cannot create, publish or delete a witness, and neither of them can list witnesses.
 func TestReplicationRoles(t *testing.T) {
 	const file = "kubernetes/replication/rbac.yaml"
 	source, err := os.ReadFile(file)
@@ -27,7 +27,7 @@ func TestReplicationRoles(t *testing.T) {
 	}
 }
 
-// No installation has the witnesses before the driver uses them.
+// Installations do not contain witnesses until the driver uses them.
 func TestReplicationIsNotInstalled(t *testing.T) {
 	for _, o := range plain(t) {
 		assert.NotContains(t, o.meta.GetName(), "replication")

@@ -39,8 +39,8 @@ func addSnapshotMetadata(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// The Deployment's certificate, port, audience and permissions are consistent. The controller is
-// the same with and without it.
+// The Deployment's certificate, port, audience and permissions are consistent. The Deployment does
+// not change the controller.
 func TestSnapshotMetadata(t *testing.T) {
 	without := find[*appsv1.Deployment](t, plain(t), "spdkcsi-controller")
 	for name, objects := range map[string][]object{
@@ -100,8 +100,8 @@ func TestSnapshotMetadata(t *testing.T) {
 	}
 }
 
-// With tokens instead of passwords, the Deployment also uses a token, in whatever order the
-// components are listed.
+// If the controller uses a token instead of passwords, so does the Deployment, regardless of the
+// order of the components.
 func TestSnapshotMetadataUsesTheControllersCredentials(t *testing.T) {
 	first, _ := kustomize(t, "service-account-token", "snapshot-metadata")
 	last, _ := kustomize(t, "snapshot-metadata", "service-account-token")

@@ -227,8 +227,7 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)
 	}
-	// A second mount of these directories would keep devices busy after they are unmounted
-	// everywhere else.
+	// A second mount of these directories would keep devices busy after all other mounts are gone.
 	for _, v := range w.pod.Volumes {
 		if v.HostPath != nil {
 			assert.NotContains(t, []string{"/", "/var", "/var/lib", "/var/lib/kubelet"}, v.HostPath.Path, v.Name)

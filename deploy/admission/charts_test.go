@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered returns the documents that helm has rendered into $CHARTS, by file name, which states
-// the chart and the options.
+// rendered returns the documents that helm has rendered into $CHARTS. The keys are file names,
+// which contain the chart's name and the options.
 func rendered(t *testing.T) map[string][][]byte {
 	folder := os.Getenv("CHARTS")
 	if folder == "" {
@@ -67,8 +67,8 @@ func pod(t *testing.T, doc []byte) (name string, meta *metav1.ObjectMeta, spec *
 	return name, nil, nil
 }
 
-// The violations of the Pod Security Standard "restricted" that pods need, by chart and options.
-// All other pods have none.
+// violations lists how pods violate the Pod Security Standard "restricted", by chart and options.
+// Pods that are not listed comply with it.
 var violations = map[string][]string{
 	"spdk-csi":               nodeService,
 	"spdk-csi-everything":    nodeService,
@@ -110,7 +110,7 @@ func TestPodsMeetTheirSecurityLevel(t *testing.T) {
 	}
 }
 
-// The Prometheus operator's objects have no unknown fields, and their rules are the tested ones.
+// The Prometheus operator's objects have no unknown fields, and contain the tested rules.
 func TestPrometheusObjectsAreValid(t *testing.T) {
 	found := map[string]int{}
 	for chart, docs := range rendered(t) {

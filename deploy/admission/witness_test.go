@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A rule refuses a value, or a change of it, at one place of the schema.
+// A rule in the schema refuses certain values, or certain changes to a value.
 type rule struct{ Rule, Message string }
 
 type schema struct {
@@ -36,7 +36,7 @@ func witnessSchema(t *testing.T) schema {
 }
 
 // refusals returns the messages of the rules that refuse a change. As in the API server, a rule
-// about a change applies only where both values exist.
+// about changes applies only if both values exist.
 func (s schema) refusals(t *testing.T, former, changed map[string]any) (refused []string) {
 	for _, v := range s.Validations {
 		if evaluate(t, v.Rule, map[string]any{"self": changed, "oldSelf": former}) != types.True {
@@ -55,7 +55,7 @@ func (s schema) refusals(t *testing.T, former, changed map[string]any) (refused 
 const witness = `{"spec": {"replicas": [{"number": 0}, {"number": 1}], "writer": {"node": "node-1", "generation": 2}},
 	"status": {"epoch": 5, "inSync": [0], "clean": true, "logged": [1], "held": {"generation": 2, "replicas": [0, 1]}}}`
 
-// objectOf decodes an object. Its numbers are integers, as the API server's are.
+// objectOf decodes an object. As in the API server, whole numbers become integers.
 func objectOf(t *testing.T, text string) map[string]any {
 	var o map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &o), text)
@@ -128,7 +128,7 @@ func TestWitnessTransitions(t *testing.T) {
 	}
 }
 
-// A node plugin changes the status of its own node's volumes only.
+// A node plugin can change only the status of volumes on its own node.
 func TestWitnessPolicy(t *testing.T) {
 	p := loadFrom(t, "../kubernetes/replication/policy.yaml")
 	status := `{"operation": "UPDATE", "subResource": "status", ` + plugin[1:]

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// A tree holds the contents of a layer, by path without the leading slash.
+// A tree contains a layer's files, by their paths without the leading slash.
 type tree map[string]entry
 
 type entry struct {
@@ -28,7 +28,7 @@ type entry struct {
 	data []byte
 }
 
-// leftOut lists paths in packages that nothing in a container uses. Copyright files stay.
+// leftOut lists paths that no program in the container uses. Copyright files are kept.
 var leftOut = []string{
 	"usr/share/man/", "usr/share/info/", "usr/share/locale/", "usr/share/lintian/", "usr/share/bash-completion/", "usr/share/doc-base/", "usr/share/initramfs-tools/",
 	"usr/share/bug/", "usr/share/zsh/", "usr/lib/systemd/", "usr/lib/udev/", "usr/lib/tmpfiles.d/", "usr/lib/sysusers.d/", "etc/init.d/", "etc/cron", "etc/pam.d/", "etc/default/", "etc/update-motd.d/", "etc/kernel/",
@@ -53,8 +53,8 @@ func merged(name string) string {
 
 var linked = []string{"bin", "lib", "lib64", "sbin"}
 
-// unpackAll returns the packages' layer: their files, and the results that their scripts would have
-// produced.
+// unpackAll returns the layer with the packages' files, and with the files that their scripts would
+// have created.
 func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error) {
 	packages, err := l.of(r, arch)
 	if err != nil {
@@ -149,7 +149,7 @@ func programLayer(r recipe, program string) (tree, error) {
 	return t, nil
 }
 
-// archive writes a tree as a tar archive, which is always the same for the same contents.
+// archive returns a tree as a tar archive. The same contents always give the same archive.
 func (t tree) archive(created time.Time) ([]byte, error) {
 	all := maps.Clone(t)
 	for name := range t {
@@ -190,8 +190,8 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// missingLibraries returns the libraries that programs in a tree need but that are not in it, as
-// "PROGRAM needs LIBRARY".
+// missingLibraries returns the missing libraries of the programs in a tree, as "PROGRAM needs
+// LIBRARY".
 func (t tree) missingLibraries() (missing []string) {
 	there := map[string]bool{}
 	for name := range t {

@@ -24,7 +24,7 @@ import (
 
 const repository = "../.."
 
-// The images match the Dockerfiles, and contain what a base image would have.
+// The images match the Dockerfiles, and contain the files that a base image would provide.
 func TestRecipesMatchDockerfiles(t *testing.T) {
 	var programs []string
 	for _, r := range recipes {
@@ -89,8 +89,7 @@ func TestLock(t *testing.T) {
 	require.ErrorContains(t, err, "not a valid lock line")
 }
 
-// A Debian package is unpacked without files that containers do not use, without setuid bits, and
-// as if /bin were /usr/bin.
+// Debian packages are unpacked without setuid bits and unused files. Files for /bin go to /usr/bin.
 func TestUnpack(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed")

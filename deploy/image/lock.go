@@ -17,8 +17,8 @@ type debian struct {
 	path                         string // below a mirror's root, such as debian/pool/main/…
 }
 
-// A lock names everything from which images are built, besides the source. goVersion is the
-// compiler's version; snapshot is the time at which snapshot.debian.org has all of the packages.
+// A lock records everything except the source from which images are built. goVersion is the
+// compiler's version; snapshot is a time at which snapshot.debian.org has all of the packages.
 type lock struct {
 	goVersion, snapshot string
 	packages            []debian

@@ -21,15 +21,15 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// architectures lists the architectures, which have the same names in Debian and Go.
+// architectures lists the supported architectures. Their names are the same in Debian and Go.
 var architectures = []string{"amd64", "arm64"}
 
 // A recipe states what an image contains and how it starts.
 type recipe struct {
 	program     string
 	description string
-	// packages lists the Debian packages whose programs are run; packages.lock also has their
-	// dependencies.
+	// packages lists the Debian packages whose programs run in the container; packages.lock also
+	// contains their dependencies.
 	packages []string
 	// files maps paths of files in the repository to their paths in the image.
 	files [][2]string
@@ -124,8 +124,8 @@ func (o options) check() error {
 	return nil
 }
 
-// build writes the image for the chosen architectures, and next to it a list of each one's contents
-// (SPDX). It returns the image's digest.
+// build writes the image for the chosen architectures, and a list of contents (SPDX) for each
+// architecture. It returns the image's digest.
 func build(ctx context.Context, r recipe, lock lock, o options, archive string) (string, error) {
 	var images []v1.Image
 	for _, arch := range o.architectures {

@@ -92,7 +92,7 @@ func writeImages(path string, images []v1.Image, name string, created time.Time)
 	if err != nil {
 		return "", fmt.Errorf("write the image: %w", err)
 	}
-	// The first is for skopeo and buildah, the second for containerd.
+	// skopeo and buildah read the first annotation, containerd the second one.
 	names := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
 	if err := l.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
 		return "", fmt.Errorf("write the image: %w", err)
@@ -112,7 +112,7 @@ func writeImages(path string, images []v1.Image, name string, created time.Time)
 	return digest.String(), err
 }
 
-// readTree returns the files in a directory, without their times and owners.
+// readTree reads the files in a directory, without their times and owners.
 func readTree(dir fs.FS) (tree, error) {
 	t := tree{}
 	err := fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {

@@ -36,8 +36,8 @@ func writeSample(t *testing.T) (digest, path string) {
 	return digest, path
 }
 
-// The same contents give the same bytes, regardless of the order of maps and parallel writes, and
-// of the build time.
+// The same contents give the same bytes, regardless of the build time and of the order of maps and
+// parallel writes.
 func TestImageIsReproducible(t *testing.T) {
 	first, path := writeSample(t)
 	archive, err := os.ReadFile(path)

@@ -28,8 +28,8 @@ const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}
 
-// unneeded lists dependencies of maintainer scripts, which do not run, and of programs that are
-// left out (see leftOut).
+// unneeded lists packages that are dependencies only of maintainer scripts, which do not run, or of
+// omitted programs (see leftOut).
 var unneeded = []string{"debconf", "debconf-2.0", "dpkg", "init-system-helpers", "sysvinit-utils", "openssl", "python3", "libicu72", "logsave", "awk"}
 
 // updateLock writes the lock with the current versions of all packages that the recipes need.
@@ -86,8 +86,8 @@ func configureApt(root, arch, mirror, keys string) error {
 	for _, name := range unneeded {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: 999:0\nArchitecture: %s\nMulti-Arch: allowed\n\n", name, arch)
 	}
-	// Without Error-Mode, apt ignores that an index, such as that for security updates, cannot be
-	// downloaded.
+	// Without Error-Mode, apt ignores download errors for an index, such as that of the security
+	// updates.
 	config := fmt.Sprintf(`Dir "%s";
 Dir::State::status "%[1]s/status";
 APT::Architecture "%s";

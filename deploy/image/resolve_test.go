@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serveMirror serves a Debian mirror with the recipes' packages, without dependencies, and those in
-// more, by each suite's path below the mirror's root. All are for arm64. It returns the mirror's
-// address.
+// serveMirror serves a Debian mirror for arm64 and returns its address. The mirror contains the
+// recipes' packages without dependencies, and the packages in more, by each suite's path below the
+// mirror's root.
 func serveMirror(t *testing.T, more map[string]string) string {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil {
@@ -106,7 +106,7 @@ Provides: other, virtual (= 3)
 	assert.Equal(t, map[string]string{"base-files": "1", "ca-certificates": "1"}, versions["spdk-proxy"])
 }
 
-// No lock is written from a mirror that is unsigned or overloaded, or that lacks a dependency.
+// If a mirror is unsigned or overloaded, or lacks a dependency, no lock is written.
 func TestResolveRefuses(t *testing.T) {
 	_, err := resolve(t.Context(), "arm64", serveMirror(t, nil), debianKeys)
 	require.ErrorContains(t, err, "apt-get update")

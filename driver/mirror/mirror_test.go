@@ -241,9 +241,9 @@ type failingReads struct{ *world }
 
 func (failingReads) queueRead(string) (func(context.Context) error, error) { return nil, unix.EAGAIN }
 
-// TestInterruptedOperationsAreCompleted creates a volume, drops a replica, adds it again and stops the mirror. It
-// kills the plugin or the node before each step. Each time, the next plugin process completes the
-// interrupted operation.
+// TestInterruptedOperationsAreCompleted creates a volume, drops a replica, adds it again and stops
+// the mirror. It kills the plugin or the node before each step. Each time, the next plugin process
+// completes the interrupted operation.
 func TestInterruptedOperationsAreCompleted(t *testing.T) {
 	for _, power := range []bool{false, true} {
 		for lost := range replica.ID(2) {

@@ -20,7 +20,7 @@ const alertRules = "../../../deploy/monitoring/spdk-proxy.rules.yaml"
 
 var alertTests = []string{"../../../deploy/monitoring/spdk-proxy.rules.test.yaml", "../../../deploy/monitoring/spdk-proxy.rules.days.test.yaml"}
 
-// promtool returns the path to Prometheus' promtool: the installed one, or a cached one from
+// promtool returns the path of Prometheus' promtool, which is either installed or cached from
 // Debian's package.
 func promtool(t *testing.T) string {
 	if path, err := exec.LookPath("promtool"); err == nil {

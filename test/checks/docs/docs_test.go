@@ -27,7 +27,8 @@ func TestLinkTargetsExist(t *testing.T) {
 	}
 }
 
-// follow checks that the target of a relative link exists. It does not fetch other sites' pages.
+// follow checks that the target of a relative link exists. It does not fetch pages from other
+// sites.
 func follow(docs map[string]document, from document, link string) error {
 	u, err := url.Parse(link)
 	switch {
@@ -106,7 +107,7 @@ func exists(path string) bool {
 	return err == nil && len(found) > 0
 }
 
-// The files that newcomers look for first exist.
+// The repository contains the files that newcomers look for first.
 func TestMainDocumentsExist(t *testing.T) {
 	for _, name := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "LICENSE", "Makefile"} {
 		assert.FileExists(t, filepath.Join(root, name))

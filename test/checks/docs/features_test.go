@@ -20,8 +20,8 @@ var (
 	withoutTest = regexp.MustCompile(`^(no|planned, not there yet): .{30}`)
 )
 
-// Each feature has a row on the evidence page, in the same order, which names existing tests. A row
-// without tests states the reason.
+// The evidence page has a row for each feature, in the same order, and each row names existing
+// tests. A feature without tests states the reason.
 func TestFeaturesHaveTests(t *testing.T) {
 	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
 	require.Greater(t, len(features), 80)

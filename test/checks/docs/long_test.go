@@ -28,7 +28,7 @@ func TestLongTestsAreRun(t *testing.T) {
 	contributing, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
 	require.NoError(t, err)
 
-	// the end of the comment of a test that does less with -short
+	// the last sentence in the comment of a test that is shorter with -short
 	shorter := regexp.MustCompile(`(?s)// With -short, it [^\n]*\nfunc (Test\w+)\(t \*testing\.T\) \{\n`)
 	skips := regexp.MustCompile(`func (Test\w+)\(t \*testing\.T\) \{\n\tif testing\.Short\(\) \{\n\t\tt\.Skip\("takes long: make test-long"\)`)
 	found := map[string]bool{}

@@ -18,8 +18,7 @@ import (
 // mostWords is the maximum length of a sentence in the manual. Inline code counts as one word.
 const mostWords = 30
 
-// TestSentencesAreShort checks the pages for users. Developers' pages and generated pages are not
-// checked.
+// TestSentencesAreShort checks users' pages, but not developers' pages and generated pages.
 func TestSentencesAreShort(t *testing.T) {
 	checked := 0
 	for path := range documents(t) {

@@ -36,8 +36,8 @@ func runPage(root string) error {
 	if err != nil {
 		return err
 	}
-	// Tenants need a target that does not load what hosts write. The doctor page reports a target
-	// that does.
+	// Tenants need a target that does not load what hosts write. On the doctor page, the target
+	// does so, and the doctor reports it.
 	safe := strings.Contains(string(page), "tenants.yaml") || regexp.MustCompile(`(spdk-csi|spdkgate) doctor`).Match(page)
 	target, err := spdktest.Start(spdktest.Options{Socket: "/var/tmp/spdk.sock", DataDir: "/var/tmp/data", ExamineListed: safe})
 	if err != nil {

@@ -56,7 +56,7 @@ cp tls.crt ca.pem && echo "$SPDK_PROXY_PASSWORD" >admin.password`,
 	},
 	{
 		path: "docs/exports.md",
-		// The stub of systemctl starts no spdk-proxy-keys.
+		// The stub of systemctl does not start spdk-proxy-keys.
 		setup: installed + `
 sed -i 's|^    socket: /run/spdk-proxy-keys.sock|    dir: /var/lib/spdk-keys|' /etc/spdk-proxy/spdk-proxy.yaml && mkdir -m 700 /var/lib/spdk-keys && systemctl restart spdk-proxy
 echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && chmod 600 host1.key`,
@@ -151,7 +151,7 @@ export PATH="$PWD/bin:$PATH"`,
 	{
 		path:  "docs/service.md",
 		leave: []string{"spdk_tgt@nvme"}, // needs systemd's templates; package systemd tests the configuration
-		// A package of another version was built there earlier.
+		// An earlier build has left a package of another version there.
 		setup: "mkdir bin && touch bin/spdk-proxy_1.0.0-1_amd64.deb",
 		typed: map[string]string{
 			"go build -o bin/ ./cmd/spdk-proxy ./cmd/spdk-sim": `(cd "$REPOSITORY" && go build -o /home/admin/bin/ ./cmd/spdk-proxy ./cmd/spdk-sim)`,
@@ -239,8 +239,8 @@ END
 chmod +x scripts/rpc.py
 `
 
-// simulated runs the simulated target, and calls it until it answers: an earlier run's socket may
-// still exist, with no process listening.
+// simulated runs the simulated target, and calls it until it responds, because the socket of an
+// earlier run may still exist without a listening process.
 const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`

@@ -16,8 +16,7 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account on the page on the driver's credentials may make the driver's NVMe-oF calls, but no
-// iSCSI calls.
+// The account in docs/csi-credentials.md may make the driver's NVMe-oF calls, but no iSCSI calls.
 func TestDocumentedAccountAllowsTheDriversCalls(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/csi-credentials.md")
 	require.NoError(t, err)

@@ -30,8 +30,8 @@ const (
 	client = module + "/rpcschema/spdkrpc"
 )
 
-// The role csi-controller allows exactly the methods that the driver calls. The type checker finds
-// these calls: the uses of the typed client's methods outside tests.
+// The role csi-controller allows exactly the methods that the driver calls. The test uses the type
+// checker to find these calls, which are all uses of the typed client's methods outside tests.
 func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	p, err := policy.New(nil, map[string]policy.User{"csi": {Roles: []string{policy.CSIController}}}, rpcschema.Default())
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ const (
 	tabWidth = 4
 )
 
-// All comments wrap at the same width, so that an edit to a comment does not affect other lines.
-// The check ignores comments after code on the same line, directives, code, and tables.
+// All comments wrap at the same width, so that an edit changes only a few lines of a comment. The
+// check ignores comments after code on the same line, directives, code, and tables.
 func TestCommentsWrapAtOneWidth(t *testing.T) {
 	checked := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {

@@ -31,7 +31,7 @@ func packagesOf(page string) (listed []string) {
 }
 
 // The table shows newcomers where a change belongs. It lists every package in proxy, driver,
-// lvstore and rpcschema exactly once, and no package that does not exist.
+// lvstore and rpcschema exactly once, and only existing packages.
 func TestDesignListsEveryPackage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/design/packages.md")
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ const errorKey = "error"
 // logMethods lists the methods and functions of log/slog that take keys and values.
 var logMethods = []string{"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext", "Log", "With", "Any", "String"}
 
-// A search of the log for one key must find all errors.
+// Users must be able to find all errors in the log by searching for a single key.
 func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	keys := 0
 	sources(t, func(file string, set *token.FileSet, parsed *ast.File) {

@@ -50,7 +50,7 @@ func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *a
 	}))
 }
 
-// When a name such as len or config.Load is read, it must have its usual meaning.
+// A name such as len or config.Load must always have its usual meaning.
 func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	files := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {

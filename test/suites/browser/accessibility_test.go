@@ -67,7 +67,7 @@ func (p *page) inject(source string) {
 	eval[chromedp.Void](p, source+"; null")
 }
 
-// All functions can be used with the keyboard alone.
+// Users can reach all functions with the keyboard alone.
 func TestConsoleWorksWithTheKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")

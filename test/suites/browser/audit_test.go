@@ -26,7 +26,7 @@ func (p *page) postCall(user, method, params string) int {
 const (
 	auditRows  = `document.querySelectorAll(".body .row[id]").length`
 	auditCalls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
-	// savedFiles collects the files that the page offers for download.
+	// savedFiles is a script that collects the files that the page offers for download.
 	savedFiles = `(() => { window.saved = []; const make = URL.createObjectURL; URL.createObjectURL = (b) => { b.text().then((t) => saved.push(t)); return make(b); }; })()`
 )
 

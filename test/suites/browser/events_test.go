@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Changes that others make on the target appear without a reload.
+// Changes that other clients make on the target appear without a reload.
 func TestChangesAppearWithoutReload(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

@@ -62,8 +62,8 @@ func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `document.querySelector(".method").innerText`), "built without")
 }
 
-// The rpc.py tab shows an rpc.py command if one makes the same call. Otherwise, it shows a program
-// that makes the call.
+// The rpc.py tab shows an rpc.py command if a command can make the same call. Otherwise, it shows a
+// program that makes the call.
 func TestExplorerShowsRPCPyCommands(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

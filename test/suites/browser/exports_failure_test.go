@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If a call fails half-way, the dialog undoes the calls before it and reports this. If the failed
-// call may have been executed, it is undone too.
+// If a call fails, the dialog undoes the preceding calls and reports this. It also undoes the
+// failed call if that call may have been executed.
 func TestFailedExportIsUndone(t *testing.T) {
 	for _, fault := range []string{"fail", "close", "close,executed"} {
 		t.Run(fault, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
-// If a change fails, the export stays as it was.
+// If a change fails, the export stays unchanged.
 func TestFailedChangeOfExportIsUndone(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=2")
 	p := newPageAt(t, w)

@@ -25,7 +25,7 @@ import (
 // limit is a timeout that a passing test never reaches.
 const limit = 3 * time.Minute
 
-// A page is a tab in its own browser, with its requests and console messages.
+// A page is a tab in its own browser. It records the tab's requests and console messages.
 type page struct {
 	t        *testing.T
 	ctx      context.Context
@@ -125,7 +125,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// fail ends the test and reports the contents of the page.
+// fail reports an error with the contents of the page, and ends the test.
 func (p *page) fail(err error) {
 	p.t.Helper()
 	text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))

@@ -20,7 +20,7 @@ type picture struct {
 	after         func(*page)
 }
 
-// The overview is last, so that its plots contain some samples.
+// The overview comes last, so that its plots contain some samples by then.
 var pictures = []picture{
 	{name: "volumes-light", hash: "volumes", width: 1440, height: 900, wait: sized},
 	{name: "volumes-dark", hash: "volumes", width: 1440, height: 900, dark: true, wait: sized, after: openVolume},
@@ -112,7 +112,7 @@ func openExport(p *page) {
 	p.shownCalls("Calls")
 }
 
-// TestScreenshots takes screenshots of the pages for people to look at.
+// TestScreenshots takes screenshots of the pages, which people can review.
 func TestScreenshots(t *testing.T) {
 	folder := screenshotFolder(t)
 	p := newPage(t)
@@ -141,7 +141,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// look sets the window size and the preferred colour scheme.
+// look sets the window size and the preferred colour scheme of the page.
 func (p *page) look(width, height int64, dark bool) {
 	p.t.Helper()
 	scheme := "light"

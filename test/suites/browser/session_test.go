@@ -34,8 +34,8 @@ func TestSignIn(t *testing.T) {
 	p.until(`!!document.querySelector("form input[type=password]")`)
 }
 
-// A stolen part of a session is useless: scripts cannot read the cookie, and the proxy refuses the
-// CSRF token without the cookie, and the cookie without the token.
+// A stolen part of a session is useless. Scripts cannot read the cookie, and the proxy refuses a
+// CSRF token without the cookie, and a cookie without the token.
 func TestStolenSessionPartsAreUseless(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

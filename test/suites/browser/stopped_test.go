@@ -69,7 +69,7 @@ log: {format: json}
 	return w, target
 }
 
-// This is the first visit of a new user.
+// The test covers a new user's first visit.
 func TestFirstVisit(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)
@@ -241,7 +241,7 @@ func TestExaminingTargetShowsAWarning(t *testing.T) {
 	p.has("Tenants and raw block volumes of pods are refused.")
 }
 
-// A RAID that a restart of the target would not restore is a warning on the first page.
+// If a restart of the target would not restore a RAID, the first page shows a warning.
 func TestConsoleWarnsOfRAIDsThatARestartLoses(t *testing.T) {
 	w, _ := smallWorld(t, "--no-auto-examine")
 	p := newPageAt(t, w)

@@ -110,7 +110,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	assert.False(t, eval[bool](p, `document.querySelector("dialog").innerText.includes("To confirm")`))
 }
 
-// Users with read permission only see no buttons, and a tenant's users see only its own lvstores.
+// Users who may only read see no buttons, and a tenant's users see only the tenant's lvstores.
 func TestStorageShowsWhatAUserMayDo(t *testing.T) {
 	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
 		p := newPage(t)

@@ -183,7 +183,7 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers relays the target's responses. It changes only statistics.
+// answers relays the target's responses, and changes only the statistics in them.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {

@@ -241,7 +241,7 @@ func (c *caller) call(method string, params object) (json.RawMessage, error) {
 	return r.Result, nil
 }
 
-// fill creates stores, volumes, snapshots, clones and exports.
+// fill creates the target's lvstores, volumes, snapshots, clones and exports.
 func fill(c *caller) (err error) {
 	do := func(method string, params object) {
 		if err == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Whatever the damage to a metadata page, the response is correct or an error. If a page with a
-// valid checksum lacks a cluster, only the number of clusters shows this. SPDK reports that number
-// from v24.05 on.
+// No matter how a metadata page is damaged, the response is either correct or an error. If a page
+// with a valid checksum lacks a cluster, only the number of clusters shows this. SPDK reports that
+// number from v24.05 on.
 func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
@@ -113,7 +113,7 @@ var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 		}
 		return nil
 	},
-	// The snapshot between two others is missing from the chain.
+	// The chain skips the snapshot between two others.
 	"skipped": func(page []byte, all map[int64][]byte) []byte {
 		at := parentAt(page)
 		if at < 0 {

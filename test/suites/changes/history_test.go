@@ -23,8 +23,8 @@ var (
 	seed      = flag.Int64("seed", 1, "seed of the first history")
 )
 
-// Whatever has happened to the volumes, each snapshot can be restored from any other snapshot and
-// the reported changes.
+// After any sequence of operations, each snapshot can be restored from any other snapshot and the
+// reported changes.
 func TestChangesRestoreSnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme", "uring"} {
 		t.Run(kind, func(t *testing.T) {

@@ -151,7 +151,7 @@ type proxy struct {
 	stop   func()
 }
 
-// programs is a directory for what all tests share.
+// programs is the directory of the programs that all tests share.
 var programs string
 
 func TestMain(m *testing.M) {

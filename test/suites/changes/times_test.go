@@ -60,7 +60,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// touch writes the first block of every step-th cluster, and so allocates these clusters.
+// touch allocates every step-th cluster by writing its first block.
 func (g *target) touch(volume string, step int64) {
 	nqn, address := g.share(volume)
 	var writers errgroup.Group

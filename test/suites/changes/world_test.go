@@ -32,7 +32,7 @@ type volume struct {
 	hosts hosts
 }
 
-// A snapshot records the content that a host reads from it.
+// A snapshot is a snapshot on the target with its expected contents.
 type snapshot struct {
 	uuid    string
 	content []byte
@@ -56,7 +56,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
-	// A killed target reads all metadata pages one by one, and targets may share a core.
+	// After a kill, the next target process reads all metadata pages one by one, and targets may
+	// share a core.
 	bytes, metadata := int64(1<<30), 100
 	if kind != "aio" {
 		bytes, metadata = 256*mib, 2

@@ -45,7 +45,7 @@ func (o operation) String() string {
 
 const subsystem = "nqn.2026-11.io.spdkgate:pairs"
 
-// These are the volumes used by a pair: old is a snapshot below the snapshot s, and s is below the
+// Each pair uses the following volumes: old is a snapshot below the snapshot s, and s is below the
 // volume v and the clone c. The bdev outside is not in the lvstore.
 func operations() (list []operation) {
 	deletion := func(method, volume string) {
@@ -265,8 +265,8 @@ func (f *farm) clear() {
 	f.t.Fatal("volumes cannot be deleted")
 }
 
-// runAll runs pairs on a target until all rounds are done, or the test's time is over. Each round
-// runs the first pairs of a new random order.
+// runAll runs pairs on a target until all rounds are complete, or the time limit is reached. Each
+// round runs the first pairs of a new random order.
 func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)
@@ -299,7 +299,7 @@ func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	}
 }
 
-// On the simulation, an operation on a volume is made to take some milliseconds.
+// The simulation is configured so that an operation on a volume takes some milliseconds.
 func TestPairsOfOperationsOnSimulatedTarget(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

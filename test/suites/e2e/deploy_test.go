@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// Until its second look, a minute later, the check counts volumes that other tests are creating
-	// or deleting as orphans.
+	// In its first reading, the check also counts volumes as orphans that other tests are creating
+	// or deleting.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)

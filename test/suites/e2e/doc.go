@@ -10,15 +10,16 @@
 //	make test-k8s ARGS=-logs=DIR             # all logs, including the pods', in DIR
 //
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod,
-// and csi-snapshot-metadata from that in snapshotmetadata/go.mod, whose dependencies are newer.
-// They are stored in a directory in the user's cache. Debian packages (containerd, runc, CNI
-// plugins and what they need) are unpacked there, but not installed. Later runs build only the
+// and csi-snapshot-metadata from that in snapshotmetadata/go.mod, whose dependencies are newer. The
+// programs are stored in a directory in the user's cache. Debian packages (containerd, runc, CNI
+// plugins and their dependencies) are unpacked there, but not installed. Later runs build only the
 // driver's images, the proxy and the example programs of csi-snapshot-metadata.
 //
 // A run has two processes. The outer one builds, starts the inner one in separate namespaces
-// (package sandbox), and cleans up when that has ended, for whatever reason. The inner one starts
-// the storage server (package storage) and the cluster (package cluster), and runs the tests.
-// Nothing is stopped inside: when the sandbox's first process ends, the kernel ends all others.
+// (package sandbox), and cleans up after the inner process has ended for any reason. The inner one
+// starts the storage server (package storage) and the cluster (package cluster), and runs the
+// tests. Nothing is stopped inside: when the sandbox's first process ends, the kernel ends all
+// others.
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
 // images that deploy/image builds. Values set the configuration and the credentials, and let the
@@ -41,6 +42,6 @@
 //     driver's chart then creates its NetworkPolicy in all tests. Pods see the API server at its
 //     Service's address, because nothing translates that address.
 //
-// The tests may know the chart, the manifests, kubectl and the target's state. They may not import
+// The tests use only the chart, the manifests, kubectl and the target's state. They must not import
 // the driver or the proxy.
 package e2e

@@ -76,7 +76,7 @@ func start(ctx context.Context, dir string, b built) error {
 	return d.install(ctx, b)
 }
 
-// nothingLeft returns an error if anything that belongs to the tests' volumes still exists.
+// nothingLeft returns an error if any object that belongs to the tests' volumes still exists.
 func nothingLeft(ctx context.Context) error {
 	var left []string
 	for _, kind := range []string{"persistentvolumes", "volumeattachments", "volumesnapshotcontents"} {

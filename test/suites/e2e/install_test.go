@@ -108,8 +108,8 @@ func (d *driver) inService(ctx context.Context) error {
 // data returns the directory with the simulated target's volumes.
 func (d *driver) data() string { return storage.DataDir(filepath.Join(d.dir, storageFolder)) }
 
-// values returns all values that differ from the chart's defaults: configuration, credentials, the
-// proxy's certificate, loop devices instead of NVMe/TCP, and the images that the tests build.
+// values returns the chart's values for the tests: configuration, credentials, the proxy's
+// certificate, loop devices instead of NVMe/TCP, and the images that the tests build.
 func (d *driver) values() map[string]any {
 	data := d.data()
 	return map[string]any{

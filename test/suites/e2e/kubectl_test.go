@@ -180,8 +180,8 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually retries an attempt until it succeeds. If no attempt succeeds in time, it returns the
-// error of the last attempt that ran to its end.
+// eventually repeats an attempt until it succeeds. If none succeeds in time, it returns the error
+// of the last attempt that was completed.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()

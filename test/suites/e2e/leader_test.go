@@ -58,8 +58,8 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 	return leader{}, fmt.Errorf("%q leads, but is not one of %v", holder, pods)
 }
 
-// settledLeader waits until one of the controller's two pods leads. After a rollout, replaced pods
-// may still run and hold the leases for some seconds.
+// settledLeader waits until one of the controller's two pods is the leader. For some seconds after
+// a rollout, the replaced pods may still run and hold the leases.
 func (n *namespace) settledLeader() (l leader) {
 	n.t.Helper()
 	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {
@@ -186,7 +186,7 @@ func TestStoppedLeaderIsReplaced(t *testing.T) {
 	n.oneVolumeEach()
 }
 
-// lease returns the name of a sidecar's lease. The provisioner's is just the driver's name.
+// lease returns the name of a sidecar's lease. The provisioner's lease has the driver's name.
 func lease(all map[string]string, sidecar string) string {
 	for name := range all {
 		if strings.Contains(name, sidecar) {

@@ -25,7 +25,7 @@ var (
 	parallel = flag.Int("compilers", 2, "number of concurrent compilers when Kubernetes is built")
 )
 
-// Tests wait for each other themselves: see parallelNamespace.
+// The tests synchronize with each other: see parallelNamespace.
 const testsAtOnce = "1000"
 
 var begin = time.Now()
@@ -71,7 +71,7 @@ func outside() (code int, err error) {
 	}
 	o := sandbox.Options{
 		Parent: "/var/tmp", Name: "spdkgate-e2e", LoopDir: storageFolder, Log: progress,
-		// kubelet sets these for the whole machine.
+		// kubelet sets these kernel settings for the whole machine.
 		Sysctls: []string{
 			"vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops", "kernel.keys.root_maxkeys", "kernel.keys.root_maxbytes",
 		},

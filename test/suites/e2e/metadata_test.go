@@ -69,7 +69,7 @@ func (d *driver) pageShell(ctx context.Context, words string) error {
 
 func (d *driver) metadataDir() string { return filepath.Join(d.dir, "snapshot-metadata") }
 
-// prepareSnapshotMetadata installs the CRD and creates the certificate, as the page says.
+// prepareSnapshotMetadata installs the CRD and creates the certificate, as the page describes.
 func (d *driver) prepareSnapshotMetadata(ctx context.Context, b built) error {
 	// The page downloads it from the sidecar's repository.
 	crd := filepath.Join(b.Modules[metadataCRD], "config/crd/cbt.storage.k8s.io_snapshotmetadataservices.yaml")
@@ -142,8 +142,8 @@ func (n *namespace) serveMetadataService() {
 	})
 }
 
-// answer responds to pods' DNS queries: with the address for the given name, and with an error for
-// all others.
+// answer responds to pods' DNS queries. It returns the address for the given name, and an error for
+// all other names.
 func answer(conn net.PacketConn, name string, address net.IP) error {
 	const header = 12 // bytes
 	packet := make([]byte, 512)

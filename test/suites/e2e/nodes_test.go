@@ -93,7 +93,7 @@ func TestDrain(t *testing.T) {
 
 const outOfService = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
-// The steps are those of docs/fencing.md.
+// The test follows the steps in docs/fencing.md.
 func TestNodeLost(t *testing.T) {
 	n := newNamespace(t, "a node is lost, fenced and marked as out of service: a StatefulSet's pod moves with its data; the node, when it is back, cleans up and gets no volume until it is unfenced")
 	kept, lost := env.cluster.Nodes[0], env.cluster.Nodes[1]
@@ -112,7 +112,8 @@ func TestNodeLost(t *testing.T) {
 	start := time.Now()
 	env.run(t, "wait", "node/"+lost.Name, "--for=condition=Ready=Unknown", "--timeout=2m")
 	n.figure("noticed after %.1f s", time.Since(start).Seconds())
-	// If all controller pods were on the lost node, the plugin says to delete them.
+	// If all controller pods were on the lost node, the plugin's error tells the user to delete
+	// them.
 	n.eventually("the node is fenced", func(context.Context) error {
 		_, notes, err := env.runPlugin(t, "fence", lost.Name, "--yes")
 		if strings.Contains(notes, "is on a ready node") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// report prints information for finding out why a test failed.
+// report prints information that helps find out why a test failed.
 func (n *namespace) report() {
 	ctx := context.Background()
 	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
@@ -26,8 +26,8 @@ func (n *namespace) report() {
 	results.note(summary(ctx, n.name))
 }
 
-// summary describes, in a few lines for the end of the output, for what a namespace's claims, pods
-// and volumes are waiting.
+// summary describes in a few lines, for the end of the output, what a namespace's claims, pods and
+// volumes are waiting for.
 func summary(ctx context.Context, namespace string) string {
 	k := env.cluster.Kubectl()
 	lines := []string{"namespace " + namespace + ":"}

@@ -22,8 +22,8 @@ const (
 	anotherServer = "storage-2"
 )
 
-// A storage server can be used from only one zone, and each node is a zone. With the label, the
-// driver's new pods know their zones.
+// A storage server can be used from only one zone, and each node is a separate zone. New pods of
+// the driver get their zone from the node's label.
 func TestZones(t *testing.T) {
 	n := newNamespace(t, "two storage servers, each reached from one zone: the volume for a claim with WaitForFirstConsumer is created where its pod can run, a later pod runs where the volume is, and a claim larger than the free space waits with an event; with Immediate, volumes are created on the server that has room, and their pods run in its zone")
 	one, two := env.cluster.Nodes[0], env.cluster.Nodes[1]

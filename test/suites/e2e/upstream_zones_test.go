@@ -69,8 +69,8 @@ func (n *namespace) changeValues(change func(values map[string]any)) {
 	require.NoError(n.t, env.driver.inService(n.t.Context()))
 }
 
-// upstreamSuite returns the program with a class, and with some lines after the definition of the
-// driver.
+// upstreamSuite returns the program with a class, and with additional lines in the definition of
+// the driver.
 func (n *namespace) upstreamSuite(class, capabilities string) suite {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}

@@ -34,7 +34,7 @@ import (
 // deletes the volumes, by the same CSI calls that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
-	// its release can copy only volumes whose deleted data others may read, and only at the same
+	// the release can copy only volumes whose freed space need not be zeroed, and only at the same
 	// size
 	old       bool
 	config    []byte // config.json

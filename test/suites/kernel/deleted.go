@@ -35,7 +35,7 @@ type exported struct {
 	host export.Host
 }
 
-// newDriverTarget creates a file-backed lvstore, on which SPDK's default clear method does nothing.
+// newDriverTarget creates a file-backed lvstore. SPDK's default clear method has no effect there.
 func newDriverTarget(t *testing.T, path string, mode class.Clear) *driverTarget {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)

@@ -36,7 +36,7 @@ func TestISCSI(t *testing.T) {
 }
 
 // TestClearingHidesDeletedData searches a thin volume for data of a deleted volume whose clusters
-// it reuses. Without clearing, the data is found, which shows that the test reads the right
+// it reuses. Without clearing, the test finds this data, which proves that it reads the right
 // clusters.
 func TestClearingHidesDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes

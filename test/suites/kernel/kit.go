@@ -30,7 +30,7 @@ var kitVersion = func() string {
 // KernelVariable names a Debian package with another kernel, such as one from backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
 
-// kitSuffix ends the name of a kit's directory, after its kernel's release.
+// kitSuffix returns the end of the name of a kit's directory, which follows the kernel's release.
 func kitSuffix() string {
 	if os.Getenv(KernelVariable) != "" {
 		return "-kitgiven" + kitVersion
@@ -76,7 +76,7 @@ func (k kit) initramfs() string { return filepath.Join(k.dir, "initramfs.cpio") 
 // errNoKit means that no kit can be created on this machine.
 var errNoKit = errors.New("kernel tests cannot run here")
 
-// creating is locked while a kit is searched for or created, because tests run in parallel.
+// creating is locked while a test searches for or creates a kit, because tests run in parallel.
 var creating sync.Mutex
 
 // openKit returns the newest kit in the user's cache, or creates one.

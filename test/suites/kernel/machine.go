@@ -35,7 +35,7 @@ type Machine struct {
 	// It is nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
 	// Found receives the counts of bytes that the guest found in a new volume. It is nil if the
-	// scenario does not search.
+	// scenario does not search for data.
 	Found func(control.Found)
 	// Disks holds raw images of the machine's disks, which persist from one run to the next.
 	Disks []string

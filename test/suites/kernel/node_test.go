@@ -39,7 +39,7 @@ func TestKilledPlugin(t *testing.T) {
 }
 
 // onTargets runs a scenario on the targets in the guest's kernel, and on a real SPDK target if
-// SPDK_SOCK names one. Killing the plugin everywhere takes long.
+// SPDK_SOCK names one. Killing the plugin at every step takes long.
 func onTargets(t *testing.T, scenario string) {
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
 		if own.target == control.OwnRDMA && scenario == control.Killed {
@@ -88,8 +88,8 @@ func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...
 	m.Run(scenario, target, kernelParams...)
 }
 
-// TestPowerLoss ends the machine twice while volumes are written to. After each boot, it checks
-// that all synced data is present.
+// TestPowerLoss ends the machine twice during writes to volumes. After each boot, it checks that
+// all synced data is present.
 func TestPowerLoss(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(t)

@@ -73,7 +73,8 @@ func (w *world) exportLvol(name string) {
 	w.call("nvmf_subsystem_add_host", p{"nqn": nqn + name, "host": host + "1"}, nil)
 }
 
-// A response about access remains true even if the target is killed immediately after it.
+// A confirmed change to access stays in effect even if the target is killed immediately after the
+// response.
 func TestTargetDiesAfterEachResponse(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.createLvol("v")

@@ -12,14 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forgeAll writes these UUIDs; the method of replaces them.
+// forgeAll writes these UUIDs, and the method of replaces them.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"
 	anyDecoy    = "33333333-3333-4333-8333-333333333333"
 )
 
-// contents are what a hostile tenant writes into volumes, without the empty end of the volume.
+// contents is the data that a hostile tenant writes into volumes, without the empty end of the
+// volume.
 type contents struct {
 	inner, twin, raid, gpt, ftl []byte
 	raidMember                  uuid.UUID

@@ -1,4 +1,4 @@
-// Package restart tests the proxy with real targets that end and start again. spdk_tgt -c loads the
+// Package restart tests the proxy with real targets that end and restart. spdk_tgt -c loads the
 // configuration saved by the proxy, and the target must have the same state as before.
 //
 // SPDK_TGT=/path/to/spdk_tgt names the program. If it is not set, most tests are skipped, because

@@ -65,7 +65,7 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	d.settled()
 	d.relay, node["rpcURL"] = d.newRelay(func() { d.kill(); d.again() })
 	d.Controller = d.controller(node)
-	// Objects that the first export creates for all later ones are kept.
+	// The objects that the first export creates for all later exports are kept.
 	d.create()
 	d.published()
 	d.clear()
@@ -95,7 +95,7 @@ func (d *driverWorld) again() {
 }
 
 // dies kills the target after an operation's call number at. It reports whether the operation made
-// so many calls.
+// that many calls.
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()

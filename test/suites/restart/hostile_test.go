@@ -120,7 +120,7 @@ func (h *hostileTenant) write() {
 	h.world.write(h.red, volume, all[name])
 }
 
-// writeSimulated does the same with contents that the simulated target can load.
+// writeSimulated writes contents that the simulated target can load to a volume, as a host would.
 func (h *hostileTenant) writeSimulated(volume string) {
 	stores := map[string]spdktest.WrittenStore{
 		"inner": {Name: "inner", Lvols: []spdktest.WrittenLvol{{Name: "loot", UUID: pick(h.random, h.known...), External: h.snapshot}, {Name: "raided", External: h.victim}}},
@@ -274,13 +274,13 @@ func (h *hostileTenant) check() {
 	}
 }
 
-// A tenant writes lvstores, RAID superblocks, partition tables and mutations of them into its
-// volumes, and makes random calls of all kinds that it may make. In between, the target is killed
-// and loads the saved configuration, which prevents it from loading what hosts write. The tenant
-// gains nothing, and others lose nothing. In the end no space is lost. go test
-// ./test/suites/restart -run TestHostileTenantGainsNothing -seed 17 uses another seed. The same
-// seed repeats the same calls, but with other UUIDs. Without a real target, lvstores and RAIDs are
-// written on a simulated one.
+// A tenant writes lvstores, RAID superblocks, partition tables and mutations of these into its
+// volumes, and makes random calls of all permitted kinds. In between, the target is killed and
+// loads the saved configuration, which prevents it from loading what hosts write. The tenant must
+// not gain access to anything, other tenants must not lose anything, and no space may be lost in
+// the end. go test ./test/suites/restart -run TestHostileTenantGainsNothing -seed 17 uses another
+// seed. The same seed repeats the same calls, but with other UUIDs. Without a real target, lvstores
+// and RAIDs are written on a simulated one.
 func TestHostileTenantGainsNothing(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {

@@ -30,8 +30,8 @@ type forgedLvol struct {
 }
 
 // forge returns the content of a 64 MiB volume with an lvstore, as written by the host's own
-// target. An lvstore with clones is dirty, as after a kill, so SPDK loads it only where it can
-// write. An empty lvstore is clean.
+// target. An lvstore with clones is dirty, as after a kill, so SPDK loads it only if it can write
+// to the volume. An empty lvstore is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	ids := map[string]string{}
@@ -106,7 +106,7 @@ func crc(page []byte) uint32 {
 	return crc32.Checksum(page[:4092], crc32.MakeTable(crc32.Castagnoli))
 }
 
-// ownCore returns the arguments with which a second SPDK process does not slow the target down.
+// ownCore returns arguments that keep a second SPDK process from slowing down the target.
 func ownCore() []string {
 	mask := "0x1"
 	if runtime.NumCPU() > 1 {

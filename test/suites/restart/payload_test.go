@@ -70,7 +70,7 @@ func (w *world) attack() *attack {
 	return a
 }
 
-// nothingGained fails the test if red can see or use anything to which its payload refers.
+// nothingGained fails the test if red can see or use any object to which its payload refers.
 func (w *world) nothingGained(a *attack) {
 	w.t.Helper()
 	for method, params := range map[string]p{
@@ -112,8 +112,8 @@ func TestPayloadIsNotLoaded(t *testing.T) {
 	w.fresh()
 	require.Equal(t, new(false), w.examines())
 	a := w.attack()
-	// An lvstore with the name of tenant blue's lvstore, and a clone with the UUID of blue's
-	// volume.
+	// twin is an lvstore with the name of tenant blue's lvstore, which contains a clone with the
+	// UUID of blue's volume.
 	var twin string
 	require.NoError(t, a.red.Call(t.Context(), "bdev_lvol_create", p{"lvs_name": "lvs-red", "lvol_name": "twin", "size_in_mib": 64, "thin_provision": true}, &twin))
 	w.write(a.red, twin, w.forge("lvs-blue", forgedLvol{name: "secret", uuid: a.victim, parent: a.snapshot}))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, as a host to which the disk is exported
-// could do.
+// plant writes an lvstore named planted to a disk's file, like a host to which the disk is
+// exported.
 func (w *world) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay forwards requests to the world's proxy, and each call of a batch separately. The target
-// is killed after it has executed the modifying call number at.
+// A relay forwards requests to the world's proxy, and each call of a batch separately. The relay
+// kills the target after the target has executed modifying call number at.
 type relay struct {
 	w         *world
 	mu        sync.Mutex

@@ -133,7 +133,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	w.fresh()
 	assert.Equal(t, before, w.state())
 
-	// This is the file as SPDK itself would save it.
+	// This file has the contents that SPDK itself would save.
 	text, err := os.ReadFile(w.at("saved/current.json"))
 	require.NoError(t, err)
 	var file struct {
@@ -221,8 +221,8 @@ func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The next process loads the file chosen by an administrator, whatever is changed in the running
-// process meanwhile.
+// The next process loads the file that an administrator has chosen, even if the running process is
+// changed meanwhile.
 func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

@@ -12,7 +12,7 @@ import (
 )
 
 // A host's access is revoked while the target has lost its configuration. After the target loads
-// the saved file again, that host has no access, but the others do.
+// the saved file again, that host has no access, but the other hosts do.
 func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string

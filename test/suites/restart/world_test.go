@@ -241,8 +241,8 @@ func (w *world) has(method string) bool {
 	return slices.Contains(methods, method)
 }
 
-// state returns the target's objects, except what differs at each start: the order of lists,
-// counters, and, before v24.05, the UUIDs of file-backed bdevs.
+// state returns the target's objects without the parts that differ at each start: the order of
+// lists, counters, and, before v24.05, the UUIDs of file-backed bdevs.
 func (w *world) state() map[string]any {
 	w.t.Helper()
 	state := map[string]any{}

@@ -16,11 +16,11 @@ type sampleCall struct {
 	params map[string]any
 }
 
-// hostile is a text that a shell must not interpret.
+// hostile is a text with characters that a shell would interpret.
 const hostile = `it's "$HOME" $(id) ` + "`id`" + ` \n; * ~ # é !!`
 
-// callsOf makes calls to each method of a release: with the required parameters, with all
-// parameters, and with each optional parameter or member alone, with several values.
+// callsOf returns calls to each method of a release: with the required parameters, with all
+// parameters, and with several values for each single optional parameter or member.
 func callsOf(doc *rpcschema.Document, r rpcschema.Release) (list []sampleCall) {
 	few, full, extreme := sample.Maker{Document: doc, Release: r}, sample.Maker{Document: doc, Release: r, Full: true}, sample.Maker{Document: doc, Release: r, Full: true, Extreme: true}
 	for _, m := range doc.OfSPDK() {
@@ -59,8 +59,8 @@ func callsOf(doc *rpcschema.Document, r rpcschema.Release) (list []sampleCall) {
 	return list
 }
 
-// valuesOf makes values for a schema: typical and extreme ones, both booleans, zero, all enumerated
-// values, a text that needs quotes, several items, and objects with each member alone.
+// valuesOf returns values for a schema: typical and extreme ones, both booleans, zero, all
+// enumerated values, a text that needs quotes, several items, and objects with each member alone.
 func valuesOf(doc *rpcschema.Document, use *rpcschema.Schema, r rpcschema.Release) []any {
 	few, full, extreme := sample.Maker{Document: doc, Release: r}, sample.Maker{Document: doc, Release: r, Full: true}, sample.Maker{Document: doc, Release: r, Full: true, Extreme: true}
 	values := []any{full.Value(use), extreme.Value(use)}

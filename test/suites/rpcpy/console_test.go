@@ -174,8 +174,8 @@ func (q *request) makes(doc *rpcschema.Document, c sampleCall, r rpcschema.Relea
 	return reflect.DeepEqual(bare(doc, members, c.params), bare(doc, members, q.Params))
 }
 
-// bare returns an object without members that have the default, and with numbers in a uniform
-// spelling.
+// bare returns an object without members that have their default values, and with numbers in a
+// uniform format.
 func bare(doc *rpcschema.Document, members rpcschema.Properties, object map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range object {

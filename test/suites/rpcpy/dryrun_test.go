@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A madeCall is a call and its command, without rpc.py's name and socket.
+// A madeCall is a call and its command line, without rpc.py's name and socket.
 type madeCall struct {
 	sampleCall
 	line string

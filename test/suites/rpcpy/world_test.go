@@ -109,7 +109,7 @@ type outcome struct {
 	code    int
 }
 
-// scriptTime limits one run of rpc.py, which itself has a timeout of one minute.
+// scriptTime limits one run of rpc.py, whose own timeout is one minute.
 const scriptTime = 5 * time.Minute
 
 // run runs rpc.py on a socket. A shell expands the arguments.

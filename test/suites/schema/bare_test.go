@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// onceOnly lists methods whose second call gets a different response from the first.
+// onceOnly lists methods that respond differently to a second call.
 var onceOnly = []string{"iscsi_set_options"}
 
 // takenSince lists methods that refuse an empty object on older releases, with a release that was
@@ -21,7 +21,7 @@ var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch"
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
 
 // withoutParams calls every method that requires no parameters, without params and with an empty
-// object. It checks that the target accepts and refuses these calls as the schema states.
+// object. It checks that the target accepts or refuses each call as the schema states.
 func (b *bench) withoutParams() {
 	tried := 0
 	for _, m := range b.methods() {
@@ -55,7 +55,7 @@ func (b *bench) needsParams(m *rpcschema.Method) bool {
 	return len(m.OneOf)+len(m.AnyOf) > 0 || slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return m.RequiredAt(p.Name, b.release) })
 }
 
-// exactly makes a call with params exactly as given.
+// exactly makes a call with exactly the given params.
 func (b *bench) exactly(method string, params map[string]any) error {
 	ctx, cancel := context.WithTimeout(b.Context(), answerWithin)
 	defer cancel()

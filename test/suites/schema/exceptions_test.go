@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// unanswered lists reading methods that these tests' target refuses, each with the reason.
+// unanswered lists read-only methods that the tests' target refuses, each with the reason.
 var unanswered = map[string]string{
 	"bdev_ftl_get_stats":                "no FTL bdev is created: it would need gigabytes",
 	"bdev_ftl_get_properties":           "no FTL bdev is created: it would need gigabytes",
@@ -27,7 +27,7 @@ var states = map[string]exception{
 	"framework_get_scheduler": {why: "in the runtime state only", until: "v24.05"},
 }
 
-// specialQueries contains parameters of reading methods for which generated parameters name no
+// specialQueries contains parameters for read-only methods whose generated parameters name no
 // existing object.
 var specialQueries = map[string][]map[string]any{
 	"sock_impl_get_options":                {{"impl_name": "posix"}, {"impl_name": "ssl"}},
@@ -53,10 +53,10 @@ func configs(subsystems ...string) (list []map[string]any) {
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
 // The first method would wait for bdevs that do not exist, and use bdevs that appear later. The
-// second one ends the state under test.
+// second one would end the state under test.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
-// nowhere names objects that do not exist.
+// nowhere contains names of objects that do not exist.
 var nowhere = map[string]string{
 	"bdev": "no-such-bdev", "new-bdev": "new-bdev", "lvstore": "no-such-store", "new-lvstore": "new-store", "lvol-name": "no-such-volume",
 	"lvstore-uuid": "00000000-0000-4000-8000-000000000000", "nqn": "nqn.2016-06.io.spdk:nowhere", "host-nqn": "nqn.2016-06.io.spdk:nobody",
@@ -71,7 +71,8 @@ type exception struct {
 	unsent       bool   // the call would have an effect, so the tests do not send it
 }
 
-// accepted lists the exceptions as "method what pointer", where a star matches anything.
+// accepted contains the exceptions. The keys have the form "method what pointer", in which a star
+// matches anything.
 var accepted = map[string]exception{
 	"accel_get_stats unknown /no_such_parameter":                           {why: ignores},
 	"accel_set_options too-small /task_count":                              {why: "SPDK lets a sequence run out of tasks", until: "v24.05"},

@@ -92,7 +92,7 @@ func (f *fake) respond(method string, params any) jsonrpc.Response {
 // fakeStore is the lvstore that contains all volumes of a fake, and nothing else.
 const fakeStore = "fakestore"
 
-// ask responds to the proxy's own calls: for the release, and for the users of a volume whose
+// ask responds to the proxy's own calls, which query the release, and the users of a volume whose
 // snapshot is requested. It reports that no lvstore has the requested name, and that the target
 // examines volumes. Every requested bdev is a volume without users, whose snapshot does not exist
 // yet.

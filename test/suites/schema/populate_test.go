@@ -82,7 +82,8 @@ func (b *bench) names() map[string]string {
 	return names
 }
 
-// play sends the calls in a file, first broken in every way and then intact.
+// play sends the calls in a file. Each is first sent with every kind of mistake, and then
+// unchanged.
 func (b *bench) play(file string, words *strings.Replacer) {
 	source, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(b, err)
@@ -130,8 +131,8 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 }
 
 // disconnected waits until the target is no longer its own host. Until then, no namespace may
-// change: SPDK would request details of the change on the very thread that has to respond, and wait
-// (nvme_ctrlr_process_async_event). The target would then never respond to anything again.
+// change. SPDK would request details of the change on the same thread that must respond, and wait
+// (nvme_ctrlr_process_async_event). The target would then never respond to any call again.
 // bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {

@@ -80,7 +80,7 @@ func (b *bench) alive(after string) {
 	require.NoError(b, err, "the target did not survive %s", after)
 }
 
-// methods returns the methods in the schema that the target has and allows in its present state.
+// methods returns the methods in the schema that the target has and permits in its current state.
 func (b *bench) methods() (list []*rpcschema.Method) {
 	for _, m := range b.doc.OfSPDK() {
 		if m.Has(b.release) && slices.Contains(b.current, m.Name) {
@@ -142,7 +142,7 @@ func (b *bench) drift() {
 // inStartup reports whether the target waits for framework_start_init.
 func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
 
-// states compares the states in which methods may be called with the target's list for its present
+// states compares the states in which methods may be called with the target's list for its current
 // state.
 func (b *bench) states() {
 	state := "runtime"
@@ -198,7 +198,7 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 	}
 	k := sample.Maker{Document: b.doc, Release: b.release, Names: names}
 	list := []map[string]any{k.Params(m)}
-	// add each of the others separately, because some exclude each other
+	// add each of the other parameters separately, because some exclude each other
 	for _, p := range m.Params {
 		if !p.Required && p.Schema.Has(b.release) && p.Schema.Resource != "" && names[p.Schema.Resource] != "" {
 			params := k.Params(m)
@@ -268,8 +268,8 @@ func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	}
 }
 
-// prove counts the refusals that were certainly caused by the mistake: the valid call was accepted,
-// or refused in another way.
+// prove counts the refusals that the mistake has certainly caused, because the valid call was
+// accepted or refused differently.
 func (b *bench) prove(before int, sound error) {
 	for _, r := range b.tally.refused[before:] {
 		if sound == nil || !same(r.err, sound) {

@@ -60,7 +60,7 @@ func callTyped(ctx context.Context, t *testing.T, c *spdkrpc.Client, m *rpcschem
 	return values(t, out[0].Interface()), nil
 }
 
-// recode converts a value to a Go type, which must have fields for all of it.
+// recode converts a value to a Go type, which must have a field for every member.
 func recode(t *testing.T, from, to any) {
 	text, err := jsonrpc.Marshal(from)
 	require.NoError(t, err)

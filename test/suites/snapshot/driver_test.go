@@ -29,7 +29,7 @@ type environment struct {
 
 func newEnvironment(g *target) *environment { return newEnvironments(g)[0] }
 
-// newEnvironments returns an environment for each target. All share one driver.
+// newEnvironments returns an environment for each target. The environments share one driver.
 func newEnvironments(targets ...*target) (all []*environment) {
 	t := targets[0].t
 	t.Helper()

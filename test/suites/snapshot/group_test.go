@@ -111,8 +111,9 @@ func broken(t *testing.T, snapshots []snapshotAt) bool {
 	return !ordered
 }
 
-// Group snapshots preserve the order of dependent writes across volumes. Snapshots taken one after
-// another without the freeze do not; if they did, the first part would prove nothing.
+// Group snapshots preserve the order of dependent writes across volumes. Snapshots that are taken
+// one after another without the freeze do not, which proves that the test can detect a broken
+// order.
 func TestGroupSnapshotsPreserveWriteOrder(t *testing.T) {
 	for _, volumes := range []int{2, 8} {
 		t.Run(fmt.Sprint(volumes, " volumes"), func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 // inflated is the size of each inflated volume, in the test lvstore's clusters of 1 MiB.
 const inflated = 64
 
-// numbers writes first, first+1, … to a volume's clusters. In reading mode, it returns how many of
-// these numbers the volume lacks.
+// numbers writes first, first+1, … to a volume's clusters. If write is false, it reads, and returns
+// how many of these numbers the volume lacks.
 func (g *target) numbers(volume string, first uint64, write bool) (lost int) {
 	g.t.Helper()
 	nqn, address := g.share(volume)
@@ -65,8 +65,8 @@ func together(t *testing.T, volumes []string, call func(volume string) error) {
 
 // Without protection, concurrent inflation of volumes in one lvstore loses data: SPDK reports
 // success, but the volumes lack clusters of their snapshots. The target crashes when a host reads
-// the clusters that bdev_lvol_inflate has skipped. The protected runs are meaningful only as long
-// as this happens.
+// the clusters that bdev_lvol_inflate has skipped. The tests of the protection are meaningful only
+// as long as this happens.
 func TestUnprotectedInflationsLoseData(t *testing.T) {
 	free := func(g *target) uint64 {
 		stores, err := g.rpc.BdevLvolGetLvstores(t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// This is like TestSnapshotsOfVolumesUnderWrites, but the writing host is Linux in a virtual
-// machine, with native multipath.
+// This test is like TestSnapshotsOfVolumesUnderWrites, but Linux in a virtual machine writes, with
+// native multipath.
 func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
@@ -59,8 +59,8 @@ func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but the writing host is Linux in
-// a virtual machine.
+// This test is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but Linux in a virtual
+// machine writes.
 func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
@@ -122,8 +122,8 @@ func (r *reports) take(p []control.Progress) (end bool) {
 	return r.end
 }
 
-// next waits for a report made after this call. The first report to arrive may have been made
-// earlier, so next waits for two.
+// next waits for a report that was sent after this call. The first report that arrives may have
+// been sent earlier, so next waits for two.
 func (r *reports) next() {
 	r.t.Helper()
 	for range 2 {
@@ -183,7 +183,7 @@ func (w *guestWriter) writes() blocks.Stream {
 	return blocks.Stream{Seed: uint64(w.i + 1), Blocks: volumeBytes / blocks.Size}
 }
 
-// stop ends the machine after one more report, which is then the last.
+// stop ends the machine after one more report, which is the last one.
 func (w *guestWriter) stop() {
 	w.next()
 	w.mu.Lock()

@@ -82,8 +82,8 @@ func TestProxyKilledAtEveryStage(t *testing.T) {
 		w.waitUntilThawed(s.name, states)
 		require.True(t, page == w.firstPage(), "%s: the store's first metadata page was overwritten", s.name)
 
-		// The caller can determine whether the snapshot exists, and a second call creates a missing
-		// one.
+		// The caller can determine whether the snapshot exists, and create a missing snapshot with
+		// a second call.
 		if !w.exists(snapshot) {
 			w.proxy.ready()
 			require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": name, "snapshot_name": snapshot}}}, nil), s.name)

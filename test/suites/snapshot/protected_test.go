@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A subject is a volume of which snapshots are taken while it is being written.
+// A subject is a volume that is written to while its snapshots are taken.
 type subject struct {
 	writer
 	kind   string
@@ -29,15 +29,15 @@ type subject struct {
 }
 
 // taken is a snapshot. The writes up to atLeast were acknowledged before the snapshot was taken,
-// and those after atMost began later.
+// and the writes after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// CSI snapshots are taken of volumes under writes. The first metadata page stays unchanged, every
-// snapshot contains the volume's data at one moment, and no write fails. The data is still intact
-// after the target is killed and restarted.
+// The test takes CSI snapshots of volumes under writes. The first metadata page stays unchanged,
+// every snapshot contains the volume's data at one moment, and no write fails. The data is still
+// intact after the target is killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
@@ -49,7 +49,8 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This is like TestSnapshotsOfVolumesUnderWrites, but uses the proxy's method, without the driver.
+// This test is like TestSnapshotsOfVolumesUnderWrites, but calls the proxy's method without the
+// driver.
 func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -62,8 +63,8 @@ func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	}
 }
 
-// kinds returns the kinds of volumes that the driver creates. It creates no clones before v24.05,
-// where SPDK does not record how to clear a clone.
+// kinds returns the kinds of volumes that the driver creates. Before v24.05, it creates no clones,
+// because SPDK does not record how to clear them.
 func (w *environment) kinds() []string {
 	release, err := w.rpc.Release(w.t.Context())
 	require.NoError(w.t, err)

@@ -29,7 +29,8 @@ func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 		require.Less(t, taken, *rounds, "the fault did not occur")
 		_, err := g.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: name, SnapshotName: fmt.Sprint("s", taken)})
 		require.NoError(t, err)
-		// the rate of snapshots in the bug report; this does not wait for anything
+		// This is the interval between snapshots in the bug report. The test does not wait for
+		// anything.
 		time.Sleep(100 * time.Millisecond)
 	}
 	// the next allocation rewrites the extent page that was written to a wrong place

@@ -84,11 +84,11 @@ func TestDeletionsOfShrunkSnapshots(t *testing.T) {
 		require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: inflated}, nil))
 		require.Equal(t, before, content())
 	}
-	// This is what SPDK does.
+	// This deletion shows SPDK's behaviour without the proxy.
 	require.NoError(t, w.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: s}))
 	require.Equal(t, "77777777", content())
 
-	// Nothing is refused if the clone is not larger, or the parent is not.
+	// The proxy does not refuse the deletion if the clone or the parent is not larger.
 	resize(2)
 	s = snapshot("s")
 	require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: s}, nil))
@@ -100,7 +100,7 @@ func TestDeletionsOfShrunkSnapshots(t *testing.T) {
 	require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: s}, nil))
 	require.Equal(t, "77000000", content())
 
-	// The remedy that the error names.
+	// The test applies the remedy that the error names.
 	if release.Has(rpcschema.InflatesBeyondParent) {
 		resize(size)
 		on(func(d *initiator.Device) {

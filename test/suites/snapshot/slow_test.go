@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// slowWrite is how long the slow disk takes for a write. During that time, several calls end.
+// slowWrite is the duration of a write on the slow disk. Several calls end during that time.
 const slowWrite = 50 * time.Millisecond
 
 // slowDown moves the lvstore to a bdev whose writes take long.
@@ -23,7 +23,7 @@ func (g *target) slowDown() {
 	require.NoError(g.t, g.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new(store)}))
 	_, err := g.rpc.BdevDelayCreate(ctx, spdkrpc.BdevDelayCreateParams{BaseBdevName: disk, Name: "slow", AvgReadLatency: 1, P99ReadLatency: 1, AvgWriteLatency: us, P99WriteLatency: us})
 	require.NoError(g.t, err)
-	// The whole slow disk would take long to clear.
+	// Clearing the whole slow disk would take long.
 	_, err = g.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "slow", LvsName: store, ClusterSz: new(uint32(mib)), ClearMethod: new(spdkrpc.LvolStoreClearMethodNone)})
 	require.NoError(g.t, err)
 }

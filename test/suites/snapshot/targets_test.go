@@ -52,7 +52,7 @@ func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string
 	var targets []initiator.Target
-	// alternate between the targets, so that each write depends on one to the other target
+	// alternate between the targets, so that each write depends on a write to the other target
 	for i := range 4 {
 		w := all[i%len(all)]
 		v := w.create(fmt.Sprint("pvc-", i), "thin")

@@ -15,16 +15,16 @@ import (
 
 var rounds = flag.Int("rounds", 300, "how many snapshots each test takes")
 
-// volumeBytes is large enough that clusters are still allocated after many snapshots: after each
-// snapshot the volume has no own clusters.
+// volumeBytes is large enough that writes still allocate clusters after many snapshots. After each
+// snapshot, the volume has no clusters of its own.
 const volumeBytes = 1 << 30
 
 // keep is the number of a volume's snapshots that exist at once.
 const keep = 4
 
-// Without protection, the fault occurs. The protected runs prove something only as long as this is
-// so. If this test fails on a new release, SPDK has been fixed there, and the protection may be
-// removed for that release.
+// Without protection, SPDK destroys the lvstore. The tests of the protection are meaningful only as
+// long as this happens. If this test fails on a new release, SPDK may be fixed there, and the
+// protection can be removed for that release.
 func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {

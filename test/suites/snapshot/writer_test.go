@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A writer writes random blocks on a volume, one after another, until it is stopped.
+// A writer writes random blocks to a volume, one after another, until it is stopped.
 type writer interface {
 	acked() uint64          // at least this many writes are acknowledged
 	begun() uint64          // at most this many writes have begun

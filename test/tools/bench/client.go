@@ -17,9 +17,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A leanClient uses as little CPU time as possible, because it shares the processors with the
-// proxy. It opens its connections in advance, sends each request in one write, and decodes a
-// response only if the caller wants the result.
+// A leanClient uses little CPU time, because it shares the processors with the proxy. It opens its
+// connections in advance, sends each request in one write, and decodes a response only if the
+// caller wants the result.
 type leanClient struct {
 	conns  chan *leanConn // idle
 	header string

@@ -59,7 +59,7 @@ func (f *floor) stop() error { return end(f.cmd) }
 
 func (f *floor) cpu() time.Duration { return cpuTime(f.cmd) }
 
-// measurePosts measures POST requests to the floor. p is the proxy whose certificate it has.
+// measurePosts measures POST requests to the floor, which uses the certificate of the proxy p.
 func (f *floor) measurePosts(ctx context.Context, p *proxy, inFlight int, span time.Duration) (figures, error) {
 	client, err := dialLean(ctx, f.url, user, password, p.ca, inFlight)
 	if err != nil {

@@ -12,9 +12,9 @@
 //
 // It compares the figures with the limits for production.
 //
-// Whatever is compared is measured in turn, in several rounds. A figure is the median of all
-// rounds. A ratio is the median of each round's ratio, because both of its figures were then
-// measured within seconds of each other and met the same disturbances.
+// The bench measures in several rounds, and alternates between the things that it compares. A
+// figure is the median of all rounds. A ratio is the median of each round's ratio, because both of
+// its figures are then measured within seconds of each other and under the same load.
 //
 // The target is the one at $SPDK_SOCK, or else a simulated one in a separate process. The bench
 // creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at the end.
@@ -48,7 +48,7 @@ func main() {
 	flag.StringVar(&o.proxy, "proxy", "", "spdk-proxy to measure, such as one built from another commit; by default, the bench builds one")
 	flag.StringVar(&o.driver, "csi", "", "the same for spdk-csi")
 	flag.Parse()
-	// The clients share the processors with the proxy: collect garbage less often.
+	// Because the clients share the processors with the proxy, they collect garbage less often.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -67,7 +67,7 @@ func main() {
 	}
 }
 
-// options holds what the command line chooses.
+// options contains the values of the command line's flags.
 type options struct {
 	span          time.Duration
 	rounds        int

@@ -20,7 +20,7 @@ type round struct {
 // measurementsPerRound is the number of figures in a round.
 const measurementsPerRound = 8
 
-// measureRound measures everything once. What is compared with each other is measured in
+// measureRound measures everything once. It measures figures that are compared with each other in
 // succession.
 func measureRound(ctx context.Context, w *world, p *proxy, f *floor, socket string, inFlight int, span time.Duration) (x round, err error) {
 	if x.raw, err = measureSocket(ctx, socket, inFlight, span); err != nil {
@@ -77,7 +77,7 @@ func (x level) medians() round {
 	}
 }
 
-// The ratios of a round.
+// These functions return the ratios of a round.
 func proxyToSocket(r round) float64  { return r.proxy.perSecond / r.raw.perSecond }
 func localToSocket(r round) float64  { return r.local.perSecond / r.raw.perSecond }
 func streamToSocket(r round) float64 { return r.stream.perSecond / r.raw.perSecond }
@@ -85,7 +85,7 @@ func postToFloor(r round) float64    { return r.proxy.costs(r.floor) }
 func streamToFloor(r round) float64  { return r.stream.costs(r.streamFloor) }
 func streamToPost(r round) float64   { return r.stream.costs(r.proxy) }
 
-// medianOf returns the median of a number of each x.
+// medianOf returns the median of the numbers that of returns for the items in list.
 func medianOf[T any, N cmp.Ordered](list []T, of func(T) N) N {
 	numbers := make([]N, len(list))
 	for i, x := range list {

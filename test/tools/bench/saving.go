@@ -15,7 +15,7 @@ type saving struct {
 	without, with figures // target.save
 }
 
-// savingSpan is the duration of each measurement with and without saving, which is done only once.
+// savingSpan is the duration of each measurement with and without saving. Each is made only once.
 const savingSpan = 2 * time.Second
 
 // admit admits the worker's own host to the subsystem, and removes it again.

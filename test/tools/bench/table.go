@@ -105,7 +105,7 @@ func (r *report) print(out io.Writer) {
 	})
 }
 
-// costs returns the CPU time per call as a multiple of another server's.
+// costs returns the CPU time per call as a multiple of that of another server.
 func (f figures) costs(beside figures) float64 {
 	return float64(f.cpuPerCall) / float64(max(1, beside.cpuPerCall))
 }

@@ -74,8 +74,8 @@ func measureVolumes(ctx context.Context, p *proxy, path string, o options, inFli
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
 
-	// Before the first round, connections are opened, and the programs prepare the parts of the
-	// schema that they need.
+	// A warm-up before the first round opens connections, and makes the programs prepare the parts
+	// of the schema that they need.
 	var warmUp volumeFigures
 	if err := errors.Join(warmUp.run(ctx, "warm-up-bare", inFlight, inFlight, bareCycle(rpc, host, port)), warmUp.run(ctx, "warm-up-csi", inFlight, inFlight, driver.cycle)); err != nil {
 		return bare, byCSI, fmt.Errorf("first volumes: %w", err)

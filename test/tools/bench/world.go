@@ -68,7 +68,7 @@ func (w *world) close(ctx context.Context) error {
 	return w.socket.Close()
 }
 
-// A work is the work that each worker repeats.
+// A work is a named operation that each worker repeats.
 type work struct {
 	name string
 	do   func(ctx context.Context, caller spdkrpc.Caller, worker int) error

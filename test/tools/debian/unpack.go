@@ -87,8 +87,8 @@ func run(ctx context.Context, apt string, args ...string) error {
 	return nil
 }
 
-// Unpack unpacks packages into root, which becomes a system with merged /usr: bin, sbin, lib and
-// lib64 are links into usr.
+// Unpack unpacks packages into root, with a merged /usr: bin, sbin, lib and lib64 are links to
+// directories in usr.
 func Unpack(ctx context.Context, root string, debs ...string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

@@ -33,7 +33,7 @@ type demo struct {
 	sum         [sha256.Size]byte
 }
 
-// A step is one step of the demo. do returns what it proved.
+// A step is one step of the demo. do returns a description of what the step has proved.
 type step struct {
 	name string
 	do   func() (proved string, err error)

@@ -1,6 +1,7 @@
 // Command demo shows the whole life of a volume with the real spdk-proxy and the real spdk-csi, on
 // a simulated SPDK target that stores real data. Every step uses CSI over gRPC and the proxy over
-// HTTPS, and prints what it proved. `make demo` builds the two programs beside it.
+// HTTPS, and prints what it proved. `make demo` builds the demo and the two programs in the same
+// directory.
 package main
 
 import (

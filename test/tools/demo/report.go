@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A report prints one line for each step: its time and what it proved.
+// A report prints one line for each step, with its duration and what it has proved.
 type report struct {
 	out     io.Writer
 	color   bool

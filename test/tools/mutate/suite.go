@@ -29,7 +29,7 @@ type suite struct {
 	blocks   map[string][]block // by import path and file name
 }
 
-// The results of trying a mutant.
+// These are the possible results for a mutant.
 type verdict string
 
 const (
@@ -49,7 +49,8 @@ func (s *suite) prepare(ctx context.Context, timeout time.Duration) error {
 	if s.dir, s.err = os.MkdirTemp(s.dir, ""); s.err != nil {
 		return s.err
 	}
-	// The go command ignores overlays when it prepares files for coverage, so this is a second binary.
+	// A second binary is necessary, because the go command ignores overlays when it prepares files
+	// for coverage.
 	binary, profile := filepath.Join(s.dir, "covered"), filepath.Join(s.dir, "profile")
 	s.err = errors.Join(s.build(ctx, filepath.Join(s.dir, "test"), s.overlay),
 		s.build(ctx, binary, "", "-covermode=atomic", "-coverpkg="+strings.Join(s.changed, ",")))
@@ -140,7 +141,7 @@ func (s *suite) covers(m mutant) bool {
 	return !known
 }
 
-// hasLongTests reports whether -short leaves out a test of the package.
+// hasLongTests reports whether -short skips a test of the package.
 func (p pkg) hasLongTests() bool {
 	return slices.ContainsFunc(slices.Concat(p.TestGoFiles, p.XTestGoFiles), func(name string) bool {
 		source, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -161,8 +162,8 @@ func (s *suite) execute(ctx context.Context, binary string, args ...string) (v v
 	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout="+(2*limit).String())...)
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	// This is a file and not a pipe, because processes started by a killed test may keep its output
-	// open.
+	// The output goes to a file instead of a pipe, because processes started by a killed test may
+	// keep a pipe open.
 	said, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
 		return killed, err.Error()

@@ -11,7 +11,7 @@
 //   - deleting the volumes.
 //
 // Targets, proxies and this program share a process, and share the machine with the controller: the
-// figures show how the cost grows, not how fast a cluster is.
+// figures show how the cost grows, not the speed of a cluster.
 package main
 
 import (

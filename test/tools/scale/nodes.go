@@ -18,8 +18,7 @@ func nodeName(i int) string {
 	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i>>16, i>>8&255, i&255)
 }
 
-// publish returns a call that publishes the volume with a given number to the node with that
-// number, counted from the node first and modulo count.
+// publish returns a call that publishes volume i to node first + i modulo count.
 func (c *controller) publish(kind string, first, count int) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, i int) (string, error) {
 		id, err := c.id(kind, i)

@@ -26,7 +26,7 @@ func (w *world) dial() (net.Conn, error) {
 }
 
 // connectTries is the number of times a client tries to connect. The proxy closes connections whose
-// handshake takes too long, as happens on a machine that is busy with other work.
+// handshake takes too long, which can happen on a busy machine.
 const connectTries = 10
 
 func (w *world) dialTLS() (c *tls.Conn, err error) {
@@ -64,13 +64,13 @@ func request(user, password, body string, headers ...string) string {
 		base64.StdEncoding.EncodeToString([]byte(user+":"+password)), len(body), strings.Join(headers, ""), body)
 }
 
-// A message is a body that a hostile tenant may send, by POST or on a stream.
+// A message is the body of a request that a hostile tenant sends by POST or on a stream.
 type message struct {
 	text     string
 	statuses []int
 }
 
-// messages returns what a hostile tenant may send.
+// messages returns the messages that a hostile tenant sends.
 func (w *world) messages() []message {
 	victim := w.tenantsOf[len(w.tenantsOf)-1]
 	bad := func(text string, statuses ...int) message { return message{text, statuses} }
@@ -86,7 +86,7 @@ func (w *world) messages() []message {
 	}
 }
 
-// attacks returns requests that a hostile tenant, or a client without a password, may send.
+// attacks returns the requests that a hostile tenant, or a client without a password, sends.
 func (w *world) attacks() (list []attack) {
 	for _, m := range w.messages() {
 		list = append(list, attack{request(hostileUser, passwordOf(hostileUser), m.text), m.statuses})
@@ -178,7 +178,7 @@ func (w *world) hangUp(raw string) {
 	w.book.count("hung up")
 }
 
-// crawl runs slow clients: some send a byte at a time, some stop in the middle of a body, some do
+// crawl runs slow clients. Some send one byte at a time, some stop in the middle of a body, some do
 // not read their responses, and some send nothing. The proxy must disconnect each of them.
 func (w *world) crawl(ctx context.Context) {
 	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
@@ -198,7 +198,7 @@ func (w *world) crawl(ctx context.Context) {
 	w.runSlowClients(ctx, kinds)
 }
 
-// A slowClient connects, and starts something that it does not finish.
+// A slowClient connects, and begins a request that it does not finish.
 type slowClient struct {
 	dial  func() (net.Conn, error)
 	begin func(net.Conn) error

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A book reads the proxy's log while it is written, and collects events, statistics and violations
-// of the soak's expectations.
+// A book reads the proxy's log while the proxy writes it, and collects events, statistics and
+// violations of the soak's expectations.
 type book struct {
 	copy    io.Writer // gets a copy of the log; may be nil
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type tally struct {
 	latencies                          []time.Duration // a sample, of calls while the target was up
 }
 
-// remembered limits the ids in users. Those of hostile clients are never removed.
+// remembered limits the number of ids in users, because those of hostile clients are never removed.
 const remembered = 1 << 16
 
 func newBook() *book {

@@ -47,15 +47,15 @@ type reply struct {
 	result  any
 	code    int // of the error; 0: none
 	message string
-	// settled means that the target was up all the time, so that no failure is excused.
+	// settled means that the target was always up during the call, so a failure is a violation.
 	settled bool
 	err     error // why there is no response
 }
 
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
-// lost reports whether the call failed because the target was down. The proxy answers a deletion
-// with 429 if the target was killed while the proxy was asking which hosts use the volume.
+// lost reports whether the call failed because the target was down. The proxy responds to a
+// deletion with 429 if the target was killed while the proxy queried which hosts use the volume.
 func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
@@ -185,7 +185,7 @@ func (w *world) flood(ctx context.Context) {
 	}
 }
 
-// Users without volumes of their own.
+// These users have no volumes of their own.
 const (
 	flooder     = "flooder"
 	hostileUser = "hostile" // belongs to the first tenant

@@ -117,7 +117,7 @@ func hashOf(user string) (string, error) {
 	return string(hash), err
 }
 
-// certificate writes NAME.crt and NAME.key. If there is no parent, they are those of an authority.
+// certificate writes NAME.crt and NAME.key. Without a parent, it creates an authority.
 func certificate(w *world, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "soak " + name},

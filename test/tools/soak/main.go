@@ -4,7 +4,8 @@
 // volumes. Each tenant checks that every response belongs to its own request and that no volume is
 // lost. At the end, soak prints a table, and fails if any check failed.
 //
-// It must not know how the proxy works: it uses only HTTPS, WebSockets, the log and /proc.
+// The soak must not depend on how the proxy works: it uses only HTTPS, WebSockets, the log and
+// /proc.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The soak starts itself as the simulated target.
+// The soak runs this test binary as the simulated target.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-simulate" {
 		main()
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSoak runs a short soak with every change, so that `make soak` keeps working.
+// TestSoak runs a short soak, so that a change that breaks `make soak` is noticed.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -56,8 +56,7 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 5, w.book.nWrong, "no violations: the target was killed meanwhile")
 }
 
-// On a stream, each response must belong to a waiting call, and a lost response is an error of its
-// call.
+// On a stream, each response must belong to a waiting call, and a call without a response fails.
 func TestStreamResponsesBelongToCalls(t *testing.T) {
 	o := &openStream{waiting: map[string]chan answer{}}
 	first, second := make(chan answer, 1), make(chan answer, 1)

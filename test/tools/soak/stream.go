@@ -86,8 +86,8 @@ func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket
 	return ws, resp, err
 }
 
-// openAllowed opens a stream for a user who has no more open than allowed. While the proxy still
-// counts a stream that the user has closed, it may refuse the new one, which is tried again.
+// openAllowed opens a stream for a user who is below the limit of open streams. The proxy may
+// refuse it while it still counts a closed stream; openAllowed then tries again.
 func (w *world) openAllowed(user string, from net.IP) (*websocket.Conn, error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		ws, resp, err := w.openWebSocket(user, passwordOf(user), from)
@@ -127,8 +127,8 @@ func (o *openStream) usable() bool {
 	return o.err == nil && !o.leaving
 }
 
-// exchange makes a call on the stream. If the proxy asks for a new connection, the call is made on
-// that.
+// exchange makes a call on the stream. If the proxy requests a new connection, the call is made on
+// a new one.
 func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	for {
 		o, err := s.current()
@@ -206,7 +206,7 @@ func (o *openStream) deliver(a answer) error {
 	return o.leaveIfUnused()
 }
 
-// leaveIfUnused closes a stream that is to be left if all its calls have ended.
+// leaveIfUnused closes a stream that is being replaced, once all of its calls have ended.
 func (o *openStream) leaveIfUnused() error {
 	if o.leaving && len(o.waiting) == 0 {
 		return o.ws.Close()
@@ -263,14 +263,14 @@ func statusOf(a answer) int {
 	return http.StatusOK // SPDK's own error; it also uses CodeInvalidParams and CodeInternalError
 }
 
-// A crowd keeps many streams open. Each of its users belongs to a tenant.
+// The crowd's users keep many streams open. Each of them belongs to a tenant.
 const (
 	crowdUsers   = 4
 	crowdStreams = 256 // the proxy allows 64 of each user
 )
 
-// crowdUser is the name of a user of the crowd. Tenants work as other users, whose share of the
-// target is not used by the crowd.
+// crowdUser returns the name of a user in the crowd. Tenants work as other users, so the crowd does
+// not use their share of the target.
 func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
@@ -306,7 +306,7 @@ func (w *world) crowd(ctx context.Context) {
 	members.Wait()
 }
 
-// listAs lists the tenant's volumes as a user who may make more calls than its share allows.
+// listAs lists the tenant's volumes as a user who may exceed its share of calls.
 func (t *tenant) listAs(c *client) {
 	if r := c.call("bdev_lvol_get_lvols", nil); r.status != http.StatusTooManyRequests {
 		t.expectOwn(r)

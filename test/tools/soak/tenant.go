@@ -27,7 +27,7 @@ type tenant struct {
 	next    int
 }
 
-// presence reports whether a volume must exist.
+// A presence states whether a volume must exist.
 type presence int
 
 const (
@@ -124,7 +124,7 @@ func (t *tenant) life(c *client, name string) {
 	t.expectDone(gone)
 }
 
-// know records the outcome of a call that creates or deletes a volume.
+// know records the outcome of a call that creates or deletes the named volume.
 func (t *tenant) know(name string, r reply, then presence) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +204,7 @@ func (t *tenant) expectForeign(c *client) {
 	t.expect(r, "refused", r.lost() || r.status == 200 && r.code == -19)
 }
 
-// recount compares the volumes in each lvstore with those that must be there.
+// recount compares the volumes in each lvstore with those that must exist.
 func (w *world) recount(ctx context.Context) error {
 	socket := spdkrpc.NewSocket(w.socket)
 	defer func() { _ = socket.Close() }()

@@ -82,8 +82,7 @@ func (w *world) close() error {
 	return wrong
 }
 
-// round runs all clients and faults for span. Tenants finish the work on volumes that they have
-// begun.
+// round runs all clients and faults for span. Tenants complete the work that they have begun.
 func (w *world) round(ctx context.Context, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -112,8 +111,8 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 	return wrong
 }
 
-// longRound runs round. As long as some user has had no successful call, it repeats the round with
-// fewer kills: on a busy machine, a call may take longer than the time between two kills.
+// longRound runs round. While a user has no successful call, it repeats the round with fewer kills,
+// because a call on a busy machine may take longer than the time between two kills.
 func (w *world) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
@@ -177,8 +176,8 @@ func (w *world) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the target was up all the time since a call began in this era, and so
-// long before it that the proxy must have been connected.
+// settled reports whether the target was up since a call began in this era, and long enough before
+// the call that the proxy must have been connected.
 func (w *world) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

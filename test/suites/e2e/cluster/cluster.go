@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// Sufficient on a busy machine; callers of the package state the usual time.
+	// This is sufficient even on a busy machine.
 	startTimeout = 5 * time.Minute
 )
 

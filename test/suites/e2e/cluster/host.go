@@ -13,7 +13,7 @@ import (
 
 // Addresses inside the sandbox.
 const (
-	// Address is the address of the control plane's machine, where nodes and pods reach it.
+	// Address is the address at which nodes and pods reach the control plane's machine.
 	Address = "10.99.0.1"
 
 	// ServiceAddress is the address of the Service kubernetes. It is on the loopback interface,
@@ -22,7 +22,7 @@ const (
 	serviceRange   = "10.96.0.0/24"
 )
 
-// nodeFolders lists the Kubernetes directories of which each node has its own.
+// nodeFolders lists the directories of which each node has its own copy.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
 // prepareHost adds the packages' programs to /usr, and creates the directories that nodes replace
@@ -53,8 +53,8 @@ func (c *Cluster) prepareHost() error {
 	return c.prepareNetwork()
 }
 
-// network creates a bridge to which the nodes are connected. It has a fixed MAC address, because
-// otherwise the bridge would take its ports' addresses.
+// network creates a bridge to which the nodes are connected. The bridge has a fixed MAC address,
+// because it would otherwise use the address of one of its ports.
 const network = `link set lo up
 address add ` + ServiceAddress + `/32 dev lo
 link add lan0 address 02:00:00:00:00:01 type bridge
@@ -70,7 +70,7 @@ func (c *Cluster) prepareNetwork() error {
 	return errors.Join(ip(commands), forward())
 }
 
-// ip runs commands with the program ip.
+// ip runs a batch of commands with the program ip.
 func ip(commands string) error {
 	cmd := exec.Command("ip", "-batch", "-")
 	cmd.Stdin = strings.NewReader(commands)
@@ -80,5 +80,5 @@ func ip(commands string) error {
 	return nil
 }
 
-// forward lets packets from and to pods pass.
+// forward lets the kernel forward packets from and to pods.
 func forward() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }

@@ -44,8 +44,8 @@ const cniConfig = `{
 // portmapConfig makes the pods' host ports work. The plugin needs iptables.
 const portmapConfig = `, {"type": "portmap", "capabilities": {"portMappings": true}}`
 
-// syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults, with which a pod
-// takes 7 to 10 s and an expansion a minute.
+// syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults. With the
+// defaults, starting a pod takes 7 to 10 s, and an expansion a minute.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[4]s
@@ -112,8 +112,8 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 }
 
 // StartKubelet starts kubelet, even after it was killed, and waits until it reports that the node
-// is ready. Like a service manager, StartKubelet starts it again if it exits. It exits as long as
-// containerd's CRI service is not initialized, which nothing but kubelet queries.
+// is ready. Like a service manager, StartKubelet starts it again if it exits. kubelet exits as long
+// as containerd's CRI service is not initialized, which only kubelet queries.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	const starts, pause = 20, time.Second
 	for i := 1; ; i++ {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Users of the API, each with a token of its own.
+// These are the users of the API. Each has its own token.
 const (
 	admin      = "admin"
 	controller = "controller-manager"

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Programs in the package iptables, without the links that its installation creates.
+// These are the programs in the package iptables. Its installation also creates links to them.
 const (
 	iptablesFolder  = "/usr/sbin/"
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables creates the links by which iptables is called. They replace those in the machine's
-// /usr, which is visible through the sandbox's.
+// linkIPTables creates the links under which iptables is called. They hide those in the host's
+// /usr, which is visible in the sandbox.
 func linkIPTables() error {
 	var err error
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {

@@ -63,7 +63,7 @@ var errEnded = errors.New("ended")
 
 const readyInterval = 100 * time.Millisecond
 
-// ready calls ask until it succeeds. It fails when the process ends or the context does.
+// ready calls ask until it succeeds. It returns an error if the process or the context ends first.
 func (p *Process) ready(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()

@@ -16,8 +16,8 @@ import (
 
 const (
 	sysctlFile = "sysctls.json"
-	// Mounts and cgroups end shortly after their last process. cleanTimeout is how long clean waits
-	// for that.
+	// Mounts and cgroups disappear shortly after their last process has ended. clean waits for this
+	// for up to cleanTimeout.
 	cleanTimeout  = 20 * time.Second
 	cleanInterval = 50 * time.Millisecond
 )
@@ -50,8 +50,8 @@ func prepare(dir string, o Options) error {
 	return nil
 }
 
-// clean removes what a sandbox has left on the machine after its processes ended, and finally its
-// state directory.
+// clean removes everything that an ended sandbox has left on the machine, and finally its state
+// directory.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {
@@ -131,8 +131,8 @@ func hierarchies() []string {
 	return found
 }
 
-// removeCgroup removes a cgroup with everything below it, and returns those that cannot be removed
-// yet.
+// removeCgroup removes a cgroup with everything below it, and returns the cgroups that cannot be
+// removed yet.
 func removeCgroup(dir string) (left []string, err error) {
 	var all []string
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

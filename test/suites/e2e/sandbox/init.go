@@ -10,8 +10,8 @@ import (
 )
 
 // runInit is the first process of the sandbox. It starts the program again, collects orphaned
-// processes, and ends with the program's exit code. It starts no other program, so it may wait for
-// any process.
+// processes, and ends with the program's exit code. Because it does not start any other program, it
+// can wait for any process.
 func runInit() (int, error) {
 	if err := becomeFirst("sandbox"); err != nil {
 		return 1, err
@@ -51,7 +51,7 @@ func becomeFirst(hostName string) error {
 	}{
 		{"separate the mounts", "", "/", "", unix.MS_REC | unix.MS_PRIVATE},
 		{"mount /proc", "proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
-		// Mounts of containers with bidirectional propagation must reach the others.
+		// Mounts in containers with bidirectional propagation must be visible to other processes.
 		{"share the mounts inside", "", "/", "", unix.MS_REC | unix.MS_SHARED},
 	} {
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {

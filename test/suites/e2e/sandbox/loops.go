@@ -15,13 +15,13 @@ import (
 // A file is identified by its device and inode, because its path changes with the mount namespace.
 type file struct{ dev, inode uint64 }
 
-// Loops returns the loop devices on files below a directory, and those on such loop devices, in the
-// order in which they can be detached.
+// Loops returns the loop devices on files below a directory, and the loop devices on top of these,
+// in the order in which they can be detached.
 func Loops(dir string) ([]string, error) { return loops(dir, anyLabel) }
 
 func anyLabel(string) bool { return true }
 
-// loops returns the loop devices whose labels match, and those on such loop devices.
+// loops returns the loop devices whose labels match, and the loop devices on top of these.
 func loops(dir string, match func(label string) bool) ([]string, error) {
 	files := map[file]bool{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -120,7 +120,7 @@ func detach(path string) error {
 }
 
 // DetachLoops detaches the loop devices on files below a directory whose label has the given
-// prefix, and those on such devices. Whatever used them must have ended.
+// prefix, and the loop devices on top of these. No process may still use them.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {
 		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })

@@ -72,8 +72,7 @@ func runMachine() error {
 func (m *Machine) Pid() int { return m.init.Process.Pid }
 
 // Kill kills all of the machine's processes at once, which ends its mounts and network interfaces.
-// It returns only when the processes started in Do have been waited for, so another goroutine must
-// do that meanwhile.
+// It returns only after another goroutine has waited for the processes that were started in Do.
 func (m *Machine) Kill() error {
 	if err := m.init.Process.Kill(); err != nil {
 		return err

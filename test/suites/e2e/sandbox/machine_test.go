@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disturbMachine checks that a machine has its own of everything and loses it when it is killed. It
-// leaves a running machine behind. It runs inside a sandbox.
+// disturbMachine checks that a machine has its own mounts, network, host name and processes, and
+// loses them when it is killed. It runs inside a sandbox, and leaves a running machine behind.
 func disturbMachine(dir string) error {
 	cgroup := filepath.Join(Cgroup(dir), "machine-1")
 	if err := MakeCgroup(cgroup); err != nil {

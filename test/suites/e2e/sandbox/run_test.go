@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// disturb leaves everything that a sandbox removes, and an orphaned process. Finally, it writes the
-// file "ready".
+// disturb creates all kinds of objects that a sandbox must remove, and an orphaned process.
+// Finally, it writes the file "ready".
 func disturb(dir string) error {
 	folder := filepath.Join(dir, "disks")
 	script := fmt.Sprintf(`set -e
@@ -146,7 +146,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// A run that ends before it has logs to copy is also removed.
+// A run that ends before it has written logs is also removed completely.
 func TestRunThatSavesNothingIsRemoved(t *testing.T) {
 	parent, before := prepareTest(t)
 	o := options(parent)
@@ -170,7 +170,8 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// When the outer process is killed, its sandbox ends too, and the next run removes what is left.
+// When the outer process is killed, its sandbox also ends, and the next run removes everything that
+// is left.
 func TestNextRunCleansUpAfterKill(t *testing.T) {
 	parent, before := prepareTest(t)
 	outer := exec.Command(os.Args[0])

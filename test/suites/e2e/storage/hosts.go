@@ -20,7 +20,7 @@ func Host(node string) string { return "nqn.2014-08.org.nvmexpress:uuid:" + host
 // LoopLabel returns the prefix of the labels on a node's loop devices for volumes.
 func LoopLabel(node string) string { return "spdkgate:" + hostID(node)[:8] + ":" }
 
-// Admitted returns which of the given nodes each of a volume's exports admits, by NQN.
+// Admitted returns, for each export, which of the given nodes it admits. The keys are NQNs.
 func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]string, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]st
 	return admitted, nil
 }
 
-// Authenticates reports whether at least one export admits a node, and each that does requires the
-// node's key.
+// Authenticates reports whether at least one export admits a node, and every such export requires
+// the node's key.
 func (s *Server) Authenticates(ctx context.Context, node string) (bool, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	admitted, all := 0, true

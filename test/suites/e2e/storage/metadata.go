@@ -15,8 +15,8 @@ import (
 
 // A metadataWriter writes an lvstore's metadata to the device in SPDK's format, so that the proxy
 // can read there which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters
-// when others are created or deleted. Clusters that it takes over from another snapshot are moved
-// to it.
+// when others are created or deleted. Clusters that a snapshot takes over from another one are
+// moved to it.
 //
 // The device contains the metadata and the beginning of each snapshot. The volumes' files contain
 // all other bytes.
@@ -35,7 +35,7 @@ func newMetadataWriter() *metadataWriter {
 
 var errMetadataFull = errors.New("the simulated lvstore has no room for more snapshots")
 
-// write writes what has changed.
+// write writes all pages that have changed.
 func (w *metadataWriter) write(m spdktest.StoreMetadata) error {
 	content, err := w.content(m)
 	if err != nil {

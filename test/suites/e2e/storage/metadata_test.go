@@ -79,7 +79,7 @@ func (h *history) delete(name string) {
 	delete(h.snapshots, name)
 }
 
-// changed reads the clusters that differ, as the proxy does.
+// changed reads the list of changed clusters in the same way as the proxy.
 func (h *history) changed(snapshot, base string) (list []int) {
 	if base != "" {
 		base = lvstore + "/" + base
@@ -145,7 +145,8 @@ func TestThickVolumesOwnAllClusters(t *testing.T) {
 	assert.Equal(t, []int{1}, h.changed("b", "a"))
 }
 
-// For each pair of snapshots, the later one can be restored from the earlier one and the changes.
+// For each pair of snapshots, the later one can be restored from the earlier one and the list of
+// changes.
 func TestMetadataOfRandomHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(t, true)

@@ -197,8 +197,8 @@ func Stores(ctx context.Context, proxy spdkrpc.HTTPSConfig) ([]string, error) {
 
 func (s *Server) url() string { return "https://" + s.options.Address + ":" + s.options.Port + "/" }
 
-// Config returns the server's entry in the driver's configuration. caFile is the path of the
-// proxy's certificate where the driver runs.
+// Config returns the server's entry in the driver's configuration. caFile is the path under which
+// the driver finds the proxy's certificate.
 func (s *Server) Config(caFile string) map[string]any {
 	return map[string]any{
 		"name": s.options.Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},
@@ -206,7 +206,7 @@ func (s *Server) Config(caFile string) map[string]any {
 	}
 }
 
-// Account returns the driver's account at the proxy, in the form of its credentials.
+// Account returns the driver's account at the proxy, in the format of secret.json.
 func (s *Server) Account() map[string]any {
 	return map[string]any{"name": s.options.Name, "username": user, "password": s.password}
 }

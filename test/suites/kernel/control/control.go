@@ -48,7 +48,7 @@ const (
 	SPDKISCSI = "spdk-iscsi" // an SPDK target on the host, over iSCSI
 )
 
-// Paths of the host's HTTP server.
+// These are paths on the host's HTTP server.
 const (
 	PathStep     = "/step"     // Step
 	PathTarget   = "/target"   // TargetCall, answered by TargetReply
@@ -60,16 +60,16 @@ const (
 // Plugin is the path of spdk-csi in the guest.
 const Plugin = "/spdk-csi"
 
-// Node ids of the machines.
+// These are the machines' node ids.
 const (
 	FirstNode  = "vm-node"
 	SecondNode = "vm-node-2"
 )
 
-// Phases of the scenario PowerLoss.
+// These are phases of the scenario PowerLoss.
 const (
 	PhaseWrite = "write" // volumes are formatted and written until the power is lost
-	// volumes are staged again and compared, and written again until the power is lost
+	// volumes are staged again, compared, and written until power is lost again
 	PhaseCheck   = "check"
 	PhaseUnstage = "unstage" // they are unstaged without being staged again
 )
@@ -105,13 +105,13 @@ const (
 	Forget         = "forget"          // the guest has deleted a volume
 )
 
-// OriginPrefix begins the names of volumes to be copied.
+// OriginPrefix is the prefix of the names of volumes that are copied.
 const OriginPrefix = "origin-"
 
-// Thick ends the name of a volume that is not thin.
+// Thick is the suffix of the names of thick volumes.
 const Thick = "thick"
 
-// VolumeID is the key of a volume's id.
+// VolumeID is the key of a volume's id in a context map.
 const VolumeID = "volume-id"
 
 // TargetCall asks the host to change a volume on its target.
@@ -137,11 +137,11 @@ type TargetReply struct {
 	Error   string            `json:",omitzero"`
 }
 
-// WriterNode is the id of the writer's node.
+// WriterNode is the id of the node that writes.
 const WriterNode = "kernel-writer"
 
-// WriterVolumes lists the volumes that the writer creates, writes to and leaves behind. The seed
-// for a volume's stream of writes is its position here, counted from 1.
+// WriterVolumes lists the volumes that the writer creates and writes to, and does not delete. The
+// seed for a volume's stream of writes is its position in this list, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
 
 // OrderedVolumes lists the volumes to which the scenario Ordered writes in turn.
@@ -158,8 +158,8 @@ type Progress struct {
 // ProgressReply states whether the guest should end.
 type ProgressReply struct{ End bool }
 
-// Sizes for the deleted scenario. It fills a volume of DeletedBytes and deletes it. Then it writes
-// the first OwnBytes of each of the first OwnClusters clusters of a new volume.
+// Sizes for the deleted scenario, which fills a volume of DeletedBytes and deletes it. Then it
+// writes the first OwnBytes of each of the first OwnClusters clusters of a new volume.
 const (
 	DeletedBytes = 64 << 20
 	ClusterBytes = 1 << 20

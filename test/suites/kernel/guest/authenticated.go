@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf contains the secrets for both directions, by method: the secrets with which the volume is
-// published, and others.
+// keysOf contains the secrets for both directions, by method. right contains the secrets with which
+// the volume is published, and other contains different ones.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
 		map[string]string{"dhchap-key": "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", "dhchap-ctrl-key": "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"},
@@ -152,7 +152,7 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 	return err
 }
 
-// whileWriting calls a function while a file on the volume is written and synced, and returns the
+// whileWriting calls a function during synced writes to a file on the volume, and returns the
 // duration of the longest write.
 func (v *csiVolume) whileWriting(do func() error) (string, error) {
 	f, err := os.OpenFile(filepath.Join(v.published, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// Directories, links and files in configfs define the targets in the guest's kernel.
+// The targets in the guest's kernel are defined by directories, links and files in configfs.
 
 // configfs creates the parts of a target one after another. After the first error, it does nothing
 // further.
@@ -31,8 +31,8 @@ func (c *configfs) dir(path string) {
 
 func (c *configfs) set(path, value string) {
 	if c.err == nil {
-		// os.WriteFile does not work here: attributes cannot be created, and each must be set by
-		// one write.
+		// os.WriteFile does not work here, because attributes cannot be created, and each must be
+		// set by a single write.
 		c.err = write(filepath.Join(c.root, path), value)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// cutPaths uses a volume over two paths, and cuts them during writes.
+// cutPaths uses a volume over two paths, and cuts these paths during writes.
 func (s *scenario) cutPaths(p *plugin, direct string) {
 	const size = 8 * mib
 	v := s.newCSIVolume(p, "paths", size, "")
@@ -116,7 +116,7 @@ func controllersHave(nqn string) (string, error) {
 	return "", err
 }
 
-// useAllPaths makes the kernel use a subsystem's paths in turn.
+// useAllPaths makes the kernel alternate between a subsystem's paths.
 func useAllPaths(nqn string) error {
 	all, err := filepath.Glob("/sys/class/nvme-subsystem/*")
 	for _, s := range all {

@@ -85,7 +85,7 @@ func (s *scenario) encryptedLife(p *plugin, fsType string) {
 // marker is part of the plaintext on each volume.
 const marker = "plain text that the target must not have"
 
-// cloned clones the volume, and uses both at the same time.
+// cloned clones the volume, and uses the volume and the clone at the same time.
 func (v *csiVolume) cloned(ctx context.Context, size int64) error {
 	if v.fsType != "" {
 		if err := os.WriteFile(filepath.Join(v.published, "marker"), []byte(strings.Repeat(marker, 200)), 0o600); err != nil {
@@ -278,8 +278,8 @@ func (s *scenario) encryptedRotation(p *plugin) {
 }
 
 // encryptedLost disconnects a target until the kernel removes the device below an encrypted volume.
-// Unlike an unencrypted device, the mapping stays as long as a pod uses it. So a second pod has to
-// wait until the first one has ended.
+// Unlike an unencrypted device, the mapping stays until the pod ends, so a second pod must wait for
+// this.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})

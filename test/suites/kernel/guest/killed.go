@@ -34,9 +34,10 @@ type calls = []func(*csiVolume) func(context.Context) (string, error)
 // killed kills the node plugin before each system call by which the plugin, or a tool that it runs,
 // changes something during a CSI call. Then it starts the plugin again, and checks that the retried
 // call succeeds and that the volume can be used and removed. In every second case, it does not
-// retry the call, and checks only that the volume can be removed. A run kills at a third of the
-// steps, chosen by the clock, so that three runs can cover all steps. With --all, it kills at every
-// step, tests both cases there, and also lets tools continue after their parent was killed.
+// retry the call, and checks only that the volume can be removed. A run kills the plugin at a third
+// of the steps, which the clock selects, so that three runs can cover all steps. With --all, it
+// kills at every step, tests both cases there, and also lets tools continue after their parent was
+// killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// relayed makes a volume reachable over a path that can be cut, with the given StorageClass
+// relayed makes a volume reachable over a path that the test can cut, with the given StorageClass
 // options.
 func (v *csiVolume) relayed(options map[string]string) *relay {
 	var path *relay
@@ -62,8 +62,8 @@ func (s *scenario) lostDevice(p *plugin) {
 }
 
 // unstagedWithoutTarget ends a pod while the target is unreachable and some data has not been
-// written. Kubelet retries its calls until the volume is gone from the node. This must take no
-// longer than the kernel tries to reach the target.
+// written. Kubelet's calls are retried until the volume is gone from the node. This must not take
+// longer than the kernel's attempts to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
 	v := s.newCSIVolume(p, "away-"+fsType, smallest(fsType), fsType)
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "10", "reconnect_delay": "1"})

@@ -27,7 +27,7 @@ func main() {
 		fmt.Println("guest:", err)
 	}
 	unix.Sync()
-	// qemu runs with -no-reboot, so it ends.
+	// Because qemu runs with -no-reboot, it ends here.
 	fmt.Println("guest: end:", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 

@@ -26,8 +26,8 @@ const (
 	blockBytes     = 4096
 )
 
-// mirrored is the scenario for a volume with two replicas: the kernel's mirror as package mirror
-// loads it. The replicas are devices that can be made to fail.
+// mirrored is the scenario for a volume with two replicas, which package mirror mirrors with the
+// kernel's dm-mirror. The test can make the replicas' devices fail.
 func (s *scenario) mirrored() (err error) {
 	defer s.end(&err)
 	v := &mirroredVolume{scenario: s, witness: replica.NewWitness(replica.SetOf(0, 1)).Publish("vm-node")}
@@ -82,7 +82,7 @@ func (v *mirroredVolume) Change(_ context.Context, change func(replica.Witness) 
 	return v.witness, err
 }
 
-// start starts the mirror as a new plugin does.
+// start starts the mirror like a plugin that has just started.
 func (v *mirroredVolume) start(want replica.Decision) func(context.Context) (string, error) {
 	return func(ctx context.Context) (_ string, err error) {
 		v.mirror, err = mirror.New(mirror.Volume{ID: "t0:mirrored", Size: mirroredBytes, Writer: v.witness.Writer, UUIDs: [replica.MaxReplicas]string{"uuid-0", "uuid-1"}}, mirror.Options{
@@ -176,7 +176,8 @@ func (v *mirroredVolume) more(n uint64) func(context.Context) (string, error) {
 	}
 }
 
-// contains checks that a replica has each acknowledged write, or the one after it.
+// contains checks that each block of a replica contains the last acknowledged write or the one
+// after it.
 func (v *mirroredVolume) contains(l *mirrorLeg) error {
 	v.mu.Lock()
 	acked := v.acked
@@ -193,7 +194,7 @@ func (v *mirroredVolume) contains(l *mirrorLeg) error {
 	return nil
 }
 
-// equal checks that both replicas contain the same.
+// equal checks that both replicas have the same contents.
 func (v *mirroredVolume) equal(context.Context) (string, error) {
 	a, errA := v.legs[0].data()
 	b, errB := v.legs[1].data()
@@ -209,7 +210,7 @@ func (v *mirroredVolume) equal(context.Context) (string, error) {
 	return fmt.Sprintf("%d writes", v.count), errors.Join(v.contains(v.legs[0]), v.contains(v.legs[1]))
 }
 
-// until waits for a status.
+// until waits until the mirror's status meets a condition.
 func (v *mirroredVolume) until(what string, is func(mirror.Status) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		for {

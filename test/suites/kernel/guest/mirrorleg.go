@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mirror"
 )
 
-// A mirrorLeg is a device over a file. The device can be made to fail.
+// A mirrorLeg is a device on a file. The test can make the device fail.
 type mirrorLeg struct {
 	name, loop string
 	device     string
@@ -59,7 +59,7 @@ func (l *mirrorLeg) data() ([]byte, error) {
 	return all[mirror.HeadBytes:], nil
 }
 
-// put changes a block of the volume's data on a replica only.
+// put changes a block of the volume's data on one replica only.
 func (l *mirrorLeg) put(at int64, value byte) error {
 	f, err := os.OpenFile(l.file(), os.O_WRONLY, 0)
 	if err != nil {

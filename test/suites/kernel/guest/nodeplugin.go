@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// nodePlugin is the scenario for spdk-csi --node: CSI calls over its socket, as kubelet makes them.
-// Each case is a line in the table that the host prints at the end.
+// nodePlugin is the scenario for spdk-csi --node. It makes CSI calls over the plugin's socket, like
+// kubelet. Each case is a line in the table that the host prints at the end.
 func (s *scenario) nodePlugin() error { return s.withPlugin(s.pluginCases) }
 
 // killedPlugin is the scenario in which the plugin is killed.

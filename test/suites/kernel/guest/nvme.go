@@ -96,7 +96,7 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 		// The kernel's own timeout is longer.
 		_, err := v.Connect(short, e)
 		detail, err := refusal(err, connect.ErrTimeout)
-		// When the kernel has stopped trying, the target can be used again.
+		// After the kernel's last attempt, the target can be used again.
 		return detail, errors.Join(err, v.Disconnect(ctx, v.export), noControllers())
 	})
 }

@@ -86,7 +86,7 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 	return err
 }
 
-// stop ends the process by a signal, and waits for it to exit.
+// stop sends the process a signal, and waits for it to exit.
 func (p *plugin) stop(signal unix.Signal) error {
 	if p.cmd == nil {
 		return errors.New("the plugin does not run")
@@ -117,7 +117,7 @@ func (p *plugin) lastLog() string {
 	return string(text[max(0, len(text)-3000):])
 }
 
-// pod is where kubelet stages and publishes a volume.
+// pod contains the paths at which kubelet stages and publishes a volume.
 type pod struct{ staging, published string }
 
 func podOf(volume string) pod {
@@ -127,12 +127,12 @@ func podOf(volume string) pod {
 	}
 }
 
-// prepare creates the directories as kubelet does before its calls.
+// prepare creates the directories that kubelet creates before its calls.
 func (p pod) prepare() error {
 	return errors.Join(os.MkdirAll(p.staging, 0o750), os.MkdirAll(filepath.Dir(p.published), 0o750))
 }
 
-// remove removes the directories as kubelet does after its calls: they must be empty.
+// remove removes the directories that kubelet removes after its calls; they must be empty.
 func (p pod) remove() error {
 	if _, err := os.Lstat(p.published); !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("the target path %s still exists: %v", p.published, err)

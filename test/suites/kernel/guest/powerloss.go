@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// powerLoss is the scenario for a machine that loses power while volumes are written to, and boots
+// powerLoss is the scenario for a machine that loses power during writes to its volumes, and boots
 // again. The machine's disk contains a node's persistent files and the files of the guest's own
 // target. Data not yet synced to these files is in the page cache, and is also lost.
 func (s *scenario) powerLoss(params map[string]string) (err error) {
@@ -97,8 +97,8 @@ func (v *logVolume) exportFile(context.Context) (_ string, err error) {
 			return "", err
 		}
 	}
-	// nvmet's own buffered I/O fails reads of files that are partly in the page cache. A loop
-	// device does not.
+	// With nvmet's own buffered I/O, reads of files that are partly in the page cache fail. With a
+	// loop device, they succeed.
 	device, err := run("losetup", "--find", "--show", file)
 	if err != nil {
 		return "", err

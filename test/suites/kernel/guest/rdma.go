@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guestAddress is the guest's own address. RDMA over Ethernet needs an interface with an address,
-// and the loopback does not count.
+// guestAddress is the guest's own address. RDMA over Ethernet needs an interface with an address
+// other than the loopback interface.
 const guestAddress = "10.0.2.15"
 
-// newRDMATarget returns nvmet reached by RDMA, which the kernel emulates over the guest's network
-// (soft RoCE).
+// newRDMATarget returns an nvmet that is reachable over RDMA, which the kernel emulates on the
+// guest's network (soft RoCE).
 func newRDMATarget() *nvmeTarget {
 	t := newNVMeTarget()
 	t.transport, t.address = "rdma", guestAddress

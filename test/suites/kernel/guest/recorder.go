@@ -105,8 +105,8 @@ func (r *recorder) stall() string {
 	return fmt.Sprintf("longest write %.1f s", r.longest.Seconds())
 }
 
-// verify ends the writes, and checks that the device contains exactly the acknowledged ones, and
-// perhaps one more.
+// verify ends the writes, and checks that the device contains exactly the acknowledged writes, and
+// at most one more.
 func (r *recorder) verify(context.Context) (string, error) {
 	r.stop()
 	<-r.ended

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A relay is a path to a target: it forwards connections from an address of its own to the target's
+// A relay is a path to a target. It forwards connections from its own address to the target's
 // address. The path can be cut in two ways.
 type relay struct {
 	net.Listener

@@ -39,7 +39,7 @@ type point struct {
 
 func (p point) String() string { return p.process + ": " + strings.TrimSpace(p.call+" "+p.path) }
 
-// A kill states which processes are killed at a point.
+// A kill specifies which processes are killed at a point.
 type kill int
 
 const (
@@ -264,8 +264,8 @@ func runTraced(args []string) error {
 	return unix.Exec(args[0], args, os.Environ())
 }
 
-// describe reads the object that a system call would change. Calls that change nothing on the node
-// are ignored.
+// describe determines which object a system call would change. If the call would not change
+// anything on the node, it is not relevant.
 func describe(n seccompNotification) (p point, relevant bool) {
 	comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n.pid))
 	call := traced[n.nr]

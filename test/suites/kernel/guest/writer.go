@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// writer is the scenario that writes to several volumes until the host tells it to end. The writes
-// allow any copy of a volume to be verified (package blocks).
+// writer is the scenario that writes to several volumes until the host tells it to end. Because of
+// the form of the writes (package blocks), any copy of a volume can be verified.
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)

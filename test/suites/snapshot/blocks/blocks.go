@@ -51,9 +51,9 @@ func (s Stream) Fill(n uint64, b []byte) {
 	binary.LittleEndian.PutUint64(b[16:], n)
 }
 
-// Write makes the writes that follow number last until ctx ends or a write fails. It calls begin
-// before each write, and acked after its acknowledgement with the time it took. It returns the
-// number of the last acknowledged write.
+// Write makes the writes after number last until ctx ends or a write fails. It calls begin before
+// each write, and acked with the write's duration after its acknowledgement. It returns the number
+// of the last acknowledged write.
 func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
 	b := make([]byte, Size)
 	for ctx.Err() == nil {

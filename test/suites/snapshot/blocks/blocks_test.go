@@ -55,8 +55,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// older returns the number of an earlier write to n's block, or n-1 if there is none. Both would be
-// wrong in that block.
+// older returns the number of an earlier write to n's block, or n-1 if there is none. Either number
+// would be wrong in that block.
 func older(s Stream, n uint64) uint64 {
 	for i := n - 1; i > 0; i-- {
 		if s.Block(i) == s.Block(n) {

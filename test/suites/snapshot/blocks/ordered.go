@@ -14,7 +14,7 @@ const OrderedBlocks = 16
 
 const clusterBytes = 1 << 20
 
-// PlaceOf returns the device and the offset to which WriteInTurn writes a number.
+// PlaceOf returns the device and the offset at which WriteInTurn writes number n.
 func PlaceOf(n uint64, devices int) (device int, at int64) {
 	return int(n % uint64(devices)), int64(n / uint64(devices) % OrderedBlocks * clusterBytes)
 }
@@ -36,8 +36,8 @@ func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64
 	return nil
 }
 
-// InOrder reports whether copies of the devices, given in order, contain no number without the
-// smaller ones written before it.
+// InOrder reports whether copies of the devices contain, for each number, all smaller numbers. The
+// copies must be in the order of the devices.
 func InOrder(copies []io.ReaderAt) (bool, error) {
 	block := make([]byte, Size)
 	found := map[[2]int64]uint64{}

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// WriteZeroes writes n zero bytes at an offset, without sending them.
+// WriteZeroes makes the target write n zero bytes at an offset, without sending them over the
+// network.
 func (d *Device) WriteZeroes(at, n int64) error {
 	if at%d.BlockSize != 0 || n%d.BlockSize != 0 || n == 0 || n/d.BlockSize > 1<<16 {
 		return fmt.Errorf("cannot write %d zeros at %d", n, at)
@@ -18,7 +19,8 @@ func (d *Device) WriteZeroes(at, n int64) error {
 	return finish(d.io.run(sqe, nil, nil))
 }
 
-// Deallocate deallocates n bytes at an offset. What is read there afterwards depends on the target.
+// Deallocate deallocates n bytes at an offset. The data that is read there afterwards depends on
+// the target.
 func (d *Device) Deallocate(at, n int64) error {
 	const attributeDeallocate = 4
 	ranges := make([]byte, 16)

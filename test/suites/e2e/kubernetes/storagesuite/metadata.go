@@ -17,8 +17,8 @@ import (
 )
 
 // A metadataDriver is the driver for Kubernetes' tests of SnapshotMetadata. The definition of
-// external drivers does not fit: it has no namespace of the driver, without which these tests
-// crash.
+// external drivers cannot be used, because it lacks the driver's namespace, without which these
+// tests crash.
 type metadataDriver struct{}
 
 const (
