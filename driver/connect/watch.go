@@ -95,8 +95,8 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 	return err
 }
 
-// query reads the kernel's state of an export, once for all concurrent callers that need the same.
-// The query has a time limit, because the kernel may be waiting for an unresponsive target.
+// query reads the kernel's state of an export, once for all concurrent callers that need the same
+// state. The query has a time limit, because the kernel may be waiting for an unresponsive target.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

@@ -82,7 +82,7 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 }
 
 // TestCallsTakeTheirExpectedRounds counts each call's rounds: how many RPCs depend on the previous
-// one. A real target takes 4 to 8 ms for each round, however many RPCs it contains.
+// one. A real target takes 4 to 8 ms for each round, regardless of the number of RPCs in the round.
 func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string

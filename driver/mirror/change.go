@@ -219,8 +219,9 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	return nil
 }
 
-// Complete ends a rebuild. If all regions are in sync, it lists the replica in the witness, moves
-// the log to memory, and returns true. Complete returns false while regions remain to be copied.
+// Complete ends a rebuild. If all regions are in sync, Complete lists the replica in the witness,
+// moves the log to memory, and returns true. Complete returns false while regions remain to be
+// copied.
 func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

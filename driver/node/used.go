@@ -37,7 +37,7 @@ func (u usedVolumes) has(volumeID string) (bool, error) {
 	return true, nil
 }
 
-// add creates a mark durably. If the mark exists, add makes it the newest.
+// add creates a mark durably. If the volume already has a mark, add makes that mark the newest.
 func (u usedVolumes) add(volumeID string) error {
 	path, now := u.path(volumeID), time.Now()
 	err := os.Chtimes(path, now, now)

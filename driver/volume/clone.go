@@ -230,9 +230,9 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	return base, err
 }
 
-// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
-// of parents: the nearest ones may be snapshots of the volume itself, and the first other one is
-// the origin.
+// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. matchesOrigin walks
+// up the chain of parents: the nearest ones may be snapshots of the volume itself, and the first
+// other one is the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
