@@ -249,7 +249,7 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 }
 
 // A target that dies during a reading counts as down, and all figures of the next process are read
-// anew.
+// again.
 func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
