@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-func TestAuditLine(t *testing.T) {
+func TestAuditLineContainsTheCall(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(createMalloc)
 	line := b.lastCall()

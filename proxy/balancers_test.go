@@ -24,7 +24,7 @@ func behind(clientAddress string, balancers ...string) func(*config.Config) {
 }
 
 // The client is the last address in X-Forwarded-For that is not a load balancer's.
-func TestXForwardedFor(t *testing.T) {
+func TestClientIsTakenFromXForwardedFor(t *testing.T) {
 	b := newBench(t, "v26.05", behind(config.XForwardedFor, "127.0.0.1", "203.0.113.0/24", "2001:db8:1::/48"))
 	from := func(headers ...string) got {
 		r := []string{}
@@ -89,7 +89,7 @@ func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
 
 // A connection must begin with a PROXY protocol header, before the TLS handshake. The proxy closes
 // connections without such a header.
-func TestProxyProtocol(t *testing.T) {
+func TestProxyProtocolHeaderIsRequired(t *testing.T) {
 	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
 		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })
 	}

@@ -176,7 +176,7 @@ func TestListenersShareAQuery(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.events.Listeners() == 0 }, long, time.Millisecond)
 }
 
-func TestEventsAboutTheTarget(t *testing.T) {
+func TestEventsReportTargetStates(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.web.StreamCheck = time.Hour // so that the stream contains no comments
 	s := serve(t, b)

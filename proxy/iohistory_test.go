@@ -24,7 +24,7 @@ func (b *bench) ioHistory(t *testing.T, user, params string) (list []spdkrpc.Pro
 
 // Tenants can read only the I/O of their own bdevs, while administrators can read that of all
 // bdevs.
-func TestIOHistoryOfTenants(t *testing.T) {
+func TestTenantsReadOnlyTheirIOHistory(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	uuids := map[string]string{}
 	for _, user := range []string{teamA, teamB} {

@@ -51,9 +51,9 @@ const (
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
 
-// TestCinderAsATenant replays Cinder's calls with the role cinder, as the tenant in
+// TestCinderWorksAsATenant replays Cinder's calls with the role cinder, as the tenant in
 // docs/old-clients.md, next to another owner's subsystem.
-func TestCinderAsATenant(t *testing.T) {
+func TestCinderWorksAsATenant(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		documented := strings.Replace(documented(t, "docs/old-clients.md", "Cinder as a tenant", "yaml")[0], "192.0.2.11", "127.0.0.1", 1) // as in the recorded calls
 		var more config.Config

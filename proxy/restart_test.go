@@ -215,7 +215,7 @@ func TestLateChangesAreSaved(t *testing.T) {
 	assert.False(t, r.proxy.execute.Saver().Status().Pending, "SPDK refused the call, because the object exists")
 }
 
-func TestKeysThroughTheProxy(t *testing.T) {
+func TestKeysCanBeManagedThroughTheProxy(t *testing.T) {
 	r := newRestartBench(t)
 	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)
 	r.call(t, "spdkgate_key_add", `{"name":"k","secret":"`+secret+`"}`)

@@ -139,7 +139,7 @@ func TestWorldWritableFilesAreRefused(t *testing.T) {
 }
 
 // A TLS file missing from the service's secrets causes the same error as any other missing file.
-func TestMissingTLSFilesAmongTheSecrets(t *testing.T) {
+func TestMissingTLSFilesAreReported(t *testing.T) {
 	g := newGatehouse(t)
 	const secret = "$CREDENTIALS_DIRECTORY/secrets_none"
 	text, err := os.ReadFile(filepath.Join(g.dir, "spdk-proxy.yaml"))

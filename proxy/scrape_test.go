@@ -130,7 +130,7 @@ func TestUnauthorizedScrapesAreRefused(t *testing.T) {
 
 // Metrics are served without a password on a separate address, which is closed when the server
 // stops.
-func TestMetricsOnLoopback(t *testing.T) {
+func TestMetricsAreServedOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	l, err := b.proxy.Listen()
 	require.NoError(t, err)

@@ -193,7 +193,7 @@ func TestClientBytesAreNotForwarded(t *testing.T) {
 
 // For a call without parameters, some SPDK methods require {} and others refuse it. Clients may
 // send either form.
-func TestCallsWithoutParameters(t *testing.T) {
+func TestCallsWithoutParametersFitTheMethod(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores","params":null}`).StatusCode)
@@ -341,7 +341,7 @@ func TestHealthAndReadiness(t *testing.T) {
 	assert.Equal(t, 200, get("/readyz").StatusCode)
 }
 
-func TestBodiesOfUnknownLength(t *testing.T) {
+func TestBodiesOfUnknownLengthAreRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	chunked := func(body string) got {
 		return b.do("POST", "/", "admin", adminPassword, io.MultiReader(strings.NewReader(body)))

@@ -99,7 +99,7 @@ func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 
 // Every kind of credential in the documented configuration can begin a session, which ends when the
 // credential is revoked.
-func TestSessionsWithEachKindOfCredential(t *testing.T) {
+func TestSessionsEndWithEachKindOfCredential(t *testing.T) {
 	g := newGatehouse(t)
 	at := func(client *http.Client) *browser { return &browser{t: t, client: client, base: "https://" + g.addr} }
 	jwt := g.csiToken(csiAudience, csiSubject, map[string]any{"kubernetes.io": map[string]any{"namespace": "spdkcsi"}})

@@ -321,7 +321,7 @@ func TestInvalidMessagesEndTheStream(t *testing.T) {
 
 // The proxy reads messages up to the size limit of a request's body, in one frame or in several
 // with pings in between.
-func TestLongAndFragmentedMessages(t *testing.T) {
+func TestLongAndFragmentedMessagesAreRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)

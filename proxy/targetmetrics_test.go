@@ -224,7 +224,7 @@ func TestDocumentedTargetMetrics(t *testing.T) {
 }
 
 // The target's metrics are also served on the address without a password.
-func TestTargetMetricsOnLoopback(t *testing.T) {
+func TestTargetMetricsAreServedOnLoopback(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = "127.0.0.1:0" })
 	serve(t, b)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "serving metrics")) == 1 }, long, time.Millisecond)

@@ -73,7 +73,7 @@ func resultText(t *testing.T, g got) string {
 }
 
 // Two teams can each manage a volume, and neither learns anything about the other.
-func TestTeamsOnOneTarget(t *testing.T) {
+func TestTeamsAreIsolatedOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}
 	for user, team := range map[string]struct{ lvs, address string }{teamA: {"lvs-a", "192.0.2.11"}, teamB: {"lvs-b", "198.51.100.11"}} {

@@ -18,7 +18,7 @@ func TestDecodeErrorIsInvalidParamsUnlessTheAreaSaysOtherwise(t *testing.T) {
 	}
 }
 
-func TestIgnoresUnknown(t *testing.T) {
+func TestRelaxedMethodsIgnoreUnknownParameters(t *testing.T) {
 	v2405, v2509, v2601 := MustRelease("v24.05"), MustRelease("v25.09"), MustRelease("v26.01")
 	for _, c := range []struct {
 		method string

@@ -33,7 +33,7 @@ func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	return string(text)
 }
 
-func TestRPCPyWordsByRelease(t *testing.T) {
+func TestRPCPyWordsDependOnTheRelease(t *testing.T) {
 	d, err := Load([]byte(`{"methods": [{"name": "m", "params": [
 		{"name": "nqn", "required": true, "schema": {"type": "string"}},
 		{"name": "flag", "schema": {"type": "boolean"}},

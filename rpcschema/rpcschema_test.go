@@ -24,7 +24,7 @@ func params(t testing.TB, text string) map[string]any {
 	return object
 }
 
-func TestParseRelease(t *testing.T) {
+func TestReleasesAreParsed(t *testing.T) {
 	for in, want := range map[string]Release{
 		"v26.05": {26, 5}, "SPDK v26.05": {26, 5}, "SPDK v26.09-pre git sha1 3230130e6": {26, 9}, "v25.05.1": {25, 5}, "SPDK v24.01 git sha1 abc": {24, 1},
 	} {

@@ -11,7 +11,7 @@ import (
 )
 
 // Each field of the super block accepts its minimum and maximum values, but nothing beyond them.
-func TestSuperBlockFieldBounds(t *testing.T) {
+func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m image)
 		ok     bool
@@ -88,7 +88,7 @@ func TestSuperBlobOutOfRangeIsRefused(t *testing.T) {
 }
 
 // Blob descriptors of each type are accepted only with valid lengths.
-func TestDescriptorLengths(t *testing.T) {
+func TestDescriptorLengthsAreChecked(t *testing.T) {
 	table := func(n uint64, pairs ...uint32) descriptor {
 		data := le.AppendUint64(nil, n)
 		for _, p := range pairs {
@@ -183,7 +183,7 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 
 // An undamaged device is read once, and a damaged one as often as the options specify. Even damage
 // to the super block may disappear between two passes.
-func TestNumberOfPasses(t *testing.T) {
+func TestDamagedDevicesAreReadRepeatedly(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {
 		p := &passes{image: m, after: after}
@@ -232,7 +232,7 @@ func TestNumberOfPasses(t *testing.T) {
 }
 
 // Metadata is read in parts, and the result does not depend on how many parts there are.
-func TestMetadataOfAnyLength(t *testing.T) {
+func TestMetadataOfAnyLengthIsRead(t *testing.T) {
 	for _, pages := range []uint32{1, 255, 256, 257, 511, 512, 513} {
 		m := append(newImage(), make(image, 4<<20)...)
 		clear(m[(metadataStart+1)*PageSize:])
@@ -250,7 +250,7 @@ func TestMetadataOfAnyLength(t *testing.T) {
 }
 
 // The first data cluster is the first one not filled entirely with metadata.
-func TestFirstDataCluster(t *testing.T) {
+func TestFirstDataClusterFollowsTheMetadata(t *testing.T) {
 	for cluster, ok := range map[uint32]bool{1: false, 2: false, 3: false, 4: true, clusters - 1: true, clusters: false} {
 		m := newImage() // metadata ends after 64 pages (four clusters)
 		m.extent(1, 3, 0, cluster)

@@ -295,7 +295,7 @@ func TestReadChangesFails(t *testing.T) {
 }
 
 // Two readings are not equal if any page changed between them.
-func TestReadingsDiffer(t *testing.T) {
+func TestReadingsOfChangedPagesDiffer(t *testing.T) {
 	m := image(chained().Image())
 	first, err := read(t, m, idC, idA)
 	require.NoError(t, err)

@@ -135,7 +135,7 @@ func TestOnlyDamageInAllPassesCounts(t *testing.T) {
 }
 
 // SuperPage returns the same page that SPDK v26.05 writes for a new lvstore.
-func TestSuperPage(t *testing.T) {
+func TestSuperPageMatchesSPDK(t *testing.T) {
 	want, err := hex.DecodeString("00000000010000000000000000000000" + "0318000000040000000000000000000000000000000000000000000000" +
 		"022d00000004002500757569643037373739313730" + "2d326335302d346239632d383834612d64363437666439353532386300" + "020d000000040005006e616d656c76733000" + "05080000000000000000000000")
 	require.NoError(t, err)

@@ -259,7 +259,7 @@ func TestTwoReadingsMustBeEqual(t *testing.T) {
 
 // After a restart, SPDK reports a snapshot without clones as a volume. The metadata on the device
 // still mark it as a snapshot.
-func TestSnapshotsReportedAsVolumes(t *testing.T) {
+func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	w := newWorld(t, true)
 	w.change = func(b p) { lvol(b)["snapshot"] = false }
 	got, err := w.read("uuid-c", "uuid-a")

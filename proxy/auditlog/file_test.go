@@ -61,7 +61,7 @@ func (l *logFile) all(t *testing.T) (lines []string, files int) {
 	return lines, len(previous) + 1
 }
 
-func TestFilesRotate(t *testing.T) {
+func TestLogFilesAreRotated(t *testing.T) {
 	dir := t.TempDir()
 	for _, other := range []string{"calls-notes.log", "calls-20260101T000000.000000000Z.log.gz", "other.log"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, other), nil, 0o600))

@@ -68,7 +68,7 @@ func TestTextLog(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(book.String(), "\n"), "at level warn, the log contains only calls that were not executed")
 }
 
-func TestParametersThatCannotBeLogged(t *testing.T) {
+func TestLongParametersAreReplacedInTheLog(t *testing.T) {
 	assert.Equal(t, "(cannot be encoded)", loggable(map[string]any{"a": func() {}}))
 	assert.Contains(t, loggable(map[string]any{"a": strings.Repeat("x", maxParams)}), "too long to be logged")
 }

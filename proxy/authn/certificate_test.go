@@ -50,7 +50,7 @@ func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	require.ErrorContains(t, err, "does not accept client certificates")
 }
 
-func TestClientCertificates(t *testing.T) {
+func TestClientCertificatesAreVerified(t *testing.T) {
 	authority, stranger := authntest.NewAuthority(t, "ours"), authntest.NewAuthority(t, "ours")
 	between := authority.Intermediate("between")
 	a, err := New(certificateUsers(), Options{FailuresPerMinute: 6000, ClientCAs: authority.Pool()})

@@ -71,7 +71,7 @@ func (b *browser) signIn(change func(*SignIn)) (Identity, error) {
 	return who, err
 }
 
-func TestSignInByCode(t *testing.T) {
+func TestCodeIsExchangedForASession(t *testing.T) {
 	for _, secret := range []string{"", "s3cr+t"} {
 		b := newBrowser(t, secret)
 		assert.True(t, b.a.TakesCodes())
@@ -149,7 +149,7 @@ func TestFailedExchangesDoNotRepeatTheResponse(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestIssuerRefusals(t *testing.T) {
+func TestIssuerRefusalsStateWhatToDo(t *testing.T) {
 	for code, says := range map[string]string{
 		"access_denied": "ask its administrator for access", "unauthorized_client": "compare oidc.console", "invalid_client": "compare oidc.console",
 		"server_error": "(server_error): sign in again", "a\nb": "(unknown_error)", "": "(unknown_error)",

@@ -16,7 +16,7 @@ func cheapBcrypt(t *testing.T, password string) string {
 	return string(text)
 }
 
-func TestHashPasswordBcrypt(t *testing.T) {
+func TestHashPasswordBcryptMatchesThePassword(t *testing.T) {
 	text, err := HashPasswordBcrypt("secret")
 	require.NoError(t, err)
 	h, err := ParseHash(text)
@@ -24,7 +24,7 @@ func TestHashPasswordBcrypt(t *testing.T) {
 	assert.True(t, h.matches("secret"))
 }
 
-func TestHashes(t *testing.T) {
+func TestHashesMatchOnlyTheirPassword(t *testing.T) {
 	ours, err := HashPassword("secret")
 	require.NoError(t, err)
 	bcryptOurs := cheapBcrypt(t, "secret")
@@ -57,13 +57,13 @@ func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 
 // The parameters are OWASP's second recommendation. More passes or memory would slow down each
 // client's first call; fewer would help an attacker.
-func TestHashPasswordParameters(t *testing.T) {
+func TestHashPasswordUsesOWASPParameters(t *testing.T) {
 	text, err := HashPassword("secret")
 	require.NoError(t, err)
 	assert.Regexp(t, `^\$argon2id\$v=19\$m=19456,t=2,p=1\$[^$]{22}\$[^$]{43}$`, text)
 }
 
-func TestHashPasswordSalts(t *testing.T) {
+func TestHashPasswordUsesRandomSalts(t *testing.T) {
 	a, err := HashPassword("secret")
 	require.NoError(t, err)
 	b, err := HashPassword("secret")

@@ -82,7 +82,7 @@ func newIssuers(users []User, sums *macer, opts Options) (*issuers, error) {
 		s.byName[i.name] = i
 		if c.CodeFlow != nil {
 			if s.flow != nil {
-				wrong = append(wrong, fmt.Errorf("issuers %s and %s both have console: keep one, because the console offers one page to sign in", s.flow.issuer.name, i.name))
+				wrong = append(wrong, fmt.Errorf("issuers %s and %s both have console: keep one, because the console can offer only one sign-in page", s.flow.issuer.name, i.name))
 			}
 			s.flow = &codeFlow{CodeFlow: *c.CodeFlow, issuer: i}
 		}
@@ -131,7 +131,7 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 		}
 	} else {
 		if c.BearerFile != "" {
-			wrong = append(wrong, errors.New("bearer_file requires jwks_url, which says where the token is sent"))
+			wrong = append(wrong, errors.New("bearer_file requires jwks_url, the URL to which the token is sent"))
 		}
 		if err := checkURL(c.URL); err != nil && c.URL != "" {
 			wrong = append(wrong, errors.New("set jwks_url or jwks_file: without them the issuer must be an https:// URL, where its keys are discovered"))
@@ -162,7 +162,7 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 		return errors.New("set subject or claims: otherwise every token of the issuer would be this user's")
 	}
 	if _, ok := r.Claims["sub"]; ok {
-		return errors.New("set the subject as subject, not in claims")
+		return errors.New("set the subject with the key subject, not in claims")
 	}
 	for path, value := range all {
 		if path == "" || value == "" {

@@ -73,7 +73,7 @@ func newJWTAuthenticator(t testing.TB, i *authntest.Issuer, change func(*Issuer,
 	return a
 }
 
-func TestJWTs(t *testing.T) {
+func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	a := newJWTAuthenticator(t, i, nil)
 	public, id := i.Key()
@@ -229,7 +229,7 @@ func TestJWTCacheExpires(t *testing.T) {
 }
 
 // The proxy refuses malformed rules, and rules of two users that could match the same token.
-func TestJWTRules(t *testing.T) {
+func TestConflictingJWTRulesAreRefused(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}
 		for n := 0; n < len(claims); n += 2 {
@@ -250,7 +250,7 @@ func TestJWTRules(t *testing.T) {
 		"same subject, different": {rule("a", "x", "1"), rule("a", "x", "2"), ""},
 		"nothing":                 {rule("a"), rule(""), "set subject or claims"},
 		"empty value":             {rule("a"), rule("", "x", ""), "may be empty"},
-		"subject among claims":    {rule("a"), rule("", "sub", "b"), "set the subject as subject"},
+		"subject among claims":    {rule("a"), rule("", "sub", "b"), "set the subject with the key subject"},
 		"unknown issuer":          {rule("a"), &JWTRule{Issuer: "j", Subject: "b"}, `oidc has no issuer "j"`},
 	} {
 		_, err := New([]User{{Name: "a", JWT: c.a}, {Name: "b", JWT: c.b}}, Options{Issuers: []Issuer{{Name: "i", URL: "https://i.example", Audience: "x"}}})

@@ -16,7 +16,7 @@ import (
 )
 
 // Keys that cannot verify a token are skipped, regardless of their position in the list.
-func TestParseKeys(t *testing.T) {
+func TestKeysThatCannotVerifyAreSkipped(t *testing.T) {
 	weak := weakKey(t)
 	strong, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)

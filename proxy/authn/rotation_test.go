@@ -90,7 +90,7 @@ func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 }
 
 // A password's ID is a part of the salt, which does not help anyone guess the password.
-func TestPasswordID(t *testing.T) {
+func TestPasswordIDIsPartOfTheSalt(t *testing.T) {
 	for text, id := range map[string]string{
 		"$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz": "c29tZXNh",
 		"$2y$04$CCCDDDEEEFFCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW":             "CCCDDDEE",

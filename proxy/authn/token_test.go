@@ -14,7 +14,7 @@ func bearer(token string) Evidence {
 	return Evidence{Authorization: []string{"Bearer " + token}, Source: here}
 }
 
-func TestTokens(t *testing.T) {
+func TestTokensMatchTheirHash(t *testing.T) {
 	seen := map[string]bool{}
 	letters := map[rune]bool{}
 	for range 200 {
@@ -50,7 +50,7 @@ func swapped(s string) string {
 	return string(b)
 }
 
-func TestTokenHashes(t *testing.T) {
+func TestTokenHashesAreParsed(t *testing.T) {
 	token := NewToken()
 	until := time.Date(2027, 1, 31, 12, 0, 0, 999, time.FixedZone("", 3600))
 	for _, h := range []TokenHash{HashToken(token, time.Time{}), HashToken(token, until)} {

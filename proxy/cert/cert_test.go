@@ -151,7 +151,7 @@ func TestUnusableDirectoryIsReported(t *testing.T) {
 }
 
 // A certificate that expires soon causes a warning; an expired one is refused.
-func TestCertificateExpiry(t *testing.T) {
+func TestExpiredCertificatesAreRefused(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

@@ -48,7 +48,7 @@ func header(t *testing.T, client string) string {
 }
 
 // A load balancer's connection counts as a connection of the client named in its header.
-func TestClientsBehindALoadBalancer(t *testing.T) {
+func TestClientsBehindALoadBalancerAreDistinguished(t *testing.T) {
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 2, WriteWait: time.Second}, io.Discard)
 	for text, client := range map[string]string{
 		header(t, "198.51.100.1:40000"):                        "198.51.100.1:40000",
@@ -79,7 +79,7 @@ func TestClientsBehindALoadBalancer(t *testing.T) {
 }
 
 // Each client has its own limit. The load balancer is subject only to the limit on all connections.
-func TestLimitsBehindALoadBalancer(t *testing.T) {
+func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 6, PerSource: 2, WriteWait: time.Second}, &log)
 	for range 4 { // no connection has sent a header yet

@@ -205,7 +205,7 @@ func TestLocalUserAndGroupIDs(t *testing.T) {
 }
 
 // Methods that take a long time have longer default timeouts. The configuration can override them.
-func TestSlowMethodTimeouts(t *testing.T) {
+func TestSlowMethodsHaveLongTimeouts(t *testing.T) {
 	schema := rpcschema.Default()
 	timeouts, err := Timeouts{Default: Duration(30 * time.Second)}.ByMethod(schema)
 	require.NoError(t, err)

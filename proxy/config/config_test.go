@@ -114,7 +114,7 @@ func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	assert.NoError(t, unreadable("backup.tokens", nil))
 }
 
-func TestConfigWarnings(t *testing.T) {
+func TestRiskySettingsCauseWarnings(t *testing.T) {
 	const inline = `
 listen: ":1"
 users: [{name: a, password_hash: "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz", roles: [r]}]

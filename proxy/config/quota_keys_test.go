@@ -8,7 +8,7 @@ import (
 )
 
 // A tenant without a key quota gets the default.
-func TestDefaultKeyQuota(t *testing.T) {
+func TestTenantsHaveADefaultKeyQuota(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)
 	assert.Equal(t, defaultKeys, q.Keys)

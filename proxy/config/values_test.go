@@ -18,7 +18,7 @@ import (
 )
 
 // The command line of rpc_http_proxy.py configures one user, who may call all methods.
-func TestScriptCommandLine(t *testing.T) {
+func TestScriptCommandLineIsConverted(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestConsoleKeys(t *testing.T) {
 
 // console.grafana must be a web page's URL, because a link with another scheme could run a script
 // in the console.
-func TestGrafanaURLs(t *testing.T) {
+func TestUnsafeGrafanaURLsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",
 		"https://grafana.example/d/spdk?var-volume={volume}&var-uuid={uuid}&var-where={store}/x",

@@ -125,7 +125,7 @@ func TestExport(t *testing.T) {
 	}
 }
 
-func TestExportRefusals(t *testing.T) {
+func TestUnsafeExportsAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	at := []Portal{here}
 	a := []string{hostA}
@@ -201,7 +201,7 @@ func TestExportRefusals(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "iSCSI target iqn.2016-06.io.spdk:disk offers volume lvs0/v0 already")
 }
 
-func TestExportWarnings(t *testing.T) {
+func TestRiskyExportsCauseWarnings(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.call("bdev_lvol_snapshot", `{"lvol_name":"lvs0/v1","snapshot_name":"s"}`)
 	p := w.export(Request{Volume: "lvs0/v0", AnyHost: true, Listen: []Portal{here}})

@@ -99,7 +99,7 @@ func TestSubsystemsAndTargetNodesAreRead(t *testing.T) {
 	assert.Zero(t, r.iscsi.Connections)
 }
 
-func TestStoreSizes(t *testing.T) {
+func TestStoreSizesAreComputed(t *testing.T) {
 	s := Store{ClusterSize: 4, Clusters: 10, Free: 3}
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-func TestCallRates(t *testing.T) {
+func TestCallRatesAreLimited(t *testing.T) {
 	var r callRates
 	ctx := t.Context()
 	require.NoError(t, r.wait(ctx, "any"))

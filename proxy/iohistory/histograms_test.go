@@ -44,7 +44,7 @@ func (f *feed) last(name string) Sample {
 
 // Percentiles cover the operations between two readings of a histogram, if all intervals in between
 // were idle.
-func TestPercentilesOfAnInterval(t *testing.T) {
+func TestPercentilesCoverOneInterval(t *testing.T) {
 	f := newFeed()
 	with := func(n uint64) map[string]Latency {
 		return map[string]Latency{"uuid-a": {Distribution: distribution(t, n)}}
@@ -100,7 +100,7 @@ func TestHistogramStates(t *testing.T) {
 
 // The number of histograms that are read is limited. Bdevs with a histogram are read in each
 // interval, because percentiles need two consecutive readings.
-func TestBusiestBdevs(t *testing.T) {
+func TestHistogramsOfTheBusiestBdevsAreRead(t *testing.T) {
 	f := newFeed()
 	reads := map[string]uint64{"idle": 0, "slow": 1}
 	for i := range MaxHistograms {

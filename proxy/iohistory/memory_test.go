@@ -12,7 +12,7 @@ import (
 
 // The memory for 10,000 volumes that are all in use is limited, and is freed when the volumes are
 // deleted.
-func TestMemoryOfManyVolumes(t *testing.T) {
+func TestMemoryForManyVolumesIsLimited(t *testing.T) {
 	const volumes = 10_000
 	made := &figures.Figures{Up: true, Clock: 1}
 	for i := range volumes {

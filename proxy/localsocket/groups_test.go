@@ -12,7 +12,7 @@ import (
 )
 
 // With a directory service, users can have many groups, and access can depend on the last one.
-func TestPeersWithManyGroups(t *testing.T) {
+func TestAllGroupsOfAPeerAreRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to set groups")
 	}

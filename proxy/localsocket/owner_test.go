@@ -14,7 +14,7 @@ import (
 )
 
 // Listen sets the socket's owner, its group, both or neither.
-func TestSocketOwner(t *testing.T) {
+func TestSocketGetsTheConfiguredOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files to other users")
 	}

@@ -71,7 +71,7 @@ func (c copied) assertCopied() {
 	assert.Equal(c.t, []string{"saved.json"}, c.names(), "nothing is left over")
 }
 
-func TestCopyForAnotherUser(t *testing.T) {
+func TestCopyIsReadableByTheGivenUser(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, c.copy())
 	c.assertCopied()

@@ -17,7 +17,7 @@ func with(calls ...string) map[string][]string {
 	return c
 }
 
-// saved returns the calls in the current file that come from with.
+// saved returns the calls in the current file that the function with has added.
 func (w *world) saved() (list []string) {
 	for _, p := range placesOf(w.load(Current), "nvmf") {
 		list = append(list, compact(p.call))

@@ -52,7 +52,7 @@ func TestBuiltInRolesFollowTheSchema(t *testing.T) {
 
 // The built-in roles make the correct decisions for these methods, even if the schema lacks an
 // annotation.
-func TestBuiltInRoleDecisions(t *testing.T) {
+func TestBuiltInRolesDecideCorrectly(t *testing.T) {
 	p, err := New(nil, with(map[string][]string{"r": {ReadOnly}, "m": {Metrics}}), rpcschema.Default())
 	require.NoError(t, err)
 	for _, method := range []string{"spdk_get_version", "rpc_get_methods", "bdev_get_bdevs", "bdev_lvol_get_lvols", "nvmf_get_subsystems", "thread_get_stats", "framework_get_reactors"} {

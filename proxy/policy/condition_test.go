@@ -26,7 +26,7 @@ func asks(t testing.TB, role, method, params string) Decision {
 
 // If it is certain whether the parameters meet a condition, an allow and a deny with this condition
 // agree. Otherwise, the allow does not apply, but the deny does.
-func TestConditionsInAllowAndDeny(t *testing.T) {
+func TestUncertainConditionsDenyCalls(t *testing.T) {
 	const (
 		fits  = "fits"
 		not   = "does not"
@@ -156,7 +156,7 @@ func TestConditionsOnLists(t *testing.T) {
 }
 
 // A path with "..", extra slashes or more components does not match a glob with the same beginning.
-func TestConditionsOnPaths(t *testing.T) {
+func TestConditionsOnPathsCannotBeBypassed(t *testing.T) {
 	const role = `{allow: [{method: bdev_aio_create, where: {/filename: {glob: "/dev/mapper/*"}}}]}`
 	for params, want := range map[string]bool{
 		`{"filename":"/dev/mapper/a"}`:       true,

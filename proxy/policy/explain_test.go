@@ -61,7 +61,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 
 // If a call contains two equivalent parameters, conditions on them cannot be tested: a deny
 // applies, but a conditional allow does not.
-func TestExplainAmbiguousParameters(t *testing.T) {
+func TestExplainReportsAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `
 small: {allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 64}}}]}
 all: {allow: [bdev_lvol_create]}

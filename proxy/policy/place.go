@@ -167,10 +167,10 @@ func (p *place) checkTest(t Test, deny bool) error {
 		return fmt.Errorf("it is a list: write /%s/%s for each of its items", strings.Join(p.tokens, "/"), eachItem)
 	}
 	if t.Glob != "" && !kinds["string"] {
-		return errors.New("glob is for strings, and this is not one")
+		return errors.New("glob is for strings, but this value is not a string")
 	}
 	if (t.Minimum != nil || t.Maximum != nil) && !kinds["integer"] && !kinds["number"] {
-		return errors.New("minimum and maximum are for numbers, and this is not one")
+		return errors.New("minimum and maximum are for numbers, but this value is not a number")
 	}
 	for _, v := range t.Enum {
 		if err := p.checkValue(v, kinds); err != nil {

@@ -162,7 +162,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 	}
 	err := p.pending.Wait(ctx, nil)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return Unreachable, fmt.Errorf("it is connected but does not respond: %w", err)
+		return Unreachable, fmt.Errorf("the target accepts connections but does not respond: %w", err)
 	}
 	p.pending = nil
 	var answer *spdkrpc.Error

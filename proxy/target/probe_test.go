@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/logtest"
 )
 
-func TestProbedStates(t *testing.T) {
+func TestProbeDeterminesTheState(t *testing.T) {
 	log := new(logtest.Log)
 	f := newFake(t, "v24.01", echo)
 	target := newTarget(t, Config{Socket: f.path, Log: slog.New(slog.NewTextHandler(log, nil))})
@@ -62,7 +62,7 @@ func TestProbedStates(t *testing.T) {
 }
 
 // If the target does not respond, the proxy does not send another probe.
-func TestOneProbeAtATime(t *testing.T) {
+func TestOnlyOneProbeRunsAtATime(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	f.phase.Store(new(""))
 	target := newTarget(t, Config{Socket: f.path})

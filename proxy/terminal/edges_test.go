@@ -198,7 +198,7 @@ func TestWarningsFromMetrics(t *testing.T) {
 	assert.Len(t, of("target_config_missing", "", 1), 1)
 }
 
-func TestStatusAsJSONAndYAML(t *testing.T) {
+func TestStatusIsWrittenAsJSONAndYAML(t *testing.T) {
 	s := &Status{State: "runtime", Cores: 2}
 	text, err := s.JSON()
 	require.NoError(t, err)

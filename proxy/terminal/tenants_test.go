@@ -51,7 +51,7 @@ Load and connections of the whole target are shown only to users without a tenan
 
 // A tenant's page shows the tenant's usage and quota. As missing, it lists only data that the
 // user's roles deny.
-func TestTenantScreen(t *testing.T) {
+func TestTenantScreenShowsUsageAndQuota(t *testing.T) {
 	f := reading()
 	denied := func(method string) figures.Failure {
 		return figures.Failure{Method: method, Err: &spdkrpc.Error{Method: method, Kind: spdkrpc.Denied}}
@@ -76,7 +76,7 @@ func TestTenantScreen(t *testing.T) {
 
 // A user without a tenant sees the limit that each tenant is closest to reaching. The tenant
 // closest to a limit comes first.
-func TestTenantsOnTheScreen(t *testing.T) {
+func TestScreenListsTenantsNearTheirQuotas(t *testing.T) {
 	s, err := NewStatus(reading(), "")
 	require.NoError(t, err)
 	list := []Tenant{oneTenant("half", false, 5), oneTenant("full", false, 10)}

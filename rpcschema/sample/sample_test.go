@@ -41,7 +41,7 @@ func TestSamplesAreValid(t *testing.T) {
 }
 
 // Every enumerated value is valid only for the releases that support it.
-func TestEnumeratedValuesByRelease(t *testing.T) {
+func TestEnumeratedValuesDependOnTheRelease(t *testing.T) {
 	doc, checked, later := rpcschema.Default(), 0, 0
 	for _, r := range releases {
 		for _, m := range doc.Methods() {

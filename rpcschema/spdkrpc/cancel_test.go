@@ -67,7 +67,7 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 
 // A caller waits for a connection no longer than the caller's own context allows. While it waits,
 // it does not block other callers, Connected or Close.
-func TestSocketConnectsWithoutHoldingTheLock(t *testing.T) {
+func TestConnectingDoesNotBlockOtherCallers(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -105,7 +105,7 @@ func TestSocketConnectsWithoutHoldingTheLock(t *testing.T) {
 }
 
 // Close ends the calls that wait for a connection.
-func TestSocketClosedWhileConnecting(t *testing.T) {
+func TestCloseEndsCallsThatWaitForAConnection(t *testing.T) {
 	path := listen(t, func(*peer) {})
 	checking, goOn := make(chan struct{}), make(chan struct{})
 	s := NewSocket(path, WithPeerCheck(func(net.Conn) error { close(checking); <-goOn; return nil }))

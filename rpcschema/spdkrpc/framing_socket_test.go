@@ -35,7 +35,7 @@ func TestResultsAreNotChanged(t *testing.T) {
 
 // Long replies that arrive together with short ones are read completely, regardless of how far a
 // decoder has read ahead.
-func TestRepliesWithoutSeparators(t *testing.T) {
+func TestRepliesWithoutSeparatorsAreRead(t *testing.T) {
 	var results []string
 	var all strings.Builder
 	for i := range 24 {

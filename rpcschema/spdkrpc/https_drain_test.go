@@ -62,7 +62,7 @@ func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 }
 
 // If a proxy is restarted repeatedly, no call is lost or executed twice.
-func TestDrainUnderLoad(t *testing.T) {
+func TestNoCallIsLostDuringDrains(t *testing.T) {
 	p := &drainingProxy{executed: map[string]int{}}
 	posts, h := behind(t, p.serve)
 	posts.posted = p.posted

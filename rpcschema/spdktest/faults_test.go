@@ -122,8 +122,8 @@ func (b *bench) isDown() {
 	require.ErrorIs(b, err, spdkrpc.Unreachable)
 }
 
-// TestCrashAtCall crashes the target before or after it executes a call.
-func TestCrashAtCall(t *testing.T) {
+// TestInjectedCrashesKillTheTarget crashes the target before or after it executes a call.
+func TestInjectedCrashesKillTheTarget(t *testing.T) {
 	for name, executed := range map[string]bool{"before": false, "after": true} {
 		t.Run(name, func(t *testing.T) {
 			b := start(t, Options{})

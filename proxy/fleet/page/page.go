@@ -61,7 +61,7 @@ func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fle
 	return p
 }
 
-// URL returns the address to open, with the secret.
+// URL returns the address of the page, including the secret.
 func (p *Page) URL() string { return "http://" + p.hosts[0] + p.root }
 
 // policy permits only the page's own files and requests.
