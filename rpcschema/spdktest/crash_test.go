@@ -120,8 +120,8 @@ func TestLvstoreStaysOnItsFile(t *testing.T) {
 	b.ok("bdev_lvol_create_lvstore", p{"bdev_name": "aio", "lvs_name": "lvs"})
 }
 
-// TestConfirmedVolumesSurviveACrash checks that callers get an error that indicates the crash, and that volumes
-// whose creation was confirmed exist afterwards.
+// TestConfirmedVolumesSurviveACrash checks that callers get an error that indicates the crash, and
+// that volumes whose creation was confirmed exist afterwards.
 func TestConfirmedVolumesSurviveACrash(t *testing.T) {
 	b := start(t, Options{Release: rpcschema.MustRelease("v24.01"), DataDir: t.TempDir()})
 	path := b.store()
