@@ -52,6 +52,29 @@ func TestEncryptOpenAndClose(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
+// After cryptsetup reports success, the kernel must have the mapping, and it must lead to the device.
+// Otherwise, another device would be mounted.
+func TestMappingIsVerifiedAfterOpening(t *testing.T) {
+	for name, change := range map[string]func(w *world, mapping string){
+		"no mapping":     func(w *world, mapping string) { delete(w.mappings, mapping) },
+		"another device": func(w *world, mapping string) { w.mappings[mapping].below = "259:4" },
+	} {
+		l, w := newWorld(t)
+		v := w.volume()
+		v.MayFormat = true
+		w.after = func(args []string) error {
+			if args[0] == "open" {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				change(w, v.Name)
+			}
+			return nil
+		}
+		_, err := l.Open(t.Context(), v)
+		require.ErrorContains(t, err, "the kernel has no such mapping of it", name)
+	}
+}
+
 // If a device must not be formatted or opened, the error states the reason, and the device is not
 // changed.
 func TestRefusalsChangeNothing(t *testing.T) {
