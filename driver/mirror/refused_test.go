@@ -178,3 +178,24 @@ func TestRestoredWitnessIsNotChanged(t *testing.T) {
 	assert.ErrorContains(t, m.Drop(t.Context(), 1), "later epoch")
 	assert.Empty(t, w.after())
 }
+
+// An unknown status of the kernel does not complete a rebuild, and is reported.
+func TestUnknownStatusIsReported(t *testing.T) {
+	w, m := degraded(t)
+	require.NoError(t, m.Add(t.Context(), 1))
+	w.synced = testSize / RegionBytes
+	w.after()
+	m.kernel = unknownStatus{w}
+	done, err := m.Complete(t.Context())
+	require.ErrorContains(t, err, "unknown status of a mirror")
+	assert.False(t, done)
+	assert.Empty(t, w.after())
+}
+
+type unknownStatus struct{ *world }
+
+func (u unknownStatus) find(name string) (mapping, bool, error) {
+	m, found, err := u.world.find(name)
+	m.status = "3 " + m.status
+	return m, found, err
+}
