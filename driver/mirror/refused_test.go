@@ -192,6 +192,35 @@ func TestUnknownStatusIsReported(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
+// A plugin that adopts a rebuild does not go on if the witness lists other replicas as in sync than
+// the mirror's table.
+func TestContradictingTableIsRefused(t *testing.T) {
+	w, m := degraded(t)
+	require.NoError(t, m.Add(t.Context(), 1))
+	w.witness.InSync, w.witness.Logged = setB, 0
+	w.after()
+	_, err := w.plugin().Start(t.Context())
+	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorContains(t, err, "contradict each other")
+	assert.Empty(t, w.after())
+}
+
+// A plugin that adopts a complete rebuild moves the log to memory, as the interrupted one would have.
+func TestCompleteRebuildIsFinishedAfterARestart(t *testing.T) {
+	w, m := degraded(t)
+	require.NoError(t, m.Add(t.Context(), 1))
+	w.synced = testSize / RegionBytes
+	w.after()
+	w.crashAt = 6 // after four superblocks and the witness
+	_, err := m.Complete(t.Context())
+	require.ErrorIs(t, err, errCrash)
+	w.restart(false)
+	w.after()
+	_, err = w.plugin().Start(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, pairTable, w.table())
+}
+
 type unknownStatus struct{ *world }
 
 func (u unknownStatus) find(name string) (mapping, bool, error) {
