@@ -111,3 +111,21 @@ func TestCreatedObjectsBelongToTheTenant(t *testing.T) {
 		assert.Len(t, made, 36, c.method)
 	}
 }
+
+// After a call by any user that may delete a volume, or load another one with the same UUID, no
+// owner is cached. Otherwise, the next call that reads could read the other volume.
+func TestCallsThatMayMoveUUIDsEmptyTheVolumeCache(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	cache := w.tenancy.volumes
+	for method, empty := range map[string]bool{
+		"bdev_lvol_delete": true, "spdkgate_lvol_delete": true, "bdev_lvol_delete_lvstore": true, "bdev_aio_delete": true,
+		"bdev_lvol_snapshot": true, "spdkgate_lvol_snapshot": true, "bdev_lvol_clone": true, "bdev_lvol_clone_bdev": true, "bdev_lvol_decouple_parent": true,
+		"bdev_lvol_rename": true, "bdev_examine": true, "bdev_aio_create": true, "bdev_nvme_attach_controller": true, "bdev_raid_create": true,
+		"bdev_lvol_create": false, "bdev_lvol_resize": false, "bdev_get_bdevs": false, "nvmf_create_subsystem": false,
+	} {
+		cache.learn([][2]string{{"a", "lvs-a"}}, now())
+		require.Equal(t, "lvs-a", cache.of("a"), method)
+		w.tenancy.Executed(w.method(method))
+		assert.Equal(t, empty, cache.of("a") == "", method)
+	}
+}
