@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -68,8 +70,34 @@ func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 	require.NoError(t, b.target.WriteStore(volume, spdktest.WrittenStore{Name: "lvs-team", Lvols: []spdktest.WrittenLvol{{Name: "x"}}}))
 	b.as(t, "admin", "bdev_lvol_snapshot", `{"lvol_name":"`+volume+`","snapshot_name":"s"}`, http.StatusOK)
 	require.Contains(t, b.as(t, "admin", "bdev_lvol_get_lvstores", "", http.StatusOK).body, "lvs-team")
-	assert.Contains(t, b.as(t, "team", "bdev_lvol_create", `{"lvol_name":"y","size":4194304,"lvs_name":"lvs-team"}`, http.StatusOK).body, `"error"`)
-	assert.Contains(t, b.as(t, "team", "bdev_lvol_delete", `{"name":"lvs-team/x"}`, http.StatusOK).body, `"error"`)
+	object := func(method, params string) (name, uuid string) {
+		var answer struct{ Result []struct{ Name, UUID string } }
+		require.NoError(t, json.Unmarshal([]byte(b.as(t, "admin", method, params, http.StatusOK).body), &answer))
+		require.Len(t, answer.Result, 1)
+		return answer.Result[0].Name, answer.Result[0].UUID
+	}
+	_, store := object("bdev_lvol_get_lvstores", `{"lvs_name":"lvs-team"}`)
+	inside, _ := object("bdev_get_bdevs", `{"name":"lvs-team/x"}`)
+	b.target.ForgetCalls()
+	for _, call := range [][2]string{
+		{"bdev_lvol_create", `{"lvol_name":"y","size":4194304,"lvs_name":"lvs-team"}`},
+		{"bdev_lvol_create", `{"lvol_name":"y","size":4194304,"uuid":"` + store + `"}`},
+		{"bdev_lvol_delete", `{"name":"lvs-team/x"}`},
+		{"bdev_lvol_delete", `{"name":"` + inside + `"}`},
+		{"bdev_lvol_resize", `{"name":"` + inside + `","size":8388608}`},
+		{"bdev_set_qos_limit", `{"name":"` + inside + `","rw_ios_per_sec":1000}`},
+	} {
+		assert.Contains(t, b.as(t, "team", call[0], call[1], http.StatusOK).body, `"error"`, call)
+	}
+	for _, c := range b.target.Calls() {
+		if strings.HasPrefix(c.Method, "bdev_lvol_get") || c.Method == "bdev_get_bdevs" {
+			continue // the proxy's own questions
+		}
+		for _, name := range []string{"lvs-team", store, inside} {
+			assert.NotContains(t, fmt.Sprint(c.Params), name, "%s reaches SPDK", c.Method)
+		}
+	}
+	assert.Contains(t, b.as(t, "team", "bdev_get_bdevs", `{"name":"`+inside+`"}`, http.StatusOK).body, "No such device")
 	assert.NotContains(t, b.as(t, "team", "bdev_lvol_get_lvols", "", http.StatusOK).body, "lvs-team")
 }
 

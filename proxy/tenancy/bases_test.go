@@ -95,7 +95,8 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	assert.True(t, on, "an unknown bdev counts as written by a host")
 }
 
-// A tenant can neither see nor use a RAID that matches its globs but is based on a volume.
+// A tenant can neither see nor use a RAID that matches its globs but is based on a volume, under its
+// name or its UUID.
 func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m := w.method("bdev_set_qos_limit")
@@ -103,18 +104,20 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 		`{"raid": {"base_bdevs_list": [{"name": "disk1"}]}}`:                              true,
 		`{"raid": {"base_bdevs_list": [{"name": "disk1"}, {"name": "lvs-blue/victim"}]}}`: false,
 	} {
-		ask := func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
-			if params["name"] == "red-raid" {
-				return json.RawMessage(bdevList("red-raid", data)), nil
+		for _, name := range []string{"red-raid", volumeUUID} {
+			ask := func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
+				if params["name"] == name {
+					return json.RawMessage(bdevList("red-raid", data)), nil
+				}
+				return json.RawMessage(bdevList("disk1", "{}")), nil
 			}
-			return json.RawMessage(bdevList("disk1", "{}")), nil
+			params, err := decoded(p{"name": name, "rw_ios_per_sec": 1000})
+			require.NoError(t, err)
+			g, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, ask)
+			require.NoError(t, err, data)
+			assert.Equal(t, allowed, g.Params["name"] == name, "%s %s", name, data)
+			g.Close()
 		}
-		params, err := decoded(p{"name": "red-raid", "rw_ios_per_sec": 1000})
-		require.NoError(t, err)
-		g, err := w.tenancy.Of("alice").Admit(t.Context(), m, params, ask)
-		require.NoError(t, err, data)
-		assert.Equal(t, allowed, g.Params["name"] == "red-raid", data)
-		g.Close()
 	}
 }
 
