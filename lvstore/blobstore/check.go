@@ -269,6 +269,11 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 		case c.users[at] != nil && !b.unsettled && !c.users[at].unsettled:
 			c.found(int64(at), "this page is an extent page both of %s and of %s: they would overwrite each other", c.users[at].name(), b.name())
 		}
+		// SPDK gives the clone of a deleted snapshot the snapshot's extent page, which describes
+		// fewer clusters if the snapshot is smaller.
+		if begin := uint64(i) * perExtent; b.clusters > begin && uint64(len(list)) < min(perExtent, b.clusters-begin) {
+			c.found(int64(at), "extent page %d of %s describes %d clusters, but must describe %d: when the target starts next, %s is smaller or does not load", i, b.name(), len(list), min(perExtent, b.clusters-begin), b.name())
+		}
 		c.users[at] = b
 		for _, cluster := range list {
 			if cluster != 0 && c.own(b, int64(at), cluster) {

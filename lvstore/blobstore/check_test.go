@@ -45,6 +45,9 @@ func TestDamageIsFound(t *testing.T) {
 		{"a torn second page", func(m image) { m[(metadataStart+6)*PageSize+100]++ }, `this page must be page 1 of "t"`, 6},
 		{"a lost extent page", func(m image) { clear(m[(metadataStart+3)*PageSize:][:PageSize]) }, `must be extent page 0 of "v"`, 3},
 		{"an extent page with a wrong first cluster", func(m image) { m.extent(1, 3, 512, 10) }, `must be extent page 0 of "v"`, 3},
+		{"an extent page of a smaller snapshot", func(m image) {
+			m.write(4, firstID+2, 0, noPage, desc(extentPage, le.AppendUint32(make([]byte, 4), 12)))
+		}, `extent page 0 of "s" (blob 0x100000002) describes 1 clusters, but must describe 512`, 4},
 		{"an extent page of two blobs", func(m image) { m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), table(600, 3)) }, `both of "v" (blob 0x100000001) and of "s"`, 3},
 		{"a cluster of two blobs", func(m image) { m.extent(1, 4, 0, 10) }, `cluster 10 belongs both to "v"`, 4},
 		{"a cluster of the metadata", func(m image) { m.extent(1, 4, 0, 2) }, "cluster 2, which is not a data cluster", 4},
