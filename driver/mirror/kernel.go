@@ -55,7 +55,19 @@ type kernel interface {
 }
 
 // dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h).
-type dmKernel struct{ dir string } // /dev/mapper
+type dmKernel struct {
+	dir   string // /dev/mapper
+	ioctl func(control *os.File, request uintptr, c *dmIoctl) error
+}
+
+func newDMKernel(dir string) dmKernel {
+	return dmKernel{dir, func(control *os.File, request uintptr, c *dmIoctl) error {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), request, uintptr(unsafe.Pointer(c))); errno != 0 {
+			return errno
+		}
+		return nil
+	}}
+}
 
 // The commands and flags of linux/dm-ioctl.h.
 const (
@@ -113,11 +125,11 @@ func (k dmKernel) call(command uintptr, name string, flags uint32, prepare func(
 		if prepare != nil {
 			prepare(c)
 		}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, control.Fd(), request, uintptr(unsafe.Pointer(c)))
+		err := k.ioctl(control, request, c)
 		switch {
-		case errno == unix.EINTR: // a suspend was interrupted by a signal, and undone
-		case errno != 0:
-			return nil, errno
+		case errors.Is(err, unix.EINTR): // a suspend was interrupted by a signal, and undone
+		case err != nil:
+			return nil, err
 		case c.flags&dmBufferFull != 0:
 			return nil, fmt.Errorf("the kernel's response about %s is longer than expected", name)
 		default:

@@ -66,3 +66,48 @@ func TestQueuedReadEnds(t *testing.T) {
 	_, err = queueRead(path + " missing")
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// Each call sends the request and the flags that linux/dm-ioctl.h defines, and again after a signal.
+func TestKernelRequests(t *testing.T) {
+	k := newDMKernel(t.TempDir())
+	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))
+	var requests []uintptr
+	var flags uint32
+	var fail []error
+	k.ioctl = func(_ *os.File, request uintptr, c *dmIoctl) error {
+		requests, flags = append(requests, request), c.flags
+		assert.Equal(t, "m0", unix.ByteSliceToString(c.name[:]))
+		if len(fail) == 0 {
+			return nil
+		}
+		err := fail[0]
+		fail = fail[1:]
+		return err
+	}
+	const noFlush, skipLockFS, suspend = 1 << 11, 1 << 10, 1 << 1
+	for name, test := range map[string]struct {
+		call    func() error
+		request uintptr
+		flags   uint32
+	}{
+		"create":  {func() error { return k.create("m0", "uuid") }, 0xc138fd03, 0},
+		"remove":  {func() error { return k.remove("m0") }, 0xc138fd04, 0},
+		"suspend": {func() error { return k.suspend("m0") }, 0xc138fd06, suspend | noFlush | skipLockFS},
+		"resume":  {func() error { return k.resume("m0") }, 0xc138fd06, noFlush | skipLockFS},
+		"load":    {func() error { return k.load("m0", target{"mirror", 8, "core"}) }, 0xc138fd09, 0},
+		"clear":   {func() error { return k.clear("m0") }, 0xc138fd0a, 0},
+	} {
+		requests, fail = nil, nil
+		require.NoError(t, test.call(), name)
+		assert.Equal(t, []uintptr{test.request}, requests, name)
+		assert.Equal(t, test.flags, flags, name)
+		requests, fail = nil, []error{unix.EINTR}
+		require.NoError(t, test.call(), name)
+		assert.Len(t, requests, 2, name)
+		fail = []error{unix.EIO}
+		require.ErrorIs(t, test.call(), unix.EIO, name)
+	}
+	fail = []error{unix.ENXIO, unix.EBUSY}
+	require.NoError(t, k.remove("m0"), "it is already removed")
+	require.ErrorIs(t, k.remove("m0"), ErrBusy)
+}

@@ -90,7 +90,7 @@ func New(v Volume, o Options) (*Mirror, error) {
 	case o.Witness == nil || o.Find == nil || o.Release == nil:
 		return nil, fmt.Errorf("%w: options are missing", ErrInvalid)
 	}
-	m := &Mirror{volume: v, Options: o, kernel: dmKernel{"/dev/mapper"}, disks: blockDevices{}}
+	m := &Mirror{volume: v, Options: o, kernel: newDMKernel("/dev/mapper"), disks: blockDevices{}}
 	if m.Log == nil {
 		m.Log = slog.Default()
 	}
