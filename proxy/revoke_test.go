@@ -158,7 +158,7 @@ func TestMissingTLSFilesAreReported(t *testing.T) {
 }
 
 // A self-signed certificate in memory is kept across reloads.
-func TestReloadKeepsTheCertificateInMemory(t *testing.T) {
+func TestReloadKeepsASelfSignedCertificate(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	shown := func() *tls.Certificate { return b.proxy.cert.Current() }
 	first := shown()

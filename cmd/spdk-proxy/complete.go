@@ -133,7 +133,7 @@ func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	case s.Type.Main() == "boolean":
 		return []string{"false", "true"}
 	case isJSON:
-		return nil // a shell would remove the quotes around a text
+		return nil // a shell would remove the quotes around a string
 	}
 	for _, v := range s.Enum {
 		values = append(values, fmt.Sprint(v))

@@ -15,7 +15,7 @@ import (
 // A simulated target describes its exports in its data directory:
 //
 //	simulated-spdk-target                     marker: directories without it are not used
-//	exports/<NQN or IQN, path-escaped>/hosts  allowed hosts, one a line, or *
+//	exports/<NQN or IQN, path-escaped>/hosts  allowed hosts, one per line, or *
 //	exports/<…>/namespaces/<UUID>             symlink to the volume's file, within the data directory
 const (
 	simulationMarker = "simulated-spdk-target"

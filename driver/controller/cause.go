@@ -43,7 +43,7 @@ func targetError(target, host string, err error) error {
 	return named
 }
 
-// cause describes why a connection failed, in a text that does not depend on the time or on
+// cause describes why a connection failed, in a string that does not depend on the time or on
 // connection details.
 func cause(err error) string {
 	var (

@@ -60,8 +60,8 @@ var ErrMissing = errors.New("no key to authenticate with")
 // the secret.
 var ErrMalformed = errors.New("unusable key")
 
-// A Secret is a text that is never printed. The text is behind a pointer because fmt does not call
-// methods on unexported fields, but prints pointers within structs as addresses.
+// A Secret is a string that is never printed. A pointer hides it, because fmt does not call methods
+// on unexported fields, but prints pointers within structs as addresses.
 type Secret struct{ text *string }
 
 // NewSecret returns a secret.
@@ -203,7 +203,7 @@ func checkCHAP(k *Keys) error {
 
 var names = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
-// IsName reports whether a text has the format of [Secret.Name]'s result.
+// IsName reports whether a string has the format of [Secret.Name]'s result.
 func IsName(text string) bool { return names.MatchString(text) }
 
 // Name derives a name from a secret. All names have the same length. The secret cannot be derived

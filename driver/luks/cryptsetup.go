@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// A Runner runs a program to completion with a text as its standard input, and returns its output
+// A Runner runs a program to completion with a string as its standard input, and returns its output
 // and exit code. It fails if the program cannot be run or was killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 

@@ -75,9 +75,9 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 	case c.Thick:
 		return fmt.Errorf("%w: thin is false, but SPDK makes clones and restored volumes thin: use a StorageClass with thin: true", class.ErrParameter)
 	case len(c.Targets) > 0 && !slices.Contains(c.Targets, target.Name):
-		return fmt.Errorf("%w: target is %q, but the source is on target %q, and a copy is made on the target of its source", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
+		return fmt.Errorf("%w: target is %q, but the source is on target %q; a copy must be on the same target as its source", class.ErrParameter, strings.Join(c.Targets, ","), target.Name)
 	case !c.Allows(target.Name, target.Labels):
-		return fmt.Errorf("%w: targetLabels are %q, but the source is on target %q, which does not have them, and a copy is made on the target of its source", class.ErrParameter, segments(c.TargetLabels), target.Name)
+		return fmt.Errorf("%w: targetLabels are %q, but the source is on target %q, which does not have them; a copy must be on the same target as its source", class.ErrParameter, segments(c.TargetLabels), target.Name)
 	case len(c.Stores) == 0:
 		return nil
 	}

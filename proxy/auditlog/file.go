@@ -40,7 +40,7 @@ const (
 	// checkAfter is how long lines may still be written to a file that another program has renamed
 	// or removed.
 	checkAfter = time.Second
-	// retryAfter is how long the file may grow before another attempt to create a new one.
+	// retryAfter is the interval between attempts to start a new file after an attempt failed.
 	retryAfter = time.Minute
 	rotatedAt  = "20060102T150405.000000000Z"
 )

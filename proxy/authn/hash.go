@@ -16,7 +16,7 @@ import (
 
 // A Hash is a password hash.
 type Hash interface {
-	// ID returns a text that identifies the password in logs. It is the beginning of the hash's
+	// ID returns a string that identifies the password in logs. It is the beginning of the hash's
 	// salt, which does not help anyone guess the password.
 	ID() string
 	// matches reports whether this is the hash of password.

@@ -53,7 +53,7 @@ type Operation struct {
 	Latency float64 // total latency of all operations, in seconds
 }
 
-// An IO counts the I/O of a bdev.
+// An IO contains the I/O counters of a bdev.
 type IO struct {
 	Read, Write, Unmap Operation
 }

@@ -31,7 +31,7 @@ func TestManualListsEachStatus(t *testing.T) {
 	assert.Equal(t, slices.Compact(returned), listed)
 }
 
-// Each row of the table of errors has a unique name, a code and a text.
+// Each row of the table of errors has a unique name, a code and a message.
 func TestRowNamesAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range rows {

@@ -30,7 +30,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count returns how often a text occurs in the log.
+// Count returns how often a string occurs in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
 // Lines returns the lines with a message, decoded. Each line of the log must be JSON.

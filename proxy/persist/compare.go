@@ -126,7 +126,7 @@ func (c comparison) same(a, b *Configuration) bool {
 	return a.calls() == b.calls() && len(c.missing(a, b)) == 0
 }
 
-// key returns a text that is equal for calls that count as equal.
+// key returns the same string for all calls that count as equal.
 func (c comparison) key(call json.RawMessage) string {
 	e, err := entryOf(call)
 	if err != nil {

@@ -216,8 +216,8 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues a text. If the text is the response to a message, e belongs to that message;
-// otherwise, e is nil. send calls done when the text was written or cannot be written.
+// send queues bytes for the client. If they are the response to a message, e belongs to that message;
+// otherwise, e is nil. send calls done when the bytes were written or cannot be written.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }

@@ -198,7 +198,7 @@ func (o *output) add(r response, e *expected, before, failed func()) {
 	}
 }
 
-// directly is the minimum length, in bytes, of a text that is written without being copied.
+// directly is the minimum length, in bytes, of a slice that is written without being copied.
 const directly = 32 << 10
 
 // writeAll writes replies. Only one goroutine may call it at a time.

@@ -99,7 +99,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	}, nil
 }
 
-// awaitChange waits until a call ends, or until again receives a value. The caller must hold a.mu.
+// awaitChange waits until a call ends, or the again channel delivers a value. The caller must hold
+// a.mu.
 // The error is timeoutErr or ErrAbandoned.
 func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
 	if a.changed == nil {

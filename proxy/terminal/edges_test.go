@@ -39,7 +39,7 @@ func TestUnitsChangeAtTheirLimits(t *testing.T) {
 	}
 }
 
-// lineWith returns the first line that contains a text, or "".
+// lineWith returns the first line that contains a string, or "".
 func lineWith(page, text string) string {
 	for line := range strings.Lines(page) {
 		if strings.Contains(line, text) {

@@ -32,7 +32,7 @@ func (p Page) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// fit escapes a text without colors, because object names may contain any characters, and truncates
+// fit escapes a string without colors, because object names may contain any characters, and truncates
 // it to a number of columns.
 func fit(text string, columns int) string {
 	text = printable.String(text)

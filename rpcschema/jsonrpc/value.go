@@ -27,7 +27,7 @@ var (
 	LimitsV2605 = Limits{Bytes: 256 << 10, Values: 8192, Depth: 32}
 )
 
-// A LimitError names the limit that a text exceeds.
+// A LimitError names the limit that a JSON value exceeds.
 type LimitError struct {
 	What  string // such as "bytes", "values" or "levels of nesting"
 	Limit int

@@ -1,6 +1,6 @@
 package jsonwalk
 
-// An Edit copies a text from beginning to end, omitting or replacing parts of it. If there are no
+// An Edit copies JSON text from beginning to end, omitting or replacing parts of it. If there are no
 // changes, nothing is copied.
 type Edit struct {
 	Text
@@ -9,7 +9,7 @@ type Edit struct {
 	expect int
 }
 
-// NewEdit starts an edit of a text.
+// NewEdit starts an edit of JSON text.
 func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 
 // Expect sets the expected length of the copy, to avoid repeated reallocation.

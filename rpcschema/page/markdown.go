@@ -131,7 +131,7 @@ func cell(text string) string {
 	return strings.ReplaceAll(escape(strings.Join(strings.Fields(text), " ")), "|", `\|`)
 }
 
-// escape escapes Markdown in a text, except in code spans.
+// escape escapes Markdown in a string, except in code spans.
 func escape(text string) string {
 	var b strings.Builder
 	code := false

@@ -27,7 +27,7 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	}
 	switch {
 	case kinds > 1:
-		return credentials{}, errors.New("credentials: give one of username with password, token, and token file")
+		return credentials{}, errors.New("credentials: specify exactly one of username and password, token, or token file")
 	case (c.CertFile == "") != (c.KeyFile == ""):
 		return credentials{}, errors.New("credentials: a client certificate needs a key, and a key a certificate: give both, or the same file twice if it contains both")
 	case c.CertFile != "" && u.Scheme != "https":

@@ -127,8 +127,8 @@ func TestCertificateFilesAreReread(t *testing.T) {
 
 func TestInvalidCredentialsAreRefused(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
-		"give one of username":             {URL: "https://h", Username: "u", Token: "secret"},
-		"give one of":                      {URL: "https://h", Token: "secret", TokenFile: "/x"},
+		"specify exactly one of username":  {URL: "https://h", Username: "u", Token: "secret"},
+		"specify exactly one of":           {URL: "https://h", Token: "secret", TokenFile: "/x"},
 		"a client certificate needs a key": {URL: "https://h", CertFile: "/x"},
 		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
 		"must be a single ASCII word":      {URL: "https://h", Token: "secret\r\nX: y"},

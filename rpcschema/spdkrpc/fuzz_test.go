@@ -93,7 +93,7 @@ func FuzzWebSocket(f *testing.F) {
 	})
 }
 
-// A served connection returns a text in pieces, after the upgrade if requested.
+// A served connection returns a string in pieces, after the upgrade if requested.
 type served struct {
 	net.Conn
 	upgrade bool

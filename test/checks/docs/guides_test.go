@@ -24,7 +24,7 @@ var (
 	linkTarget  = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
-// figures returns the numbers in a text, with their units and without thousands separators.
+// figures returns the numbers in a string, with their units and without thousands separators.
 func figures(text string) (found []string) {
 	for _, n := range figure.FindAllString(text, -1) {
 		found = append(found, strings.ReplaceAll(n, ",", ""))

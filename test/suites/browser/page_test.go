@@ -153,7 +153,7 @@ func (p *page) until(condition string) {
 	}
 }
 
-// has waits until the page contains a text.
+// has waits until the page contains a string.
 func (p *page) has(text string) {
 	p.t.Helper()
 	quoted, _ := json.Marshal(text)

@@ -114,7 +114,7 @@ func blockPod(name, claim string) string {
 	).Replace(pod(name, claim))
 }
 
-// event waits for an event on a pod or claim whose message contains a text.
+// event waits for an event on a pod or claim whose message contains a string.
 func (n *namespace) event(object, reason, text string) {
 	n.t.Helper()
 	n.eventually("event "+reason+" of "+object, func(ctx context.Context) error {

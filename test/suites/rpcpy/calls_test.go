@@ -16,7 +16,7 @@ type sampleCall struct {
 	params map[string]any
 }
 
-// hostile is a text with characters that a shell would interpret.
+// hostile is a string with characters that a shell would interpret.
 const hostile = `it's "$HOME" $(id) ` + "`id`" + ` \n; * ~ # é !!`
 
 // callsOf returns calls to each method of a release: with the required parameters, with all
@@ -60,7 +60,7 @@ func callsOf(doc *rpcschema.Document, r rpcschema.Release) (list []sampleCall) {
 }
 
 // valuesOf returns values for a schema: typical and extreme ones, both booleans, zero, all
-// enumerated values, a text that needs quotes, several items, and objects with each member alone.
+// enumerated values, a string that needs quotes, several items, and objects with each member alone.
 func valuesOf(doc *rpcschema.Document, use *rpcschema.Schema, r rpcschema.Release) []any {
 	few, full, extreme := sample.Maker{Document: doc, Release: r}, sample.Maker{Document: doc, Release: r, Full: true}, sample.Maker{Document: doc, Release: r, Full: true, Extreme: true}
 	values := []any{full.Value(use), extreme.Value(use)}
