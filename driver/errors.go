@@ -13,11 +13,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/luks"
+	"github.com/spdkgate/spdkgate/driver/mirror"
 	"github.com/spdkgate/spdkgate/driver/mkfs"
 	"github.com/spdkgate/spdkgate/driver/mount"
 	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/replica"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/driver/witness"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -94,6 +97,23 @@ var codesOf = []struct {
 	{connect.ErrAuthentication, codes.FailedPrecondition},
 	{connect.ErrNoNamespace, codes.FailedPrecondition},
 	{connect.ErrNotConnected, codes.FailedPrecondition},
+	{witness.ErrNotInstalled, codes.FailedPrecondition},
+	{witness.ErrOlder, codes.FailedPrecondition},
+	{witness.ErrReplaced, codes.FailedPrecondition},
+	{witness.ErrAltered, codes.FailedPrecondition},
+	{witness.ErrUnreadable, codes.FailedPrecondition},
+	{witness.ErrInUse, codes.FailedPrecondition},
+	{witness.ErrNotFound, codes.NotFound},
+	{witness.ErrDeleting, codes.Aborted},
+	{replica.ErrFenced, codes.FailedPrecondition},
+	{mirror.ErrUnsupported, codes.FailedPrecondition},
+	{mirror.ErrRefused, codes.FailedPrecondition},
+	{mirror.ErrInvalid, codes.InvalidArgument},
+	{mirror.ErrBusy, codes.Aborted},
+	{mirror.ErrWait, codes.Unavailable},
+	{export.ErrNotReplicable, codes.InvalidArgument},
+	{request.ErrNoReplica, codes.Unavailable},
+	{request.ErrWitness, codes.Unavailable},
 	{request.ErrBadToken, codes.Aborted},
 	{request.ErrInFlight, codes.Aborted},
 	{volume.ErrBusy, codes.Aborted},

@@ -30,6 +30,8 @@ type Class struct {
 	Strategy Strategy
 	// Thick means that a volume's clusters are all allocated when the volume is created.
 	Thick bool
+	// Replicas is the number of storage servers that have the volume; 0 means 1.
+	Replicas int
 	// Clear selects what happens to the contents of clusters that a volume frees; empty means
 	// ClearZeroes.
 	Clear Clear

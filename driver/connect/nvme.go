@@ -297,6 +297,11 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err := n.deleteControllers(controllers, step); err != nil {
 		return err
 	}
+	return n.awaitRemoval(ctx, e, step)
+}
+
+// awaitRemoval waits until a subsystem has no controllers.
+func (n *nvme) awaitRemoval(ctx context.Context, e Export, step *operation.Step) error {
 	step.Doing("waiting until the kernel has removed the controllers")
 	gone, err := poll(ctx, func() (bool, error) {
 		left, err := n.controllers(e.NQN)

@@ -89,6 +89,20 @@ func TestNVMeConnectAndDisconnect(t *testing.T) {
 	}
 }
 
+// Release ends the connections of a device that is in use, which Disconnect refuses.
+func TestNVMeReleaseWhileInUse(t *testing.T) {
+	k, c := newNVMeKernel(t, true)
+	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
+	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
+	k.held["nvme0n1"] = true
+	require.ErrorIs(t, c.Disconnect(t.Context(), export1), ErrBusy)
+	assert.Empty(t, k.log())
+	require.NoError(t, c.Release(t.Context(), export1))
+	assert.Equal(t, []string{"sys/class/nvme/nvme0/delete_controller=1"}, k.log())
+	require.NoError(t, c.Release(t.Context(), export1), "nothing is attached")
+	assert.Empty(t, k.log())
+}
+
 func TestNVMeWaitsForTheDevice(t *testing.T) {
 	t.Run("for the namespace", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)

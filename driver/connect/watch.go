@@ -26,6 +26,10 @@ type Watcher interface {
 	// existing connections, and skips addresses that do not respond. If the target exports another
 	// volume there, Reconnect fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
+	// Release ends all connections of an export over NVMe-oF, even while its device is in use. I/O
+	// that waits for the target fails, so the caller must hold the failed I/O, as a mirror does. It
+	// succeeds if nothing is attached.
+	Release(ctx context.Context, e Export) error
 }
 
 // A Path is one connection of this node to an export: an NVMe controller, an iSCSI session or a

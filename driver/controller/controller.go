@@ -32,7 +32,9 @@ type Controller struct {
 	// credentialsFile is the path of the credentials for calls without a secret, or empty if there
 	// are none.
 	credentialsFile string
-	log             *slog.Logger
+	// witnesses stores the witnesses of replicated volumes. It is nil if there can be none.
+	witnesses Witnesses
+	log       *slog.Logger
 }
 
 // New returns a controller for a configuration. credentialsFile is the result of
@@ -81,6 +83,9 @@ const (
 
 // openTarget opens the target named in a volume id, with a call's credentials.
 func (c *Controller) openTarget(id request.VolumeID, secrets map[string]string, secretParam string) (*volume.Service, error) {
+	if id.Replicated() {
+		return nil, errReplicated(id)
+	}
 	if _, err := c.targets.config(id.Target); err != nil {
 		return nil, err
 	}
@@ -147,6 +152,9 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	defer claim.Release()
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
+	}
+	if id.Replicated() {
+		return &csi.DeleteVolumeResponse{}, c.deleteReplicated(ctx, id, req.GetSecrets())
 	}
 	service, err := c.openTarget(id, req.GetSecrets(), provisionerSecret)
 	if err != nil {

@@ -43,6 +43,13 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	if err := claim.Take("name " + volume.LvolName(n.spec.Name)); err != nil {
 		return nil, err
 	}
+	if n.spec.Class.Replicas > 1 {
+		v, err := c.createReplicated(ctx, claim, n, req.GetParameters())
+		if err != nil {
+			return failed(err)
+		}
+		return &csi.CreateVolumeResponse{Volume: v}, nil
+	}
 	if err := claimSource(claim, n.origin); err != nil {
 		return failed(err)
 	}
@@ -102,6 +109,11 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	}
 	if err := checkFilesystem(n.spec.Class, capabilities); err != nil {
 		return n, err
+	}
+	if n.spec.Class.Replicas > 1 {
+		if err := checkReplicated(n, capabilities); err != nil {
+			return n, err
+		}
 	}
 	n.where, err = accessibility(req.GetAccessibilityRequirements())
 	return n, err

@@ -40,7 +40,9 @@ type simTarget struct {
 	gateway *httptest.Server
 	mu      sync.Mutex
 	lose    string // the method whose next reply is lost
-	calls   int
+	// unreachable makes the gateway end all connections without executing a call.
+	unreachable bool
+	calls       int
 	// failures lists the methods of calls that failed with an internal error on the target.
 	failures []string
 	// instead maps methods to functions that run in place of their calls. The replies to these
@@ -112,6 +114,9 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 		}
 		s.mu.Lock()
 		f := s.instead[req.Method]
+		if s.unreachable {
+			f = func() {}
+		}
 		s.mu.Unlock()
 		if f != nil {
 			f()

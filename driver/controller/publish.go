@@ -50,6 +50,9 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
 	}
+	if id.Replicated() {
+		return c.publishReplicated(ctx, id, req, host)
+	}
 	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if err != nil {
 		return nil, err
@@ -131,6 +134,9 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	defer claim.Release()
 	if err := claim.Take(id.UUID); err != nil {
 		return nil, err
+	}
+	if id.Replicated() {
+		return done, c.unpublishReplicated(ctx, id, req.GetNodeId(), req.GetSecrets())
 	}
 	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if id.Target == "" && errors.Is(err, volume.ErrNotFound) {

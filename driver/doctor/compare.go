@@ -29,6 +29,10 @@ func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 		if err != nil || id.Target == "" {
 			continue // provisioned by hand
 		}
+		if id.Replicated() {
+			found = append(found, e.ofReplicated(id, handle, pv, all)...)
+			continue
+		}
 		r := readings[id.Target]
 		if r == nil {
 			if !e.Partial && (!pv.ByHand || pv.Name == "") {
@@ -161,4 +165,21 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 		})
 	}
 	return errors.Join(problems...)
+}
+
+// ofReplicated reports a volume with replicas of which no target has any. Only the witness knows
+// which replicas a volume should have, so a single missing one is not reported.
+func (e Examination) ofReplicated(id request.VolumeID, handle string, pv PV, all []*Reading) []Finding {
+	if e.Partial || pv.Going {
+		return nil
+	}
+	for _, r := range all {
+		if r.err != nil || slices.ContainsFunc(r.lvols, func(l volume.Listed) bool { return l.Kind == volume.KindReplica && l.Source == id.UUID }) {
+			return nil
+		}
+	}
+	return []Finding{{
+		Kind: Missing, Target: request.ReplicatedTarget, Object: describe(handle, pv), Volume: handle, subjects: []string{id.UUID},
+		Problem: "no target has a replica of it. Its data is lost, unless a backup has it", Command: "restore the data from a backup, or delete the claim",
+	}}
 }

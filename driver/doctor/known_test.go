@@ -234,3 +234,32 @@ func FuzzParseKnown(f *testing.F) {
 		}
 	})
 }
+
+// Replicas belong to a volume whose PersistentVolume does not name their target. They are no
+// orphans, and --delete-volume cannot name them.
+func TestReplicasAreNoOrphans(t *testing.T) {
+	f := newFixture(t, export.TCP)
+	c := &cluster{}
+	other := f.create(t, "pvc-other")
+	c.pv("pv-other", "t0:"+other.UUID, "8Mi", "Bound")
+	stores, err := f.Stores(t.Context())
+	require.NoError(t, err)
+	id := uuid.NewString()
+	v, err := f.Create(t.Context(), stores[0], volume.Spec{Name: "pvc-1", MinBytes: 8 * mib, Replica: &volume.ReplicaID{Volume: id, Number: 1}})
+	require.NoError(t, err)
+	require.NoError(t, f.AdmitReplica(t.Context(), v, 1, drivertest.Host("n1"), func(context.Context) error { return nil }))
+	found := run(t, with(f.examination(), c.known(t)))
+	require.Empty(t, found)
+	require.Error(t, doctor.DeleteOrphans(found, f.examination().Targets, []string{"t0:" + v.UUID}))
+	c.pv("pv-1", "replicated:"+id, "4Mi", "Bound")
+	c.attach("pv-1", "n1")
+	require.Empty(t, run(t, with(f.examination(), c.known(t))))
+
+	c.pv("pv-2", "replicated:"+uuid.NewString(), "4Mi", "Bound")
+	found = run(t, with(f.examination(), c.known(t)))
+	require.Len(t, found, 1)
+	require.Equal(t, doctor.Missing, found[0].Kind)
+	partial := f.examination()
+	partial.Partial = true
+	require.Empty(t, run(t, with(partial, c.known(t))))
+}

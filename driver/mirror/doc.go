@@ -1,6 +1,6 @@
 // Package mirror runs the mirror of a volume with two replicas on this node: it reads and writes
 // the superblocks, makes its decisions with package replica, and loads the kernel's dm-mirror
-// tables (docs/design/replication.md). The driver does not use this package yet.
+// tables (docs/design/replication.md).
 //
 // A failed replica is dropped in a fixed order: first the witness removes it from the in-sync set,
 // and then the mirror continues without it. Until then, the kernel holds the failed writes. In

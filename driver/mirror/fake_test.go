@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,6 +71,7 @@ type mapped struct {
 	mapping
 	inactive target
 	open     bool
+	health   string // of the legs, as in the status; empty if no I/O has failed
 }
 
 func newWorld(t *testing.T) *world {
@@ -238,7 +240,7 @@ func (w *world) find(name string) (mapping, bool, error) {
 		if t.log != "" {
 			synced, log = w.synced, "3 disk "+t.log+" A"
 		}
-		m.status = fmt.Sprintf("2 %s %s %d/%d 1 AA %s", t.legs[0].number, t.legs[1].number, synced, testSize/RegionBytes, log)
+		m.status = fmt.Sprintf("2 %s %s %d/%d 1 %s %s", t.legs[0].number, t.legs[1].number, synced, testSize/RegionBytes, cmp.Or(d.health, "AA"), log)
 	}
 	return m, true, nil
 }

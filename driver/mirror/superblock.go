@@ -13,7 +13,7 @@ import (
 // The layout of a replica, in bytes. The head contains two copies of the superblock and the log.
 const (
 	// HeadBytes is the size of the head. The volume's data follow it.
-	HeadBytes       = 4 << 20
+	HeadBytes       = replica.HeadBytes
 	logOffset       = 512 << 10
 	superblockBytes = 4096
 	sectorBytes     = 512

@@ -34,16 +34,16 @@ func TestFormattingNeedsPermission(t *testing.T) {
 				}
 				return m
 			}
-			a, err := readAttachment(context(c.volume), context(c.published), nil)
+			a, err := readAttachment("t0:x", nodeA, context(c.volume), context(c.published), nil)
 			require.NoError(t, err)
 			assert.Equal(t, c.want, a.mayFormat)
 			assert.Equal(t, c.volume == "true", a.mayFinish)
 		})
 	}
-	_, err := readAttachment(nil, nil, nil)
+	_, err := readAttachment("t0:x", nodeA, nil, nil, nil)
 	require.ErrorIs(t, err, connect.ErrInvalidExport)
 	byHand := map[string]string{"targetType": "TCP", "targetAddr": "192.0.2.7", "targetPort": "4420", "nqn": export.NQN(lvolUUID), "model": lvolUUID}
-	a, err := readAttachment(byHand, nil, nil)
+	a, err := readAttachment("t0:x", nodeA, byHand, nil, nil)
 	require.NoError(t, err)
 	assert.False(t, a.mayFormat, "the volume may hold data")
 }

@@ -55,6 +55,7 @@ func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 			report(health, monitor.DeadMount, fmt.Sprintf("the device below %s was removed because its target did not respond for too long: publish the volume again", path))
 		}
 	}
+	n.reportReplicas(health)
 	state, _ := n.monitor.State(id)
 	for _, f := range state.Findings {
 		if f.Kind == monitor.DeadMount && req.GetVolumePublishPath() != "" && f.Path != "" && f.Path != path {
@@ -125,4 +126,25 @@ func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorage
 	add(csi.StorageHealthErrorType_STORAGE_UNREACHABLE, "TargetUnreachable", "no volume of these targets has a path from this node: ", unreachable)
 	add(csi.StorageHealthErrorType_STORAGE_DEGRADED, "PathsLost", "volumes of these targets have lost paths from this node: ", degraded)
 	return resp, nil
+}
+
+// reportReplicas adds what is known about the replicas of a replicated volume.
+func (n *Node) reportReplicas(health *csi.VolumeHealth) {
+	id, err := request.ParseVolumeID(health.GetVolumeId())
+	if err != nil || !id.Replicated() || n.healer == nil {
+		return
+	}
+	state, ok := n.healer.State(id.UUID)
+	add := func(reason, text string) {
+		health.HealthStatuses = append(health.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: csi.VolumeHealthErrorType_DEGRADED, Reason: reason, Message: text})
+	}
+	switch {
+	case !ok:
+	case state.Regions > 0:
+		add("ReplicaRebuilding", fmt.Sprintf("a replica is being rebuilt: %d of %d regions are done; the volume works with the other one", state.Synced, state.Regions))
+	case state.Degraded:
+		add("ReplicaMissing", "the volume works with one replica: "+state.Problem)
+	case state.Problem != "":
+		add("ReplicaProblem", state.Problem)
+	}
 }

@@ -24,6 +24,7 @@ type Node struct {
 	connector  connect.Connector
 	mounter    Mounter
 	encrypter  Encrypter // nil: the node refuses encrypted volumes
+	healer     Healer    // nil: the node refuses replicated volumes
 	used       usedVolumes
 	staged     stagedVolumes
 	monitor    *monitor.Monitor // nil for no monitoring
@@ -169,6 +170,9 @@ func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (re
 	record, ok, err := readRecord(staging, req.GetVolumeId())
 	if err != nil || !ok {
 		return rescanned{}, err
+	}
+	if record.replicated() {
+		return rescanned{}, fmt.Errorf("%w: volume %s has replicas on two storage servers, and such volumes cannot grow yet. Nothing was changed", request.ErrUnsupported, record.VolumeID)
 	}
 	size, err := n.connector.Rescan(ctx, record.Export, req.GetCapacityRange().GetRequiredBytes())
 	return rescanned{size, record.encrypted()}, err

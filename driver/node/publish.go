@@ -89,11 +89,11 @@ func (n *Node) isMounted(path string) bool {
 
 func (n *Node) publishDevice(ctx context.Context, r stageRecord, req *csi.NodePublishVolumeRequest, ro bool, again *bool) error {
 	staging, target, c := req.GetStagingTargetPath(), req.GetTargetPath(), req.GetVolumeCapability()
-	device, err := n.connector.Find(ctx, r.Export)
+	device, err := n.findDevice(ctx, r)
 	if errors.Is(err, connect.ErrNotConnected) {
 		n.log.WarnContext(ctx, "device is gone: connecting the volume again", "volume", r.VolumeID)
 		*again = true
-		device, err = n.connector.Connect(ctx, r.Export)
+		device, err = n.attach(ctx, r)
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/heal"
 	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -26,7 +27,9 @@ type stageRecord struct {
 	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
-	Block    bool           `json:"block,omitzero"`
+	// Replicated describes a replicated volume. Export is then zero.
+	Replicated *heal.Volume `json:"replicated,omitzero"`
+	Block      bool         `json:"block,omitzero"`
 	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs it to close the
 	// mapping.
 	Encryption encryption `json:"encryption,omitzero"`
@@ -38,12 +41,16 @@ type stageRecord struct {
 }
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
-// version that describes it completely: 2 for an encrypted volume, whose mapping must be closed
-// when it is unstaged, and 1 for all others. Increase the version for members that earlier programs
-// must not ignore. Members that earlier programs can ignore do not need a new version.
-const recordVersion = 2
+// version that describes it completely: 3 for a replicated volume, whose mirror must be stopped when
+// it is unstaged; 2 for an encrypted volume, whose mapping must be closed; and 1 for all others.
+// Increase the version for members that earlier programs must not ignore. Members that earlier
+// programs can ignore do not need a new version.
+const recordVersion = 3
 
 func (r stageRecord) version() int {
+	if r.replicated() {
+		return 3
+	}
 	if r.encrypted() {
 		return 2
 	}

@@ -39,7 +39,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
 	}
-	a, err := readAttachment(req.GetVolumeContext(), req.GetPublishContext(), n.topology)
+	a, err := readAttachment(req.GetVolumeId(), n.id, req.GetVolumeContext(), req.GetPublishContext(), n.topology)
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,9 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	}
 	passphrases, err := n.passphrases(req.GetVolumeId(), a.encryption, req.GetSecrets())
 	if err != nil {
+		return err
+	}
+	if err := n.checkReplicated(a.replicated, record, staged); err != nil {
 		return err
 	}
 	if staged && record.Export.Target() != a.export.Target() {
@@ -61,17 +64,18 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 		return fmt.Errorf("%w: the volume is staged with other encryption: unstage it first", request.ErrConflict)
 	}
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
-	if err := n.forbidFormat(id, &a); err != nil {
+	used := usedID(id, a.replicated)
+	if err := n.forbidFormat(used, &a); err != nil {
 		return err
 	}
-	fresh := stageRecord{VolumeID: id, Export: a.export, Block: block, Encryption: a.encryption, Targets: record.Targets, passphrases: passphrases}
+	fresh := stageRecord{VolumeID: id, Export: a.export, Replicated: a.replicated, Block: block, Encryption: a.encryption, Targets: record.Targets, passphrases: passphrases}
 	if err := fresh.write(staging); err != nil {
 		return err
 	}
 	if err := n.stage(ctx, staging, fresh, n.mountOf(req.GetVolumeCapability(), a)); err != nil || request.ReadOnly(req.GetVolumeCapability()) {
 		return err
 	}
-	return n.used.add(id) // done before a pod can write to the volume
+	return n.used.add(used) // done before a pod can write to the volume
 }
 
 // forbidFormat revokes the permission to format if the volume was used on this node before.
@@ -97,7 +101,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 
 // stage connects and mounts the volume. stage skips steps that an earlier call has done.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
-	device, err := n.connector.Connect(ctx, r.Export)
+	device, err := n.attach(ctx, r)
 	if err == nil && r.encrypted() {
 		device.Path, err = n.open(ctx, staging, r, device.Path, &mountStage)
 	}
@@ -141,10 +145,8 @@ func (n *Node) unstage(ctx context.Context, staging string, r stageRecord) error
 	if err := n.closeEncrypted(ctx, r); err != nil {
 		return err
 	}
-	if !r.Export.IsZero() {
-		if err := n.connector.Disconnect(ctx, r.Export); err != nil {
-			return err
-		}
+	if err := n.detach(ctx, r); err != nil {
+		return err
 	}
 	return removeRecord(staging)
 }

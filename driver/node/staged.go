@@ -136,8 +136,8 @@ func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
 		v.Target, v.UUID = parsed.Target, parsed.UUID
 	}
 	record, found, err := readRecord(staging, id)
-	if err == nil && !found || errors.Is(err, request.ErrConflict) {
-		return v, false
+	if err == nil && (!found || record.replicated()) || errors.Is(err, request.ErrConflict) {
+		return v, false // a Healer watches replicated volumes
 	}
 	v.Err, v.Export, v.Targets = err, record.Export, record.Targets
 	if err == nil && !record.Block {

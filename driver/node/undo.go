@@ -71,6 +71,9 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 // isConnected reports whether a volume may be connected. isConnected returns true unless the kernel
 // reports that the volume is not connected.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
+	if r.replicated() {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	_, err := n.connector.Find(ctx, r.Export)

@@ -78,8 +78,8 @@ func TestNewerRecordIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	path := filepath.Join(f.staging, recordName)
 	for _, text := range []string{
-		`{"version":3,"volumeID":"` + volID + `","export":{"transport":"tcp"}}`,
-		`{"version":4,"volume":["another form"],"export":7}`,
+		`{"version":4,"volumeID":"` + volID + `","export":{"transport":"tcp"}}`,
+		`{"version":5,"volume":["another form"],"export":7}`,
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		f.log = nil
@@ -94,7 +94,7 @@ func TestNewerRecordIsRefused(t *testing.T) {
 		} {
 			err := call()
 			require.ErrorIs(t, err, errNewerRecord, name)
-			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), path, "knows versions up to 2", "Nothing was changed", "Run the release that staged the volume")
+			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), path, "knows versions up to 3", "Nothing was changed", "Run the release that staged the volume")
 		}
 		assert.Empty(t, f.log)
 		assert.Len(t, f.mounts, mounts)

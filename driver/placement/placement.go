@@ -110,3 +110,26 @@ func CapacityOf(stores []Store) Capacity {
 	}
 	return sum
 }
+
+// Pair returns the first two of the stores, in their order, that are on different targets and that
+// one node can reach. targets contains the stores' targets by name.
+func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bool) {
+	for i, a := range stores {
+		for _, b := range stores[i+1:] {
+			if a.Target != b.Target && targets[a.Target].reachableTogether(targets[b.Target]) {
+				return a, b, true
+			}
+		}
+	}
+	return Store{}, Store{}, false
+}
+
+// reachableTogether reports whether a node can have the topologies of both targets.
+func (t Target) reachableTogether(other Target) bool {
+	for key, value := range t.Topology {
+		if v, ok := other.Topology[key]; ok && v != value {
+			return false
+		}
+	}
+	return true
+}

@@ -85,3 +85,32 @@ func TestCapacity(t *testing.T) {
 	assert.Equal(t, Capacity{Bytes: 6 * gib, MaxBytes: 4 * gib, MinBytes: 1 << 20}, CapacityOf(stores), "a thin volume may be larger than what is free")
 	assert.Zero(t, CapacityOf(stores[:1]), "no volume can be created")
 }
+
+func TestPair(t *testing.T) {
+	zone := func(name, zone string) Target {
+		if zone == "" {
+			return Target{Name: name}
+		}
+		return Target{Name: name, Topology: map[string]string{"zone": zone}}
+	}
+	targets := map[string]Target{"a": zone("a", "1"), "b": zone("b", "2"), "c": zone("c", "1"), "d": zone("d", "")}
+	store := func(target, name string) Store { return Store{Target: target, Name: name} }
+	for name, c := range map[string]struct {
+		stores []Store
+		want   [2]string
+	}{
+		"none":                              {nil, [2]string{}},
+		"one target only":                   {[]Store{store("a", "x"), store("a", "y")}, [2]string{}},
+		"the first two targets":             {[]Store{store("a", "x"), store("a", "y"), store("c", "x"), store("d", "x")}, [2]string{"a", "c"}},
+		"no node reaches both":              {[]Store{store("a", "x"), store("b", "x")}, [2]string{}},
+		"a later one":                       {[]Store{store("a", "x"), store("b", "x"), store("c", "x")}, [2]string{"a", "c"}},
+		"the first has no partner":          {[]Store{store("b", "x"), store("a", "x"), store("c", "x")}, [2]string{"a", "c"}},
+		"every node reaches one of the two": {[]Store{store("b", "x"), store("d", "x")}, [2]string{"b", "d"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, second, ok := Pair(c.stores, targets)
+			assert.Equal(t, c.want, [2]string{first.Target, second.Target})
+			assert.Equal(t, c.want[0] != "", ok)
+		})
+	}
+}

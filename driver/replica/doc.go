@@ -8,7 +8,6 @@
 // [Witness] are its transitions, and [Readd] decides how a replica returns to a running mirror.
 //
 // All functions are pure. The tests run these functions in a model that explores every state to
-// which failures can lead (docs/design/replication.md). The driver does not use this package yet.
-// Package replica must not depend on RPCs, Kubernetes, commands, files or devices: callers read the
-// inputs, and carry out the decisions.
+// which failures can lead (docs/design/replication.md). The package must not know RPCs, Kubernetes,
+// commands, files or devices: callers read the inputs, and carry out the decisions.
 package replica

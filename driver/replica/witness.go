@@ -14,8 +14,8 @@ var (
 )
 
 // A Writer is a publication of the volume to a node. Each publication has a new generation, and the
-// node connects with a host NQN derived from the node and the generation. Therefore, a mirror left
-// on a node by an earlier publication can never reconnect.
+// node connects to subsystems whose NQNs contain the generation. Therefore, a mirror left on a node
+// by an earlier publication can never reconnect.
 type Writer struct {
 	Node       string
 	Generation uint64

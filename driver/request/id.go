@@ -26,7 +26,7 @@ func (id VolumeID) String() string {
 var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // IsTargetName reports whether a target can have this name, which becomes part of volume ids.
-func IsTargetName(s string) bool { return targetName.MatchString(s) }
+func IsTargetName(s string) bool { return targetName.MatchString(s) && s != ReplicatedTarget }
 
 // ParseVolumeID parses the id of a volume or snapshot. ParseVolumeID accepts only the exact form,
 // because locks are identified by the id, so that one volume must not have two ids. For any other

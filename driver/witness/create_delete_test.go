@@ -131,3 +131,39 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 		assert.Equal(t, []string{"GET /pvc-1", "PUT /pvc-1/status"}, a.calls)
 	}
 }
+
+// A volume whose deletion has begun stays until its replicas are gone, and cannot be in use.
+func TestBeginDelete(t *testing.T) {
+	_, s, _ := created(t)
+	_, err := s.BeginDelete(t.Context(), volume)
+	require.ErrorIs(t, err, ErrInUse)
+	got, err := s.Get(t.Context(), volume)
+	require.NoError(t, err)
+	assert.False(t, got.Deleting)
+	_, err = s.Publish(t.Context(), volume, "")
+	require.NoError(t, err)
+	for range 2 {
+		got, err = s.BeginDelete(t.Context(), volume)
+		require.NoError(t, err)
+		assert.True(t, got.Deleting)
+		assert.Equal(t, placeB, got.Places[1])
+	}
+	require.NoError(t, s.Delete(t.Context(), volume))
+	_, err = s.BeginDelete(t.Context(), volume)
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// The response of the API server was lost: the mark is read back.
+func TestBeginDeleteAfterALostResponse(t *testing.T) {
+	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest} {
+		t.Run(name, func(t *testing.T) {
+			a, s, _ := created(t)
+			_, err := s.Publish(t.Context(), volume, "")
+			require.NoError(t, err)
+			a.inject(http.MethodDelete, fault)
+			got, err := s.BeginDelete(t.Context(), volume)
+			require.NoError(t, err)
+			assert.True(t, got.Deleting)
+		})
+	}
+}

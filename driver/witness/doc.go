@@ -5,7 +5,7 @@
 // Every change is a compare-and-swap with resourceVersion, computed from an object that was read
 // for this change. If the outcome of a write is unknown, the object is read again. The package
 // refuses an object that this version of the driver does not understand completely, or that is
-// older than an object that this process has read before. The driver does not use this package yet.
+// older than an object that this process has read before.
 //
 // Package replica decides which changes are permitted. Package witness must not depend on CSI's
 // services, RPCs, devices or mirrors.

@@ -152,6 +152,12 @@ var driverRules = []rule{
 		reason: "it gets devices and a witness from its caller, so that it can be tested without Kubernetes, and its tables depend on decisions alone",
 	},
 	{
+		who:    "heal knows mirrors, witnesses and connections",
+		binds:  is("driver/heal"),
+		not:    driverPackagesBut("driver/heal", "driver/connect", "driver/mirror", "driver/replica", "driver/witness"),
+		reason: "it decides when to ask for a step; what a step does, and whether it is permitted, is decided below",
+	},
+	{
 		who:    "placement makes no calls",
 		binds:  in("driver/placement"),
 		not:    func(_, path string) bool { return !standard(path) && !within(path, "driver/placement", "driver/class") },

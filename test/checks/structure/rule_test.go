@@ -166,6 +166,8 @@ func TestRulesForbidAndAllow(t *testing.T) {
 		{"mirror knows only the decisions", "driver/mirror", "driver/replica", false},
 		{"mirror knows only the decisions", "driver/mirror", "driver/kubernetes", true},
 		{"mirror knows only the decisions", "driver/mirror", "driver/controller", true},
+		{"heal knows mirrors", "driver/heal", "driver/mirror", false},
+		{"heal knows mirrors", "driver/heal", "driver/mount", true},
 		{"placement makes no calls", "driver/placement", "driver/class", false},
 		{"placement makes no calls", "driver/placement", "driver/volume", true},
 		{"placement makes no calls", "driver/placement", "rpcschema/spdkrpc", true},

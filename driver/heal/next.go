@@ -1,0 +1,66 @@
+package heal
+
+import (
+	"github.com/spdkgate/spdkgate/driver/mirror"
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// A step is what a round does for a volume.
+type step int
+
+// The steps. All but nothing and retry have a replica.
+const (
+	nothing   step = iota
+	drop           // give the replica up
+	retry          // repeat the writes that the mirror holds
+	reconnect      // connect to the replica's server again
+	add            // begin to rebuild the replica
+	complete       // end the rebuild if it is complete
+	wait           // the time for the next attempt has not come; next never returns it
+)
+
+// An observation is what a round knows about a volume.
+type observation struct {
+	mirror.Status
+	// live contains the replicas whose devices have a server that responds.
+	live replica.Set
+	// lost contains the replicas that have not been live for longer than the grace period.
+	lost replica.Set
+	// retried means that the writes were repeated a short time ago.
+	retried bool
+}
+
+// next decides what to do for a volume that is not complete. It never gives up the last replica
+// that is current.
+func next(o observation) (step, replica.ID) {
+	legs := o.Members | o.Rebuilding
+	// Only one of two legs can be given up, and never the source of a rebuild.
+	mayDrop := func(set replica.Set) bool {
+		return set.Len() == 1 && legs.Len() == 2 && set != o.Members && (legs&^set)&o.live != 0
+	}
+	switch gone := legs & o.lost; {
+	case gone != 0 && mayDrop(gone):
+		return drop, gone.IDs()[0]
+	case gone != 0:
+		return nothing, 0 // all writes wait for a server
+	}
+	switch {
+	case o.Failed != 0 || o.LogFailed:
+		switch {
+		case !o.live.Contains(legs): // it returns, or is lost soon
+			return nothing, 0
+		case !o.retried:
+			return retry, 0
+		case mayDrop(o.Failed & legs):
+			return drop, (o.Failed & legs).IDs()[0]
+		}
+		return nothing, 0
+	case o.Rebuilding != 0:
+		return complete, o.Rebuilding.IDs()[0]
+	case o.Missing != 0 && o.live.Contains(o.Missing):
+		return add, o.Missing.IDs()[0]
+	case o.Missing != 0:
+		return reconnect, o.Missing.IDs()[0]
+	}
+	return nothing, 0
+}

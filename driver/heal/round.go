@@ -1,0 +1,208 @@
+package heal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spdkgate/spdkgate/driver/mirror"
+	"github.com/spdkgate/spdkgate/driver/replica"
+)
+
+// A State describes a volume as the last round found it.
+type State struct {
+	// Degraded means that the volume works without one of its replicas.
+	Degraded bool
+	// Synced of Regions are rebuilt. Both are zero if nothing is being rebuilt.
+	Synced, Regions uint64
+	// Problem says why a step failed, or what the volume waits for; empty if there is none.
+	Problem string
+}
+
+// State returns what the last round found. ok is false for a volume that is not on this node, or
+// that no round has seen yet.
+func (h *Healer) State(name string) (s State, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := h.volumes[name]
+	if v == nil {
+		return s, false
+	}
+	return v.state, true
+}
+
+// Run heals the volumes until ctx ends.
+func (h *Healer) Run(ctx context.Context) {
+	var rounds sync.WaitGroup
+	defer rounds.Wait()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		h.mu.Lock()
+		for _, v := range h.volumes {
+			rounds.Go(func() { v.tryRound(ctx) })
+		}
+		h.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Check does one round for each volume, and waits for all of them.
+func (h *Healer) Check(ctx context.Context) {
+	h.mu.Lock()
+	all := slices.Collect(maps.Values(h.volumes))
+	h.mu.Unlock()
+	for _, v := range all {
+		v.tryRound(ctx)
+	}
+}
+
+// tryRound does one round unless another call uses the volume. A round can hang in the kernel as
+// long as a replica does not respond.
+func (v *volume) tryRound(ctx context.Context) {
+	select {
+	case v.busy <- struct{}{}:
+	default:
+		return
+	}
+	defer func() { <-v.busy }()
+	if !v.staged || v.over {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	state, what, err := v.round(ctx)
+	switch {
+	case err != nil:
+		state.Problem = err.Error()
+		v.failed(ctx, what, err)
+	case what == complete: // each round costs a call to the API server
+		v.pause, v.notBefore = 0, v.Now().Add(completeInterval)
+	case what != wait:
+		v.pause, v.notBefore = 0, time.Time{}
+	}
+	v.Healer.mu.Lock()
+	defer v.Healer.mu.Unlock()
+	v.state = state
+}
+
+// failed postpones the next attempt, and ends the mirror of a publication that is over.
+func (v *volume) failed(ctx context.Context, what step, err error) {
+	v.unfinished = v.unfinished || what != nothing && what != reconnect
+	v.pause = min(max(2*v.pause, interval), longestPause)
+	v.notBefore = v.Now().Add(v.pause)
+	v.Log.WarnContext(ctx, "a replicated volume waits", "volume", v.Name, "error", err, "retryAfter", v.pause)
+	if !publicationIsOver(err) {
+		return
+	}
+	if err := v.mirror.Abandon(ctx); err != nil {
+		v.Log.WarnContext(ctx, "the I/O of a publication that is over cannot be ended", "volume", v.Name, "error", err)
+		return
+	}
+	v.over = true
+}
+
+// round looks at the volume, and does one step, which it returns. If nothing is wrong, it reads
+// only what the kernel knows.
+func (v *volume) round(ctx context.Context) (State, step, error) {
+	local, err := v.mirror.Local()
+	if err != nil {
+		return State{}, nothing, err
+	}
+	o := v.observe(ctx)
+	if local.Complete && !local.Failed && o.lost == 0 && !v.unfinished {
+		return State{}, nothing, nil
+	}
+	if v.Now().Before(v.notBefore) {
+		return v.previous(), wait, nil
+	}
+	if v.unfinished {
+		if _, err := v.mirror.Start(ctx); err != nil { // it runs: this ends what was interrupted
+			return v.previous(), nothing, err
+		}
+		v.unfinished = false
+	}
+	if o.Status, err = v.mirror.Status(ctx); err != nil {
+		return v.previous(), nothing, err
+	}
+	state := State{Degraded: o.Missing|o.Rebuilding != 0}
+	if o.Rebuilding != 0 {
+		state.Synced, state.Regions = o.Synced, o.Regions
+	}
+	what, id := next(o)
+	if what == nothing && o.lost|o.Failed != 0 {
+		state.Problem = fmt.Sprintf("writes wait for a server: replicas %v do not respond, I/O to %v failed", o.lost.IDs(), o.Failed.IDs())
+	}
+	return state, what, v.do(ctx, what, id)
+}
+
+// previous returns the state of the last round.
+func (v *volume) previous() State {
+	v.Healer.mu.Lock()
+	defer v.Healer.mu.Unlock()
+	return v.state
+}
+
+// observe determines which replicas are live, and which are lost.
+func (v *volume) observe(ctx context.Context) (o observation) {
+	now := v.Now()
+	o.retried = now.Sub(v.retriedAt) < retryAgain
+	for _, r := range v.Replicas {
+		_, err := v.find(ctx, r.Export)
+		switch {
+		case err == nil:
+			delete(v.lostSince, r.ID)
+			o.live |= replica.SetOf(r.ID)
+			continue
+		case errors.Is(err, errUnknown): // that proves nothing
+			continue
+		}
+		since, known := v.lostSince[r.ID]
+		if !known {
+			since = now
+			v.lostSince[r.ID] = now
+		}
+		if now.Sub(since) >= v.Grace {
+			o.lost |= replica.SetOf(r.ID)
+		}
+	}
+	return o
+}
+
+func (v *volume) do(ctx context.Context, what step, id replica.ID) error {
+	switch what {
+	case drop:
+		return v.mirror.Drop(ctx, id)
+	case retry:
+		v.retriedAt = v.Now()
+		return v.mirror.Retry(ctx)
+	case add:
+		return v.mirror.Add(ctx, id)
+	case complete:
+		_, err := v.mirror.Complete(ctx)
+		return err
+	case reconnect:
+		for _, r := range v.Replicas {
+			if r.ID == id {
+				return v.notConnected(v.connect(ctx, r), r)
+			}
+		}
+	}
+	return nil
+}
+
+// notConnected names the server that cannot be reached.
+func (v *volume) notConnected(err error, r Replica) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: replica %d on server %s: %w", mirror.ErrUnreachable, r.ID, r.Server, err)
+}

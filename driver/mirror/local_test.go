@@ -1,0 +1,49 @@
+package mirror
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLocalReadsTheKernelOnly(t *testing.T) {
+	w, m := started(t)
+	w.noAPI = true
+	w.disk(0).gone, w.disk(1).gone = true, true
+	got, err := m.Local()
+	require.NoError(t, err)
+	assert.Equal(t, Local{Device: w.mapped[mirrorDevice].path(), Complete: true}, got)
+	for _, health := range []string{"AD", "RA", "DD"} {
+		w.mapped[mirrorDevice].health = health
+		got, err = m.Local()
+		require.NoError(t, err)
+		assert.True(t, got.Failed, health)
+	}
+
+	w, m = degraded(t)
+	w.mapped[mirrorDevice].health = "AD"
+	got, err = m.Local()
+	require.NoError(t, err)
+	assert.False(t, got.Complete)
+	assert.False(t, got.Failed, "the device that stands for the missing replica fails all I/O")
+	delete(w.mapped, mirrorDevice)
+	_, err = m.Local()
+	require.ErrorIs(t, err, ErrRefused)
+}
+
+// The mirror of a publication that is over fails its I/O. Nothing else does.
+func TestAbandon(t *testing.T) {
+	w, m := started(t)
+	require.ErrorIs(t, m.Abandon(t.Context()), ErrRefused)
+	w.noAPI = true
+	require.Error(t, m.Abandon(t.Context()))
+	w.noAPI = false
+	assert.Empty(t, w.after())
+	w.witness = w.witness.Publish("node2")
+	w.witness.InSync = 0 // the fake accepts releases of replicas that are not listed only
+	require.NoError(t, m.Abandon(t.Context()))
+	assert.Equal(t, "error", w.mapped[mirrorDevice].active.kind)
+	_, err := m.Local()
+	require.ErrorIs(t, err, ErrRefused)
+}
