@@ -7,10 +7,10 @@ import (
 	"net/http"
 )
 
-// Alive checks whether this process still serves requests. It passes a request for /healthz to the
-// handler, which acquires the same locks as connections and calls. Alive does not use the target or
-// the network, so that an unreachable target or a flood of clients does not make the service look
-// dead.
+// Alive checks whether this process is still serving requests. It passes a request for /healthz to
+// the handler, which acquires the same locks as connections and calls. Alive does not use the
+// target or the network, so that an unreachable target or a flood of clients does not make the
+// service look dead.
 //
 // Alive blocks until [Server.Serve] starts. It returns an error after Serve has stopped accepting
 // connections, or if ctx is done first.

@@ -8,8 +8,8 @@ import (
 )
 
 // A targetClaim is a lock that shows other proxies on the host that this proxy serves the target. A
-// proxy serializes only its own calls, but a deletion concurrent with another proxy's call can lose
-// space or crash the target.
+// proxy serializes only its own calls. A deletion that runs concurrently with another proxy's call
+// can leak space or crash the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger

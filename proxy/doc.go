@@ -4,7 +4,7 @@
 //
 // A request arrives at an endpoint (packages web, stream and console) and passes through the stages
 // of package gate, each of which makes one decision. Package execute then carries out the request.
-// The table in own.go lists the methods and pages that the proxy serves itself. Start reading in
+// The table in own.go lists the methods and pages that the proxy serves itself. Start reading at
 // gate/perform.go.
 //
 // The proxy never forwards a client's text. It decodes the text strictly, makes its decisions, and

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// A blob contains the content of a blob's metadata pages.
+// A blob contains what the metadata pages of a blob say about it.
 type blob struct {
 	page   int64 // number of the first page
 	attrs  map[string]string
 	parent uint64 // id of the parent; 0 if there is none
-	// SPDK was creating or deleting this snapshot, which shares clusters with its clone
+	// SPDK was creating or deleting this snapshot, so its clone may still list some of its clusters
 	unsettled bool
 	runs      []run
 	table     []uint32 // numbers of extent pages; 0 if there is none
@@ -18,7 +18,7 @@ type blob struct {
 	listed    bool     // the blob lists its clusters
 	external  bool     // unallocated clusters are read from a bdev outside the blobstore
 	readOnly  bool
-	unknown   bool // the blob uses a feature of the format that this package does not know
+	unknown   bool // the blob uses a feature of the format that this package does not support
 	// to limit memory, the list of clusters is omitted for a blob larger than MaxClusters
 	bounded bool
 }
@@ -26,7 +26,7 @@ type blob struct {
 // A run is a sequence of adjacent clusters. first is 0 if the clusters are not allocated.
 type run struct{ first, length uint32 }
 
-// These are the names of internal attributes.
+// These are the names of SPDK's internal attributes.
 const (
 	parentAttr   = "SNAP"
 	externalAttr = "EXTSNAP"

@@ -14,12 +14,12 @@ type Reading struct {
 	Super     Super
 	StoreUUID string // UUID of the lvstore
 	StoreName string
-	// Target and Base are the chains: each lists a snapshot and then the snapshots below it. Base
-	// is nil if the reading covers all clusters of Target.
+	// Target and Base are the two chains. Each begins with a snapshot, followed by the snapshots
+	// below it. Base is nil if the reading covers all clusters of Target.
 	Target, Base []*Lvol
 	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
 	// whose bit is 0 have the same content as in the base, or contain zeros if there is no base. If
-	// the base is smaller, its missing part counts as zeros.
+	// the base is smaller than the target, the missing part of the base is treated as zeros.
 	Changed []byte
 	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
 	TargetStart, BaseStart []byte
@@ -29,9 +29,9 @@ type Reading struct {
 // StartBytes is the length of Reading.TargetStart and BaseStart.
 const StartBytes = 5 * PageSize
 
-// Find searches the metadata pages from number from on for an lvol, and returns its blob's id. size
-// is the device's size in bytes. Find checks only the lvol's first page. If it fails, searched is
-// the number of the first page that it has not searched.
+// Find searches the metadata pages for an lvol, starting at page from, and returns the id of the
+// lvol's blob. size is the device's size in bytes. Find checks only the first page of that blob. If
+// the search fails, searched is the number of the first page that was not searched.
 func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string, from int64) (id uint64, searched int64, err error) {
 	s, err := readSuper(r, size)
 	if err != nil {
@@ -87,9 +87,10 @@ func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uin
 }
 
 // ReadChanges reads which clusters of the snapshot in blob target may differ from those of base, a
-// snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It lists the
-// clusters of all blobs on both sides down to the common ancestor, below which both are identical.
-// It takes the extent pages that kept has, and remembers those it reads; kept may be nil.
+// snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It reads the
+// clusters of all blobs in both chains down to the common ancestor, below which both are identical.
+// It uses the extent pages in kept instead of reading them, and adds those that it reads. kept may
+// be nil.
 func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, kept *Kept) (*Reading, error) {
 	v, p, err := readDiffering(ctx, r, size, target, base, false, kept)
 	if err != nil {
@@ -106,10 +107,10 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 }
 
 // ReadAllocated reads which clusters are allocated in the lvol in blob target, or in the snapshots
-// below it. The lvol may be a volume, even one that hosts write to: SPDK completes a write only
-// after the device contains the metadata of the cluster allocated for the write. The content of a
-// volume may change between two readings, so the digest does not cover TargetStart. kept is used as
-// by ReadChanges.
+// below it. The lvol may be a volume, even one that hosts are writing to: SPDK completes a write
+// only after the device contains the metadata of the cluster allocated for the write. The content
+// of a volume may change between two readings, so the digest does not cover TargetStart. kept has
+// the same meaning as for ReadChanges.
 func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64, kept *Kept) (*Reading, error) {
 	v, p, err := readDiffering(ctx, r, size, target, 0, true, kept)
 	if err != nil {
@@ -284,7 +285,7 @@ func suitable(chain []*Lvol, volume bool) error {
 	return nil
 }
 
-// Equal reports whether two readings have read the same page contents.
+// Equal reports whether two readings are based on the same page contents.
 func (v *Reading) Equal(other *Reading) bool {
 	return v.Digest == other.Digest && bytes.Equal(v.Changed, other.Changed)
 }

@@ -16,8 +16,8 @@ type Finding struct {
 	Offset int64
 	// What describes the damage and its consequence.
 	What string
-	// Super means that the page is the one that describes the lvstore, without which SPDK loads no
-	// volume.
+	// Super means that the page is the one that describes the lvstore. Without this page, SPDK
+	// cannot load any volume.
 	Super bool
 }
 
@@ -33,8 +33,8 @@ type Report struct {
 
 // Options configures a check.
 type Options struct {
-	// Quick means to check only the super block and the page that describes the lvstore.
-	// Unprotected snapshots destroy this page.
+	// Quick means to check only the super block and the page that describes the lvstore. An
+	// unprotected snapshot can destroy this page.
 	Quick bool
 	// Passes is the number of passes. Only damage found in every pass counts, because a running
 	// target changes pages. The default is 1.
@@ -125,7 +125,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 	return c.Report, nil
 }
 
-// maxFindings limits the length of a report. An lvstore with more damage is lost entirely.
+// maxFindings limits the length of a report. An lvstore with more damage cannot be repaired.
 const maxFindings = 100
 
 func (c *checker) found(page int64, format string, args ...any) {
@@ -242,7 +242,7 @@ func (c *checker) blob(at int64) error {
 	return nil
 }
 
-// clusters checks and counts a blob's allocated clusters.
+// clusters checks a blob's allocated clusters, and returns their number.
 func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	for _, r := range b.runs {
 		for i := uint32(0); r.first != 0 && i < r.length && c.own(b, b.page, r.first+i); i++ {

@@ -9,7 +9,7 @@
 //
 // The on-device format is as follows. A super block in the first 4 KiB records the position of the
 // metadata pages. A metadata page is 4 KiB long and ends with a checksum. Blob N, whose id is
-// 0x100000000+N, begins in page N and may continue in further pages. These pages either contain the
-// blob's clusters (as run lengths), or an extent table, which lists extent pages of 512 clusters
-// each.
+// 0x100000000+N, begins in page N and may continue in further pages. These pages contain either the
+// blob's clusters (as run lengths) or an extent table. An extent table lists extent pages, each of
+// which describes 512 clusters.
 package blobstore

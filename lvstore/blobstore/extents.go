@@ -8,11 +8,11 @@ import (
 )
 
 // Extents remembers which clusters are on the extent pages of snapshots, so that a read that did
-// not end in time can continue later. SPDK changes the extent pages of a snapshot only if it
-// deletes the snapshot below it, or inflates or decouples it. Each of these changes the parent,
-// which is on another page. So a page is remembered only until another page of its lvol changes.
-// Pages of volumes are not remembered. The zero value is ready to use. It is safe for concurrent
-// use.
+// not finish in time can continue later. SPDK changes the extent pages of a snapshot only when it
+// deletes the snapshot below, or inflates or decouples the snapshot. Each of these changes the
+// parent, which is on another page. So a page is remembered only until another page of its lvol
+// changes. Pages of volumes are not remembered. The zero value is ready to use. It is safe for
+// concurrent use.
 type Extents struct {
 	mu    sync.Mutex
 	lvols map[keptKey]*keptLvol
@@ -42,7 +42,7 @@ type extent struct {
 
 func (e *extent) has(i int) bool { return e.allocated[i/8]>>(i%8)&1 == 1 }
 
-// Kept returns the part of e that one reading of a device uses. device must identify the device.
+// Kept returns the part of e for one reading of a device. device must identify the device.
 func (e *Extents) Kept(device string) *Kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,7 @@ func (e *Extents) Kept(device string) *Kept {
 	return &Kept{extents: e, device: device, clock: e.clock, used: map[keptKey]bool{}}
 }
 
-// Kept is what one reading has remembered and used of an Extents. It must not be used concurrently.
+// Kept is the part of an Extents that belongs to one reading. It is not safe for concurrent use.
 type Kept struct {
 	extents *Extents
 	device  string
@@ -70,7 +70,7 @@ func (k *Kept) Forget() {
 	}
 }
 
-// get returns an extent page of an lvol, or nil if it is not remembered. k may be nil.
+// get returns an extent page of an lvol, or nil if the page is not remembered. k may be nil.
 func (k *Kept) get(l *Lvol, index int) *extent {
 	if k == nil || !l.blob.readOnly {
 		return nil
@@ -87,8 +87,8 @@ func (k *Kept) get(l *Lvol, index int) *extent {
 	return v.pages[index]
 }
 
-// put remembers an extent page. If there are too many, it forgets the lvols used least recently,
-// but none that this reading or a later one has used.
+// put remembers an extent page. If there are too many pages, it forgets the least recently used
+// lvols, except those used by this reading or a later one.
 func (k *Kept) put(l *Lvol, index int, page *extent) {
 	if k == nil || !l.blob.readOnly {
 		return
@@ -195,7 +195,7 @@ func (p *pageReader) readExtents(ctx context.Context, l *Lvol, list []int) ([]re
 	return found, nil
 }
 
-// summarize returns which clusters an extent page has, and checks that they are data clusters.
+// summarize returns which clusters an extent page lists, and checks that they are data clusters.
 func (p *pageReader) summarize(l *Lvol, r readExtent) (*extent, error) {
 	e := &extent{digest: r.digest}
 	for i, c := range r.clusters {

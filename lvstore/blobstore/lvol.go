@@ -13,23 +13,23 @@ import (
 // ErrNoLvol means that no metadata page describes an lvol with this UUID.
 var ErrNoLvol = errors.New("the device has no lvol with this UUID")
 
-// ErrMetadata means that metadata are damaged, or that the target changed them during the read.
+// ErrMetadata means that the metadata are damaged, or that the target changed them during the read.
 var ErrMetadata = errors.New("the metadata on the device are damaged or were being changed")
 
 // ErrUnsuitable means that the metadata are intact, but do not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
-// These constants limit how much is read, because a device's content is not trusted: anyone may
-// have written it.
+// These constants limit how much is read. The content of a device cannot be trusted, because anyone
+// may have written it.
 const (
 	// MaxClusters is the largest size of an lvol in clusters: 64 TiB with clusters of 1 MiB.
 	MaxClusters = 1 << 26
 	// maxChain is the maximum length of a snapshot chain. SPDK crashes even with shorter chains.
 	maxChain = 256
-	// maxHeadPages is the maximum number of an lvol's pages, without extent pages. The extent table
-	// for MaxClusters takes 257 pages.
+	// maxHeadPages is the maximum number of an lvol's pages, without extent pages. An extent table
+	// for MaxClusters occupies 257 pages.
 	maxHeadPages = 1024
-	// maxEntries limits the lists of clusters that are in memory for a Reading. It counts 32-bit
+	// maxEntries limits the lists of clusters that a Reading keeps in memory. It counts 32-bit
 	// numbers: one for each extent page, and two for each run.
 	maxEntries = 1 << 21
 	// maxChainPages is the maximum number of pages of all lvols in the chains, without extent
@@ -46,7 +46,7 @@ type Lvol struct {
 	ID       uint64 // of its blob
 	UUID     string
 	Name     string
-	Parent   uint64 // size in clusters, allocated or not
+	Parent   uint64 // id of the blob below; 0 if there is none
 	Clusters uint64 // its size in clusters, allocated or not
 	// Counted means that the lvol's clusters were read, and that Allocated is their number.
 	Counted   bool
@@ -60,10 +60,10 @@ type Lvol struct {
 type pageReader struct {
 	super Super
 	r     io.ReaderAt
-	sum   hash.Hash // of the lvols read; see maxEntries and maxChainPages
+	sum   hash.Hash // of the pages read
 	kept  *Kept     // nil: all extent pages are read
 
-	entries, heads int // of the lvols read, see maxEntries and maxChainPages
+	entries, heads int // of the lvols read; see maxEntries and maxChainPages
 }
 
 func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
@@ -190,7 +190,7 @@ func (p *pageReader) clusters(ctx context.Context, l *Lvol, visit func(index uin
 	return nil
 }
 
-// checkData checks that a cluster of an lvol exists and holds no metadata.
+// checkData checks that a cluster of an lvol exists and contains no metadata.
 func (s Super) checkData(l *Lvol, cluster uint32) error {
 	if int64(cluster) >= s.clusters() || (int64(cluster)+1)*s.ClusterSize <= s.offset(s.MetadataPages) {
 		return fmt.Errorf("%w: %s has cluster %d, which is not a data cluster", ErrMetadata, l.blob.name(), cluster)

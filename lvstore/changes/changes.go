@@ -15,8 +15,8 @@ import (
 
 // A Refusal means that the changes cannot be read. Errno is the reason: ENODEV means that the bdev
 // is not a logical volume, EINVAL that these snapshots are not supported, EOPNOTSUPP that this
-// target is not supported, and EBADMSG that the data read does not match. Text also states what to
-// do.
+// target is not supported, and EBADMSG that the data that was read is inconsistent. Text also
+// states what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -48,14 +48,15 @@ type Target struct {
 	RPC     *spdkrpc.Client
 	Release rpcschema.Release
 	// AcceptUncounted accepts releases that do not report how many clusters a snapshot has
-	// (rpcschema.CountsClusters). On these, the metadata cannot be checked against that number.
+	// (rpcschema.CountsClusters). For these releases, the metadata cannot be compared with that
+	// number.
 	AcceptUncounted bool
 	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
-	// both before and after it locks these bdevs. It may cancel do's context, and then returns an
-	// error.
+	// both before and after locking these bdevs. If Lock cancels the context passed to do, it
+	// returns an error.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error
 	// Reserve is called before anything is locked, with the number of bytes of memory that the
-	// reading and its result take. If it returns an error, the reading fails. If Reserve is nil,
+	// reading and its result need. If it returns an error, the reading fails. If Reserve is nil,
 	// memory is not limited.
 	Reserve func(bytes int) error
 }
@@ -63,9 +64,9 @@ type Target struct {
 // Changes describes the clusters that differ.
 type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
-	ClusterSize int64  // bytes
-	Size        int64  // in bytes
-	// size of the snapshot in bytes
+	ClusterSize int64  // in bytes
+	Size        int64  // of the snapshot, in bytes
+	// LUKS means that the snapshot or the base begins with a LUKS header.
 	LUKS bool
 	// Counted reports whether the target has reported the same number of clusters for each lvol
 	// whose clusters were read.
@@ -73,14 +74,14 @@ type Changes struct {
 }
 
 // A Reader reads changes. It remembers the page on which each snapshot begins. It also remembers
-// how far it came if a read was interrupted or ended at its deadline, so that the next read of the
+// how far a read got that was interrupted or reached its deadline, so that the next read of the
 // same snapshots continues there. It is safe for concurrent use.
 type Reader struct {
 	mu       sync.Mutex
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
-	searched map[string]int64  // likewise: metadata pages that an unfinished search has covered
+	searched map[string]int64  // likewise: pages covered by an unfinished search
 
-	// The extent pages read by unfinished first and second readings.
+	// extents contains the extent pages read by unfinished first and second readings.
 	extents [2]blobstore.Extents
 }
 
@@ -115,7 +116,7 @@ func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
 		if _, missing := newQuery(ctx, q.Target, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
-			return nil, missing // it was deleted meanwhile
+			return nil, missing // it was deleted in the meantime
 		}
 	}
 	return found, err

@@ -129,16 +129,16 @@ func (q *query) checkCost(v *blobstore.Reading) error {
 	if q.Reserve == nil {
 		return nil
 	}
-	// This is the memory for two readings, and for three copies of the response in base64: as a
-	// value, as text, and in the text's buffer.
+	// This is the memory for two readings, and for three copies of the base64-encoded response: a
+	// value, its text, and the text's buffer.
 	return q.Reserve(2*v.Memory() + 5*int(v.Target[0].Clusters/8))
 }
 
 // maxQuestions is the number of concurrent calls to the target.
 const maxQuestions = 16
 
-// These constants define how often find retries, because before the chains are locked, a deletion
-// may change them during a read.
+// These constants define how often find retries. Retries are needed because the chains are not
+// locked yet, so a deletion may change them during a read.
 const (
 	findTries = 5
 	findPause = 50 * time.Millisecond
@@ -237,8 +237,8 @@ func (q *query) readOnce(ctx context.Context, kept *blobstore.Kept) (*blobstore.
 	return blobstore.ReadChanges(ctx, q.device, q.size, target, base, kept)
 }
 
-// hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header after 16
-// KiB, from which the first one can be repaired.
+// hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header at 16 KiB,
+// from which the first one can be repaired.
 func hasLUKS(start []byte) bool {
 	const second = 16 << 10
 	return bytes.HasPrefix(start, []byte("LUKS\xba\xbe")) || len(start) > second && bytes.HasPrefix(start[second:], []byte("SKUL\xba\xbe"))

@@ -27,7 +27,7 @@ type Result struct {
 func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
 
 // passes are the options for checking a running target. The target may write between passes, but
-// damage that is found in every pass does not come from such a write.
+// damage that is found in every pass is not caused by such a write.
 var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
 
 // Target checks all lvstores of a running target.

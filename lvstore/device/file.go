@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFile opens a file or block device for reading. If possible, it bypasses the host's page
+// OpenFile opens a file or block device for reading. If possible, reads bypass the host's page
 // cache, as the target's writes do.
 func OpenFile(path string) (*Device, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

@@ -32,7 +32,7 @@ const (
 	// leastPiece is a number of bytes that every controller can transfer in one command.
 	leastPiece = 4096
 	// maxPiece is the largest number of bytes that one command reads. If a command exceeds the
-	// controller's limit, SPDK ends the connection, and the call never returns.
+	// controller's limit, SPDK closes the connection, and the call never returns.
 	maxPiece = 128 << 10
 	// maxInFlight is the number of concurrent commands. Each takes two polls of SPDK's socket (8
 	// ms), no matter how many are in flight.

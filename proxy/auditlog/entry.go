@@ -28,22 +28,22 @@ const (
 type Entry struct {
 	RequestID string
 	// ClientRequestID and TraceID are the ids by which the client identifies its request:
-	// X-Request-Id and the trace id in traceparent. They are empty if the client sent none.
+	// X-Request-Id and the trace id in traceparent. They are empty if the client did not send them.
 	ClientRequestID, TraceID string
 
-	User       string // if the call is unauthenticated, the name that was given, or ""
+	User       string // if the call is unauthenticated, the name that the client gave, or ""
 	Auth       string // the kind of credential
 	Credential string // identifies the credential without any secret; may be ""
 	Source     Source
 
-	Method string // as the client wrote it, if SPDK lacks the method
+	Method string // as the client wrote it, if SPDK does not have the method
 	// without secrets; if nil, the entry contains neither parameters nor resources
 	Params       map[string]any
 	Translations []rpcschema.Translation
 
 	Tenant string   // "" if the user belongs to no tenant
 	Hidden int      // number of names in the call that do not belong to the tenant
-	Raised []string // parameters that were set to a safer value than the client's
+	Raised []string // parameters that the proxy set to a safer value than the client's
 
 	Batch string // position in a batch, such as 2/3; "" if the call is not part of a batch
 
@@ -76,7 +76,7 @@ const message = "call"
 const (
 	maxParams = 16 << 10 // encoded parameters of one call; longer ones are omitted
 	maxName   = 128      // name of a method, which need not exist
-	maxError  = 2 << 10  // error that repeats unknown names
+	maxError  = 2 << 10  // error that quotes unknown names
 
 	maxResources = 16  // number of resources that a call names
 	maxResource  = 256 // name of a resource; SPDK's longest are NQNs, with 223
@@ -162,8 +162,8 @@ func ClipName(name string) string { return clip(name, maxName) }
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
 // loggable returns the parameters in the form that is logged. They are omitted if they are too
-// long. The length of the rest of the request does not matter, because a client could otherwise
-// lengthen it to hide the parameters.
+// long. Only their own length counts: otherwise, a client could hide them by lengthening the rest
+// of the request.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// A Fallback is a handler that passes lines to First, and those that First cannot write to Second,
-// so that no call goes unlogged.
+// A Fallback is a handler that passes lines to First. It passes lines that First cannot write to
+// Second, so that no call goes unlogged.
 type Fallback struct {
 	First, Second slog.Handler
 	// Failed is called for each line that First could not write.

@@ -21,7 +21,7 @@ type Feed struct {
 	first uint64
 	next  uint64
 	size  int           // total size of the lines, in bytes
-	grown chan struct{} // closed by the next line; nil if no watcher waits
+	grown chan struct{} // closed by the next line; nil if no watcher is waiting
 }
 
 // These constants limit a Feed.
@@ -52,7 +52,7 @@ func (f *Feed) SetEnabled(enabled bool) {
 	}
 }
 
-// add appends a line, and drops the oldest ones.
+// add appends a line, and drops the oldest lines if necessary.
 func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	l := Line{at: at, level: level, attrs: attrs, size: lineBytes}
 	for _, a := range attrs {
@@ -87,9 +87,9 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines with the given number or a higher one. missed is how many of these were
-// already dropped, and next is the number of the next line. grown is closed when there are further
-// lines.
+// From returns the lines with the given number or a higher one. missed is how many of these have
+// already been dropped, and next is the number of the next line. grown is closed when there are
+// more lines.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

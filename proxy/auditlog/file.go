@@ -35,7 +35,7 @@ type File struct {
 
 const (
 	// syncAfter is how long a line may remain only in the kernel's memory. A power failure loses
-	// the lines of that period, but no line is lost if only the process ends.
+	// the lines written in that period, but no line is lost if only the process ends.
 	syncAfter = time.Second
 	// checkAfter is how long lines may still be written to a file that another program has renamed
 	// or removed.
@@ -45,8 +45,9 @@ const (
 	rotatedAt  = "20060102T150405.000000000Z"
 )
 
-// OpenFile opens a log, or creates it with mode 0600 in a directory that exists. It refuses a file
-// that other users can read or write. warn reports failures that do not lose lines.
+// OpenFile opens a log file. If the file does not exist, OpenFile creates it with mode 0600 in an
+// existing directory. It refuses a file that other users can read or write. warn is called for
+// failures that do not lose lines.
 func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
 	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
 	if err := f.open(); err != nil {
@@ -99,7 +100,7 @@ func (f *File) Write(line []byte) (int, error) {
 	return n, nil
 }
 
-// follow opens the file again if another program, such as logrotate, has renamed or removed it.
+// follow reopens the file if another program, such as logrotate, has renamed or removed it.
 func (f *File) follow() error {
 	if f.now().Sub(f.checked) < checkAfter {
 		return nil
@@ -126,8 +127,8 @@ func (f *File) follow() error {
 	return f.end(former)
 }
 
-// rotate begins a new file. If that fails, it keeps the current file, because a lost line is worse
-// than an oversized file.
+// rotate starts a new file. If that fails, it keeps using the current file, because a lost line is
+// worse than an oversized file.
 func (f *File) rotate() {
 	former := f.file
 	err := os.Rename(f.path, f.previous(f.now())) // nanoseconds make the name unique

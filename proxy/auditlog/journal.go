@@ -21,7 +21,7 @@ const JournalSocket = "/run/systemd/journal/socket"
 // journalPrefix is the prefix of the names of all fields that journald does not define.
 const journalPrefix = "SPDKGATE_"
 
-// journalWait is how long a line waits for a busy journald.
+// journalWait is how long to wait for a busy journald to accept a line.
 const journalWait = 10 * time.Second
 
 // journalFields lists the entry keys that become separate journal fields.
@@ -32,8 +32,8 @@ var journalFields = map[string]bool{
 
 // A Journal is a handler that sends lines to journald in its native protocol. The message is the
 // line as JSON. Values that people search for are also sent as separate fields, such as
-// SPDKGATE_USER. A line is one datagram of at most about 100 KiB, which is less than the kernel
-// allows.
+// SPDKGATE_USER. Each line is sent as one datagram of at most about 100 KiB, which is less than the
+// kernel's limit.
 type Journal struct {
 	socket string
 	level  slog.Leveler
@@ -56,10 +56,10 @@ func (j *Journal) connect() (err error) {
 // Enabled implements slog.Handler.
 func (j *Journal) Enabled(_ context.Context, level slog.Level) bool { return level >= j.level.Level() }
 
-// WithAttrs implements slog.Handler. Lines of calls have no common attributes.
+// WithAttrs implements slog.Handler. Lines about calls have no common attributes.
 func (j *Journal) WithAttrs([]slog.Attr) slog.Handler { return j }
 
-// WithGroup implements slog.Handler. Lines of calls have no groups.
+// WithGroup implements slog.Handler. Lines about calls have no groups.
 func (j *Journal) WithGroup(string) slog.Handler { return j }
 
 // Handle implements slog.Handler.

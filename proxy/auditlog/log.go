@@ -10,7 +10,7 @@ import (
 
 // A Log writes entries. It is safe for concurrent use.
 type Log struct {
-	// Feed keeps the last entries.
+	// Feed keeps the most recent entries.
 	Feed Feed
 
 	log      *slog.Logger
@@ -29,7 +29,7 @@ type Outcome int
 // These are the possible outcomes.
 const (
 	Written Outcome = iota
-	Merged          // counted in a line shared by several unauthenticated calls
+	Merged          // counted in a line that several unauthenticated calls share
 	Hidden          // suppressed because of the log's level
 )
 

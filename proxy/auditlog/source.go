@@ -29,9 +29,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s,pid=%d", userSource(s.Process.UID), s.Process.PID)
 }
 
-// throttled returns the name under which log lines for unauthenticated requests from this source
-// are limited. All addresses in an IPv6 /64 count as one source, because one host may use them all.
-// All processes of one local user also count as one source.
+// throttled returns the key under which log lines for unauthenticated requests from this source are
+// limited. All addresses in an IPv6 /64 count as one source, because one host may use them all. All
+// processes of one local user also count as one source.
 func (s Source) throttled() string {
 	if !s.Address.IsValid() {
 		return userSource(s.Process.UID)

@@ -26,13 +26,13 @@ type auditThrottle struct {
 type throttledSource struct {
 	lines int      // number of requests that got their own line
 	count int      // number of requests without their own line
-	users []string // existing users that these requests name
+	users []string // existing users named in these requests
 }
 
 const (
 	throttleWindow = time.Minute
-	linesPerSource = 10  // maximum number of own lines of each source
-	linesPerWindow = 100 // maximum number of own lines of all sources together
+	linesPerSource = 10  // maximum number of lines for one source
+	linesPerWindow = 100 // maximum number of lines for all sources together
 	maxSources     = 64  // maximum number of sources counted separately
 	maxUsersNamed  = 8   // maximum number of users named in one log line
 	mergedMessage  = "unauthenticated calls"
@@ -42,7 +42,7 @@ const (
 const otherSources = "others"
 
 // admit reports whether an unauthenticated request gets its own line. user is the existing user
-// that the request names, or "".
+// that the request named, or "".
 func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Evidence contains everything in a request that can identify the sender.
+// Evidence contains everything about a request that can identify its sender.
 type Evidence struct {
 	// Authorization holds the values of all Authorization headers.
 	Authorization []string
 	// Certificates is the chain that the client sent when it connected, its own certificate first.
-	// The client has proved that it has that certificate's private key. The chain itself need not
-	// be verified, because Authenticate verifies it on each request.
+	// The client has proved that it has that certificate's private key. The chain need not have
+	// been verified, because Authenticate verifies it on each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
 	// Peer is the sender of a request that arrived over a UNIX socket. If it is not nil,
@@ -24,10 +24,10 @@ type Evidence struct {
 	Peer *Peer
 }
 
-// A Method is a method of authentication.
+// A Method is an authentication method.
 type Method string
 
-// The audit log contains these names of methods.
+// These are the methods' names in the audit log.
 const (
 	ByPassword    Method = "basic"
 	ByToken       Method = "token"
@@ -51,7 +51,7 @@ type Identity struct {
 // A User is a user of the proxy, with at least one kind of credential.
 type User struct {
 	Name string
-	// of at most MaxPasswords passwords: the current one, and the next or the previous one
+	// hashes of at most MaxPasswords passwords: the current one, and the next or the previous one
 	Hashes []Hash
 	// there can be several, so that a new token can be issued before the old one is removed
 	Tokens      []TokenHash
@@ -65,7 +65,7 @@ type Options struct {
 	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0 means 20
 	Now               func() time.Time // the clock; nil means time.Now
 
-	// authorities for client certificates; if nil, none are accepted
+	// authorities for client certificates; if nil, no client certificates are accepted
 	ClientCAs *x509.CertPool
 	// the authorities' lists of revoked certificates; if nil, revocation is not checked
 	Revoked            []*x509.RevocationList
@@ -74,14 +74,14 @@ type Options struct {
 	Issuers []Issuer
 	// Former is the Authenticator that the new one replaces, or nil. The new Authenticator takes
 	// over the keys of issuers whose configuration has not changed, so that a reload needs no
-	// network. It also takes over the failure counts, and the remembered logins with unchanged
-	// passwords.
+	// network. It also takes over the failure counts, and the remembered logins whose passwords
+	// have not changed.
 	Former *Authenticator
 }
 
-// Authenticate returns these errors. ErrNoCredentials and ErrWrongCredentials mean that the request
-// is not authenticated. ErrBusy and ErrCannotTell mean that the credentials could not be checked,
-// and that a retry may help.
+// These are the errors that Authenticate returns. ErrNoCredentials and ErrWrongCredentials mean
+// that the request is not authenticated. ErrBusy and ErrCannotTell mean that the credentials could
+// not be checked, and that a retry may help.
 var (
 	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
@@ -122,8 +122,8 @@ type Authenticator struct {
 	limiter *limiter
 }
 
-// New returns an Authenticator. Users need distinct names and distinct credentials; the error lists
-// every violation.
+// New returns an Authenticator. Users must have distinct names and distinct credentials; the error
+// lists every violation.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {
 		opts.FailuresPerMinute = 20
@@ -178,8 +178,8 @@ func (a *Authenticator) TakesBearer() bool {
 }
 
 // Authenticate returns the sender of a request. If there is an Authorization header, only the
-// header counts: a client certificate does not compensate for a wrong or malformed header.
-// Therefore, if an HTTP proxy presents its own certificate, its clients are not mistaken for that
+// header counts: a client certificate does not make up for a wrong or malformed header. Therefore,
+// if an HTTP proxy presents its own certificate, its clients are not mistaken for that
 // certificate's user.
 //
 // A process on this host is identified by the kernel, regardless of what it sends.
@@ -225,7 +225,7 @@ func (a *Authenticator) failed(e Evidence, who Identity, err error) error {
 	if !errors.Is(err, ErrWrongCredentials) {
 		return err
 	}
-	// Each credential has its own limit, so that clients behind one address do not share one.
+	// Each credential has its own limit, so that clients behind one address do not share a limit.
 	if wait := a.limiter.take(e.Source, string(who.Method)+":"+who.User+":"+who.Credential); wait > 0 {
 		return &TooManyFailuresError{RetryAfter: wait}
 	}

@@ -55,7 +55,7 @@ type certificates struct {
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
-	memory      *memory // cache of verified certificates, including those that no user has
+	memory      *memory // cache of verified certificates, including those that belong to no user
 	now         func() time.Time
 }
 
@@ -90,8 +90,8 @@ func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	return who, err
 }
 
-// check verifies a certificate and returns its user. If no user has one of the certificate's names,
-// the Identity contains no user.
+// check verifies a certificate and returns its user. If none of the certificate's names belongs to
+// a user, the Identity contains no user.
 func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	who := Identity{Method: ByCertificate}
 	if len(chain) == 0 {

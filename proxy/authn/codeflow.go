@@ -132,7 +132,8 @@ func (f *codeFlow) client(at oauth2.Endpoint) *oauth2.Config {
 func (a *Authenticator) TakesCodes() bool { return a.issuers.flow != nil }
 
 // IssuerPage returns the address of the issuer's page where a browser signs in. The browser's next
-// request will contain state, and the token will contain nonce. verifier is for SignIn.
+// request will contain state, and the token will contain nonce. verifier must be passed to SignIn
+// later.
 func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier string) (string, error) {
 	f := a.issuers.flow
 	at, err := f.endpoint(ctx)
@@ -148,7 +149,7 @@ func (a *Authenticator) IsIssuer(issuerURL string) bool {
 }
 
 // signInByCode exchanges a code, which the browser received at the issuer's page, for a token. Each
-// attempt counts as a failure until it succeeds, because it causes a request to the issuer.
+// attempt counts as a failure until it succeeds, because each causes a request to the issuer.
 func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence) (Binding, error) {
 	b := Binding{who: Identity{Method: ByCode}}
 	f := a.issuers.flow
@@ -208,7 +209,7 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
 // exchangeError returns the reason why the issuer did not issue a token. The error contains only
-// the status and error code of the issuer's response, because the response could repeat secrets.
+// the status and error code of the issuer's response, because the response could quote secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {

@@ -28,7 +28,7 @@ const maxIssuerAnswer = 1 << 20
 type keySource struct {
 	issuer     string // URL where discovery begins
 	jwksURL    string // used instead of discovery
-	authority  string // PEM-encoded certificates; "" means the system's
+	authority  string // PEM-encoded certificates; "" means the system's authorities
 	bearerFile string // file with a token to send to jwksURL
 }
 
@@ -107,8 +107,8 @@ func (s keySource) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// Do not follow redirects, which could send the bearer token to another server or fetch
-		// keys from one.
+		// Do not follow redirects: they could send the bearer token to another server, or fetch
+		// keys from it.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }

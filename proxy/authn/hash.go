@@ -19,7 +19,7 @@ type Hash interface {
 	// ID returns a string that identifies the password in logs. It is the beginning of the hash's
 	// salt, which does not help anyone guess the password.
 	ID() string
-	// matches reports whether this is the hash of password.
+	// matches reports whether this is a hash of the given password.
 	matches(password string) bool
 	// kind returns the algorithm and its parameters, which determine how long matches takes.
 	kind() string
@@ -68,8 +68,8 @@ func ParseHashes(text string) (hashes []Hash, err error) {
 }
 
 const (
-	// maxBcryptCost is the highest accepted cost. It already takes seconds; with a higher cost,
-	// clients would give up before the response.
+	// maxBcryptCost is the highest accepted cost. A hash with this cost already takes seconds. With
+	// a higher cost, clients would give up before they received a response.
 	maxBcryptCost = 16
 	// maxBcryptPassword is the maximum length in bytes of a password, because bcrypt ignores the
 	// rest.
@@ -104,7 +104,7 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// These are the argon2id parameters that HashPassword uses, and the largest accepted ones.
+// These are the argon2id parameters that HashPassword uses, and the largest ones that are accepted.
 // HashPassword uses OWASP's second recommendation, because more memory would increase the resident
 // size of an idle proxy.
 const (

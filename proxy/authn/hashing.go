@@ -14,7 +14,7 @@ const maxUnknownWaiting = 64
 
 // hashing limits how many passwords are hashed concurrently. A source is known if a user has logged
 // in from its address before. Logins from known sources take precedence, so they wait for at most
-// one hash of another login. Other logins wait in a queue of limited length.
+// one hash of a login from an unknown source. Other logins wait in a queue of limited length.
 type hashing struct {
 	mu      sync.Mutex
 	free    int
@@ -30,7 +30,7 @@ func newHashing() *hashing {
 	return &hashing{free: max(1, runtime.GOMAXPROCS(0)/2), sources: map[netip.Prefix]struct{}{}}
 }
 
-// acquire waits until a password may be hashed; the caller must then call release. The error is
+// acquire waits until a password may be hashed. The caller must then call release. The error is
 // ErrBusy or ctx's error. ErrBusy is returned at once if too many logins from unknown sources are
 // waiting.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {

@@ -21,8 +21,8 @@ type authorization struct {
 	token          string // of a Bearer header
 }
 
-// parseAuthorization reads the Authorization header of a request. It refuses several headers,
-// because a gateway in front of the proxy may have checked a different one.
+// parseAuthorization reads the Authorization header of a request. It refuses a request with several
+// of these headers, because a gateway in front of the proxy may have checked a different one.
 func parseAuthorization(values []string) (authorization, error) {
 	if len(values) != 1 {
 		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))

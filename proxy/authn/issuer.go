@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// An Issuer signs JWTs. It can be an OpenID provider or the API server of a Kubernetes cluster. Its
-// keys are in JWKS, or are fetched from JWKSURL or from the address that discovery at URL returns.
+// An Issuer signs JWTs. An issuer can be an OpenID provider or the API server of a Kubernetes
+// cluster. Its keys are in JWKS, or are fetched from JWKSURL or from the address that discovery at
+// URL returns.
 type Issuer struct {
 	Name     string // the name by which rules refer to it; if it is "", they use the URL
 	URL      string // the claim iss in the issuer's tokens
@@ -20,7 +21,7 @@ type Issuer struct {
 	JWKS    []byte // a JSON Web Key Set
 	JWKSURL string
 	// PEM-encoded authorities that sign the TLS certificate of JWKSURL or URL; "" means the
-	// system's
+	// system's authorities
 	Authority  string
 	BearerFile string // file with a token to send to JWKSURL
 
@@ -49,7 +50,7 @@ func (r *JWTRule) requiredClaims() map[string]string {
 	return all
 }
 
-// An issuer is an Issuer together with its keys and the users' rules that refer to it.
+// An issuer is an Issuer with its keys and with the users' rules that refer to it.
 type issuer struct {
 	name, url, audience string
 	source              keySource
@@ -150,8 +151,9 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 }
 
 // bind adds a user's rule. It returns an error if one token could match the rules of two users,
-// because the result would depend on the users' order. The exception is a claim that is a list,
-// such as the groups of a person in two groups. In that case, the first matching user counts.
+// because the result would depend on the users' order. There is one exception: a claim can be a
+// list, such as the groups of a person in two groups. In that case, the first user that matches
+// counts.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {

@@ -20,10 +20,10 @@ var algorithms = []jose.SignatureAlgorithm{
 }
 
 const (
-	// clockSkew is the tolerated difference between the issuer's and the proxy's clocks.
+	// clockSkew is the maximum tolerated difference between the issuer's clock and the proxy's.
 	clockSkew = time.Minute
-	// jwtRemembered is how long a verified token is remembered at most, so that a key withdrawn by
-	// the issuer stops working.
+	// jwtRemembered is the maximum time for which a verified token is remembered. It is limited so
+	// that a key that the issuer has withdrawn soon stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
@@ -59,7 +59,7 @@ type verifiedToken struct {
 	who    Identity
 	issuer *issuer
 	claims map[string]any
-	until  time.Time // the token may be remembered until this time
+	until  time.Time // when the token must be verified again
 }
 
 // verify verifies a token. If it returns an error, the result contains the token's unverified
@@ -103,7 +103,7 @@ func moreConclusive(a, b error) error {
 }
 
 // verify verifies a token for the given audience with the keys of one issuer. It returns the
-// claims, and the time until which they may be remembered.
+// claims, and the time until which the result may be remembered.
 func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature, audience string) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {

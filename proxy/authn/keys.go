@@ -12,7 +12,7 @@ import (
 
 // These constants define how long an issuer's keys are used, and when they are fetched.
 const (
-	fetchInterval = 10 * time.Second // minimum time between two fetches, whichever key is requested
+	fetchInterval = 10 * time.Second // minimum time between fetches, for any key
 	fetchTimeout  = 5 * time.Second
 	// age at which the keys are fetched again, while the old ones are still used
 	refreshAge = 5 * time.Minute
@@ -21,7 +21,8 @@ const (
 	maxKeyAge = 24 * time.Hour
 )
 
-// A keyring holds the keys of one issuer. It fetches them when the issuer's first token arrives.
+// A keyring holds the keys of one issuer. It fetches them when the first token from that issuer
+// arrives.
 type keyring struct {
 	fetch func(context.Context) ([]jose.JSONWebKey, error)
 	now   func() time.Time
@@ -35,8 +36,8 @@ type keyring struct {
 }
 
 // find returns the keys with the given id, or all keys if id is "". It returns no keys if the
-// issuer has no such key, and ErrCannotTell if that is unknown. If the cached keys are younger than
-// overdueAge, only a caller that needs a new key waits for the issuer.
+// issuer has no such key, and ErrCannotTell if it cannot find out. If the cached keys are younger
+// than overdueAge, only a caller that needs a new key waits for the issuer.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -102,7 +103,7 @@ func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	return found
 }
 
-// fixedKeys returns a keyring with the given keys, which never fetches others.
+// fixedKeys returns a keyring that contains the given keys and never fetches others.
 func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	return &keyring{
 		fetch: func(context.Context) ([]jose.JSONWebKey, error) { return keys, nil },

@@ -23,7 +23,7 @@ type limiter struct {
 
 type bucketKey struct {
 	source netip.Prefix
-	name   uint64 // a hash, so that long names take no extra memory; 0 means all names
+	name   uint64 // a hash, so that long names need no extra memory; 0 means all names
 }
 
 type bucket struct {
@@ -69,7 +69,7 @@ func (l *limiter) forget(name string) {
 	maps.DeleteFunc(l.buckets, func(key bucketKey, _ bucket) bool { return key.name == user.name })
 }
 
-// refund gives back an attempt that did not fail.
+// refund returns the token of an attempt that did not fail.
 func (l *limiter) refund(source netip.Addr, name string) {
 	user, all := l.keys(source, name)
 	l.mu.Lock()

@@ -14,8 +14,9 @@ type Peer struct {
 	Groups []uint32 // supplementary groups
 }
 
-// unmapped is the uid and gid that the kernel reports for users and groups outside this process's
-// user namespace. This number does not identify a user, so it never authenticates a request.
+// unmapped is the number that the kernel reports as the uid or gid of users and groups outside this
+// process's user namespace. This number does not identify a user, so it never authenticates a
+// request.
 const unmapped = 65534
 
 // locals maps processes on this host to users.

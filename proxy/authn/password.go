@@ -15,7 +15,7 @@ import (
 )
 
 // MaxPasswords is the maximum number of passwords of one user. Two passwords let clients switch
-// from one to the next. Every wrong password costs one hash computation for each of them.
+// from one to the next. A wrong password costs one hash computation for each of them.
 const MaxPasswords = 2
 
 // passwords authenticates users by name and password.
@@ -25,7 +25,7 @@ const MaxPasswords = 2
 type passwords struct {
 	names   map[string]bool // of all users with passwords
 	hashes  map[string][]Hash
-	decoys  map[string][]Hash // by kind; as many as the user with the most hashes of that kind has
+	decoys  map[string][]Hash // by kind; as many as any user has hashes of that kind
 	limiter *limiter
 	sums    *macer
 	hashing *hashing

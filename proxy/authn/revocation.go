@@ -9,7 +9,7 @@ import (
 
 // revocations holds the lists of revoked certificates. If there are no lists, revocation is not
 // checked. Otherwise, there must be a valid list from each authority in a certificate's path,
-// because a missing list could contain the certificate.
+// because the certificate could be on a list that is missing.
 type revocations []*x509.RevocationList
 
 // check returns an error if a certificate in path was revoked, or if this cannot be determined.

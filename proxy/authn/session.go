@@ -12,7 +12,7 @@ import (
 )
 
 // A SignIn contains what a person provides to begin a session. Method determines which of the other
-// fields are used. ByCertificate uses none, because the certificate belongs to the connection.
+// fields are used. With ByCertificate, none are, because the certificate belongs to the connection.
 type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
@@ -22,23 +22,23 @@ type SignIn struct {
 	Code, Nonce, Verifier string
 }
 
-// A Binding ties a session to the credential with which the session began. It does not reveal the
+// A Binding ties a session to the credential that was used to begin it. It does not reveal the
 // credential.
 type Binding struct {
-	// Until is when the credential expires; zero if it does not.
+	// Until is when the credential expires. It is zero if the credential does not expire.
 	Until time.Time
 
 	who    Identity
 	token  [sha256.Size]byte // the hash of the token
 	issuer string            // the issuer of the JWT
-	// mac of the credential in the configuration, or of the certificate
+	// mac of the configured credential, or of the certificate
 	fingerprint mac
 }
 
 // Identity returns the user who signed in, and how.
 func (b Binding) Identity() Identity { return b.who }
 
-// Holds returns these errors.
+// These are the errors that Holds returns.
 var (
 	ErrCredentialChanged = errors.New("the credential with which the session began was changed or removed, or has expired")
 	ErrOtherConnection   = errors.New("the session belongs to a client certificate that this connection does not have")
@@ -149,7 +149,7 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	return nil
 }
 
-// These texts are part of each session's mac, so that it cannot equal the mac of a remembered
+// These strings are part of each session's mac, so that it cannot equal the mac of a remembered
 // credential.
 const (
 	sessionPassword    Method = "session:basic"

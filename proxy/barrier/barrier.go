@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// A call at a barrier fails with one of these errors. In that case, the waiting call has not
-// continued.
+// These are the errors with which a call at a barrier fails. After such an error, the waiting call
+// does not continue.
 var (
 	ErrTaken   = errors.New("another call is waiting at a barrier with this id")
 	ErrGivenUp = errors.New("the barrier was given up")
@@ -75,8 +75,8 @@ func (b *Barrier) release() {
 	}
 }
 
-// decide opens the barrier or gives it up, unless one of the two has already happened. It reports
-// whether the barrier is open.
+// decide opens the barrier or gives it up, unless either has already happened. It reports whether
+// the barrier is open.
 func (b *Barrier) decide(open bool) (opened bool) {
 	b.barriers.mu.Lock()
 	defer b.barriers.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *Barrier) decide(open bool) (opened bool) {
 // must leave the barrier.
 func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, true) }
 
-// Leave ends the use of a barrier by the call that claimed it.
+// Leave ends the claim of the call that has claimed the barrier.
 func (b *Barrier) Leave() {
 	b.decide(false) // no client should wait for a call that failed before it arrived
 	b.release()
@@ -146,8 +146,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that waits at the barrier with the given key continue. It returns an error if
-// no call waits there, or if the barrier was given up.
+// Open lets the call that is waiting at the barrier with the given key continue. It returns an
+// error if no call is waiting there, or if the barrier was given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *Barriers) Open(key string) error {
 	return nil
 }
 
-// GiveUp makes the call fail that waits, or will wait, at the barrier with the given key. It has no
+// GiveUp fails the call that is waiting, or will wait, at the barrier with the given key. It has no
 // effect if there is no such call, or if the barrier is open.
 func (s *Barriers) GiveUp(key string) {
 	b, err := s.refer(key, false)

@@ -16,7 +16,7 @@ import (
 // file, or a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
-	// where to store a self-signed certificate; if "", it is in memory until the process ends
+	// where to store a self-signed certificate; if "", it is kept in memory until the process ends
 	SelfSignedDir string
 	Listen        string // the server's address, for the names in a self-signed certificate
 
@@ -25,14 +25,14 @@ type Source struct {
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown contains the certificate that a server presents. Load replaces the certificate. Load and
-// Current may be called concurrently, but only one Load at a time.
+// Shown holds the certificate that a server presents. Load replaces the certificate. Load and
+// Current may be called concurrently, but only one Load may run at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
 	// inMemory is a self-signed certificate that is not stored in a file. It is reused until the
 	// process ends, because clients may trust it.
 	inMemory *tls.Certificate
-	// warned contains the fingerprints of self-signed certificates that were already logged,
+	// warned contains the fingerprints of the self-signed certificates that have been logged,
 	// because each is logged only once.
 	warned map[string]bool
 }
@@ -40,8 +40,8 @@ type Shown struct {
 // Current returns the current certificate, or nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes a source's certificate the current one. If it fails, the previous certificate remains.
-// Load logs a warning if the certificate expires soon, and one for each new self-signed
+// Load makes a source's certificate the current one. If it fails, the previous certificate stays in
+// use. Load logs a warning if the certificate expires soon, and one for each new self-signed
 // certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	cert, err := s.load(from, log)

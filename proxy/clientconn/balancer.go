@@ -13,7 +13,7 @@ import (
 // Balancers configures the peers that connect on behalf of many clients.
 type Balancers struct {
 	// Trusted reports whether a peer is a load balancer. If Trusted is nil, no peer is. A load
-	// balancer may have more connections than other sources.
+	// balancer may have more connections than other sources can.
 	Trusted func(netip.Addr) bool
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
 	// header, which contains the client's address.
@@ -29,7 +29,7 @@ var (
 )
 
 // accept adds a connection to the set, or closes it. A load balancer's connection belongs to the
-// load balancer until its header is read.
+// load balancer until the connection's header has been read.
 func (s *Set) accept(raw net.Conn) (*Conn, bool) {
 	from := sourceOf(raw.RemoteAddr())
 	b := s.limits.Balancers
@@ -138,7 +138,7 @@ func Peer(conn net.Conn) netip.Addr {
 // A peerConn is a load balancer's connection, including its header.
 type peerConn struct {
 	net.Conn
-	some atomic.Bool // some bytes have been read
+	some atomic.Bool // at least one byte has been read
 }
 
 func (p *peerConn) Read(b []byte) (int, error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// HeaderWait is how long a client may take for a request's header or the TLS handshake, and a load
-// balancer for a connection's header.
+// HeaderWait is how long a client may take to send a request's header or to complete the TLS
+// handshake, and how long a load balancer may take to send a connection's header.
 const HeaderWait = 10 * time.Second
 
 // WriteWait is how long one write to a client may take.
@@ -23,7 +23,7 @@ const WriteWait = 30 * time.Second
 type Limits struct {
 	Connections int           // maximum in total
 	PerSource   int           // maximum from one address, one IPv6 /64, or one user of this host
-	WriteWait   time.Duration // time for a client to read the first bytes of a response
+	WriteWait   time.Duration // how long a client may take to read the first bytes of a response
 	Balancers   Balancers
 }
 
@@ -87,8 +87,8 @@ func (s *Set) admit(c *Conn) (*Conn, bool) {
 	return c, ok
 }
 
-// noteClosed counts a connection closed because a source opened another one, and logs this from
-// time to time.
+// noteClosed counts a connection that was closed because a source opened another one. From time to
+// time, it logs such connections.
 func (s *Set) noteClosed(from string) {
 	s.unlogged++
 	s.closed++
@@ -185,8 +185,8 @@ func (s *Set) drop(c *Conn) {
 	}
 }
 
-// sourceOf returns a client's IPv4 address, or its IPv6 /64, in which one client may use all
-// addresses.
+// sourceOf returns a client's IPv4 address, or the /64 of its IPv6 address, because one client may
+// use all addresses in a /64.
 func sourceOf(a net.Addr) netip.Prefix {
 	address, bits := addressOf(a), 64
 	if address.Is4() {
@@ -227,8 +227,8 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for connections that l accepts and the Set admits. Each connection's
-// source is its remote address.
+// Listener returns a listener for connections that l accepts and that the Set admits. Each
+// connection's source is its remote address.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
 // LocalListener is like Listener, for connections whose source is not an address. sourceOf returns
@@ -269,7 +269,7 @@ type Conn struct {
 	// The following fields are guarded by Set.mu.
 	from      string
 	balancer  bool      // from is a load balancer
-	evictable time.Time // since when the connection is evictable; zero if it is not
+	evictable time.Time // when the connection became evictable; zero if it is not
 	known     bool      // the client has sent valid credentials
 
 	mu    sync.Mutex
@@ -305,11 +305,12 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// maxWrite is the size of a single write in bytes. The client must read that many within
+	// maxWrite is the size of a single write in bytes. The client must read that many bytes within
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
 	// slowestClient is how many bytes of a response a client must read per second after
-	// Limits.WriteWait. This is limited because the proxy keeps unread responses in memory.
+	// Limits.WriteWait. There must be a minimum, because the proxy keeps unread responses in
+	// memory.
 	slowestClient = 128 << 10
 )
 

@@ -55,12 +55,12 @@ type Target struct {
 	Freeze      Freeze   `yaml:"freeze"`
 	// See freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
-	// AcceptLoadingWhatHostsWrite permits tenants' calls to a target that examines every bdev. Such
-	// a target loads lvstores, RAIDs and partitions that hosts have written into volumes.
+	// AcceptLoadingWhatHostsWrite allows tenants to call a target that examines every bdev. Such a
+	// target loads lvstores, RAIDs and partitions that hosts have written into volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
 	// AcceptChangesWithoutCounts permits spdkgate_lvol_changes on releases that do not report the
-	// number of clusters in a snapshot (rpcschema.CountsClusters). On these releases, the metadata
-	// cannot be checked against that number.
+	// number of clusters in a snapshot (rpcschema.CountsClusters). For these releases, the metadata
+	// cannot be compared with that number.
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
@@ -102,8 +102,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. The error joins all mistakes, each with the file, the line and
-// what to do. It contains no values, because they may be secret.
+// Load reads a configuration file. The error joins all mistakes, and for each one names the file,
+// the line, and what to do. It contains no values, because they may be secret.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func LoadWithoutSecrets(path string) (*Config, error) {
 }
 
 // LoadWhatDecodes decodes as much as possible of a file that Load refuses, so that the caller can
-// check the rest of the file. The result must not be used to serve requests.
+// check those parts. The result must not be used to serve requests.
 func LoadWhatDecodes(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

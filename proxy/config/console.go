@@ -14,7 +14,7 @@ import (
 // may also be just true or false.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
-	// A session ends if it is unused for Idle, and no later than Lifetime after sign-in.
+	// A session ends when it has not been used for Idle, and at the latest Lifetime after sign-in.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
 	// Grafana is the URL of a Grafana dashboard to which the console links. The values in its
@@ -35,8 +35,8 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// Shorter timeouts than these would end a session between two clicks, and longer ones would hardly
-// limit it.
+// These are the limits of the two timeouts. Shorter ones would end a session between two clicks,
+// and longer ones would hardly limit it.
 const (
 	minConsoleIdle     = Duration(time.Minute)
 	maxConsoleLifetime = Duration(7 * 24 * time.Hour)

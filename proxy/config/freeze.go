@@ -10,8 +10,8 @@ import (
 )
 
 // Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen
-// in $STATE_DIRECTORY, which systemd sets for services with a state directory. If neither is set,
-// no volume is frozen.
+// in $STATE_DIRECTORY, which systemd sets for services with a state directory. If there is no
+// directory, no volume is ever frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
@@ -31,7 +31,8 @@ func stateDirectory() string {
 	return state
 }
 
-// These values define what the proxy does with bdev_lvol_snapshot if hosts use the volume.
+// These values define what the proxy does with a call of bdev_lvol_snapshot if hosts are using the
+// volume.
 const (
 	SnapshotsRefuse = "refuse" // refuse the call, and name the safe method
 	SnapshotsFreeze = "freeze" // freeze the volume, like spdkgate_lvol_snapshot

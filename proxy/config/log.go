@@ -22,7 +22,7 @@ const (
 	CallsToFile    = "file"
 )
 
-// CallLog defines where the log of calls, that is, the audit log, is written.
+// CallLog defines where the log of calls (the audit log) is written.
 type CallLog struct {
 	To string `yaml:"to"`
 	// Path, MaxMiB and Keep configure the log file.
@@ -56,7 +56,7 @@ func (c *Config) validateLog() error {
 // NewLogger returns the logger for a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
-	w = printable.NewWriter(w) // JSON does not escape all control characters of terminals
+	w = printable.NewWriter(w) // JSON does not escape all of the terminal's control characters
 	if c.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}

@@ -13,7 +13,7 @@ import (
 type Metrics struct {
 	Listen string `yaml:"listen"`
 	// Volumes is the maximum number of volumes with their own series at /metrics/target. The same
-	// limit applies to other bdevs.
+	// limit applies separately to other bdevs.
 	Volumes int `yaml:"volumes"`
 	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
 	// histograms must be enabled on the target.

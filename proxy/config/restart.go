@@ -15,7 +15,7 @@ type Save struct {
 }
 
 // Keys defines where key files are stored: in a directory, if this process runs as spdk_tgt's user,
-// or by another process reached through a socket. If neither is set, keys cannot be added.
+// or by another process that is reached through a socket. If neither is set, keys cannot be added.
 type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`

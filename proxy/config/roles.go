@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// Role defines what its users may call.
+// Role defines which calls its users may make.
 type Role = policy.Role
 
 // PolicyUsers returns the users for package policy.

@@ -15,8 +15,8 @@ type Script struct {
 	Cert                       string // PEM file with certificate and key; "" means plain HTTP
 }
 
-// Config returns a configuration that behaves like the script: it has one user, who may call every
-// method.
+// Config returns a configuration that makes the proxy behave like the script: there is one user,
+// who may call every method.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)
 	if err != nil {

@@ -36,8 +36,8 @@ type Quota struct {
 
 // These are the default limits for a tenant. All tenants share SPDK's subsystems (1,024, unless
 // nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
-// the time it takes to read the configuration before responding to a change, and to load it at a
-// restart.
+// the time that it takes to read the configuration before responding to a change, and to load it at
+// a restart.
 const (
 	defaultVolumes    = 2048
 	defaultSubsystems = 512

@@ -19,7 +19,7 @@ func (c *Config) read(name string) ([]byte, error) {
 	return ReadTrusted(path)
 }
 
-// ReadTrusted reads a file that controls access. It returns an error if every user of this host may
+// ReadTrusted reads a file that controls access. It returns an error if any user of this host may
 // change the file.
 func ReadTrusted(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -38,7 +38,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return text, unreadable(path, err)
 }
 
-// unreadable adds what to do to the errors for two common mistakes.
+// unreadable adds advice to the errors for two common mistakes.
 func unreadable(path string, err error) error {
 	dir := os.Getenv(credentials[1:])
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)
@@ -51,8 +51,8 @@ func unreadable(path string, err error) error {
 	return err
 }
 
-// missingSecret returns the error for a file missing from $CREDENTIALS_DIRECTORY. systemd names the
-// file NAME in the directory of secrets secrets_NAME.
+// missingSecret returns the error for a file that is missing from $CREDENTIALS_DIRECTORY. systemd
+// names the file NAME in the directory of secrets secrets_NAME.
 func missingSecret(dir, credential string) error {
 	name, renamed := strings.CutPrefix(credential, "secrets_")
 	if renamed {

@@ -143,7 +143,7 @@ func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 
 // tokensOf reads the hashes of a user's tokens from the configuration and from a file. An empty or
 // missing file means no tokens. If a missing file were an error, a reload would keep the old
-// configuration, and the removed tokens would remain valid.
+// configuration, so that the removed tokens would remain valid.
 func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
@@ -180,7 +180,7 @@ func (c *Certificate) name() (*authn.CertificateName, error) {
 	return &given[0], nil
 }
 
-// warnAboutCredentials warns about users without credentials, or whose token file contains no
+// warnAboutCredentials warns about users who have no credentials, or whose token file contains no
 // tokens.
 func (c *Config) warnAboutCredentials() {
 	for _, u := range c.Users {

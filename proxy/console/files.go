@@ -31,8 +31,9 @@ func Files() fs.FS {
 	return files
 }
 
-// contentPolicy is the Content-Security-Policy of every response below Path. The page loads from
-// and calls only this server, runs only script files from this server, and cannot be framed.
+// contentPolicy is the Content-Security-Policy of every response below Path. A page loads resources
+// only from this server, calls only this server, runs only script files from this server, and
+// cannot be framed.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
@@ -64,8 +65,8 @@ var types = map[string]string{
 
 const index = "index.html"
 
-// Handler returns a handler that serves files below Path. A path without a file and without a
-// suffix is a view within the page, so the response is the page.
+// Handler returns a handler that serves files below Path. A path that has no file and no suffix is
+// a view within the page, so the response is the page.
 func Handler(files fs.FS) (http.Handler, error) {
 	h := &handler{files: map[string]*file{}}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // flowCookie is the name of the cookie with the ticket of a sign-in at an issuer's page. The
-// browser returns from another site, so the cookie cannot be SameSite=Strict.
+// browser comes back from another site, so the cookie cannot be SameSite=Strict.
 const flowCookie = "__Host-spdkgate-oidc"
 
 // flowNotBegun is the error for a browser that returns without a ticket, or with the state of
@@ -62,8 +62,8 @@ func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	})
 }
 
-// identifyCode authenticates the sender of a request by the code that the issuer sent through the
-// browser.
+// identifyCode authenticates the sender of a request using the code that the issuer sent through
+// the browser.
 func (s *Server) identifyCode(v *web.Visit) (err error) {
 	v.X.Sender = gate.Sender{Unauthenticated: true, Auth: string(authn.ByCode)}
 	in := &signIn{way: string(authn.ByCode)}

@@ -47,7 +47,7 @@ func New(o Options) *Server {
 }
 
 // Handler serves the console's files and its own requests. If the configuration disables the
-// console, these paths do not exist.
+// console, the response is that these paths do not exist.
 func (s *Server) Handler() http.Handler {
 	paths := http.NewServeMux()
 	paths.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {

@@ -64,7 +64,7 @@ func waysFor(current *gate.Settings, r *http.Request) (a waysAnswer) {
 	return a
 }
 
-// serveSession returns the user of the request's session, or the ways to sign in.
+// serveSession responds with the user of the request's session, or with the ways to sign in.
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 	current := s.Gate.Settings()
 	if _, ok := web.SessionID(current, r); !ok {
@@ -102,7 +102,7 @@ type signIn struct {
 	way     string
 }
 
-// identifySignIn authenticates the sender of a sign-in request by the credentials in its body.
+// identifySignIn authenticates the sender of a sign-in request using the credentials in the body.
 func (s *Server) identifySignIn(v *web.Visit) error {
 	v.X.Sender.Unauthenticated = true
 	in := &signIn{}
@@ -145,8 +145,8 @@ var wayOf = map[authn.Method]string{authn.ByPassword: "password", authn.ByToken:
 
 var errSignIn = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `to sign in, send {"user": …, "password": …}, {"token": …} or {} (client certificate) with Content-Type: application/json`)
 
-// readSignIn reads the credentials of a sign-in request. It requires a content type that makes a
-// browser send a preflight request before a request from a page on another site.
+// readSignIn reads the credentials of a sign-in request. It requires a content type for which a
+// browser sends a preflight request first if the request comes from a page on another site.
 func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 	if err := web.CheckCrossOrigin(v.R); err != nil {
 		return in, err

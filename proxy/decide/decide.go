@@ -21,7 +21,7 @@ type Stages struct {
 	Translate bool // translate the calls of old clients; see rpcschema.Method.Fit
 }
 
-// A Call contains the state of a call on its way through the stages.
+// A Call contains the state of a call as it passes through the stages.
 type Call struct {
 	Method       *rpcschema.Method
 	Decision     policy.Decision
@@ -47,10 +47,10 @@ func (s Stages) Method(user, name string) (*Call, error) {
 	return c, nil
 }
 
-// Accept is the second step. It fits the parameters to a release of SPDK, validates them, and
+// Accept is the second step. It adapts the parameters to a release of SPDK, validates them, and
 // decides whether the user may call the method with them. The error is an rpcschema.Violations or
-// another error about the parameters, or ErrDeniedParams. Decision changes only if the parameters
-// are valid.
+// another error about the parameters, or ErrDeniedParams. Accept sets Decision only if the
+// parameters are valid.
 func (c *Call) Accept(params map[string]any, release rpcschema.Release) (err error) {
 	c.Params, c.Translations, err = c.Method.Fit(c.name, params, release, c.stages.Translate)
 	if err != nil {

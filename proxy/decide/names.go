@@ -10,7 +10,7 @@ import (
 )
 
 // checkNewNames returns an error if the name of a new object contains terminal control characters,
-// characters that change the order of text, or invisible characters. SPDK accepts all of these.
+// characters that change the direction of text, or invisible characters. SPDK accepts all of these.
 // Names of existing objects may contain any characters, so that the objects can be renamed and
 // deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {

@@ -19,8 +19,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load loads a configuration file, and returns a DryRun for it. Load does not check parts of the
-// file that a DryRun does not need; check-config does.
+// Load loads a configuration file, and returns a DryRun for it. Load does not check the parts of
+// the file that a DryRun does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -67,8 +67,8 @@ type Result struct {
 	Foreign      bool   // tenants may not call the method
 }
 
-// Allowed reports whether the proxy would send the call to SPDK, as far as can be decided without a
-// target: a tenant's objects and quota cannot be checked without one.
+// Allowed reports whether the proxy would send the call to SPDK, as far as that can be decided
+// without a target. A tenant's objects and quota cannot be checked without one.
 func (c *Result) Allowed() bool { return c.Decision.Allowed && c.Invalid == nil && !c.Foreign }
 
 // Rule returns the rule that decided.
@@ -110,7 +110,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	return c, nil
 }
 
-// Verdict states the decision in one sentence. given means that parameters were given.
+// Verdict states the decision in one sentence. given states whether parameters were given.
 func (c *Result) Verdict(given bool) string {
 	with := ""
 	if given {

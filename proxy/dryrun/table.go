@@ -36,7 +36,8 @@ const (
 	expectDeny  = "deny"
 )
 
-// ReadTable reads a table from a YAML list. Like a configuration, it must not have unknown keys.
+// ReadTable reads a table from a YAML list. Like a configuration, the table must not contain
+// unknown keys.
 func ReadTable(text []byte) ([]Row, error) {
 	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {

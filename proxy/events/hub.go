@@ -11,7 +11,7 @@ import (
 // An Event describes something that happened. Clients receive it as JSON.
 type Event struct {
 	// ID increases with each event, even after a restart of the proxy. It has at most 53 bits, so
-	// that JavaScript reads it exactly.
+	// that JavaScript can represent it exactly.
 	ID     uint64    `json:"id"`
 	Time   time.Time `json:"time"`
 	Type   string    `json:"type"`
@@ -29,7 +29,7 @@ type Scope struct {
 	Target bool   // the event is an SPDK notification
 }
 
-// Gap is the type of an event that replaces events which the Hub has dropped.
+// Gap is the type of the event that takes the place of events that the Hub has dropped.
 const Gap = "gap"
 
 // A Hub keeps events and delivers them to listeners. It is safe for concurrent use.
@@ -39,7 +39,7 @@ type Hub struct {
 	mu        sync.Mutex
 	first     uint64 // ID of ring[0], or of the next event if there is none
 	ring      []Event
-	lasting   map[string]Event // conditions that have begun and not ended
+	lasting   map[string]Event // conditions that have begun but not ended
 	changed   chan struct{}    // closed by the next event or Wake
 	listeners int
 	arrived   chan struct{} // receives an element when a listener subscribes
@@ -80,8 +80,8 @@ func (h *Hub) wake() {
 	h.changed = make(chan struct{})
 }
 
-// Begin publishes an event about a lasting condition, unless it has already begun. Until End is
-// called, new listeners receive this event first.
+// Begin publishes an event about a lasting condition, unless the condition has already begun. Until
+// End is called, new listeners receive this event first.
 func (h *Hub) Begin(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *Hub) Lasting() []string {
 	return slices.Sorted(maps.Keys(h.lasting))
 }
 
-// Wake wakes all listeners, so that each checks again whether it may still listen.
+// Wake wakes all listeners, so that each one checks whether it may still listen.
 func (h *Hub) Wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,8 +132,9 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Subscribe returns a listener for the events after the one with the ID after. If after is 0, the
-// listener receives the lasting conditions, then new events. The caller must Close the listener.
+// Subscribe returns a listener for the events that follow the event with the ID after. If after is
+// 0, the listener receives the lasting conditions first, and then new events. The caller must Close
+// the listener.
 func (h *Hub) Subscribe(after uint64) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,7 +22,8 @@ type changesReader struct {
 }
 
 // These constants limit concurrent reads of changes. Each read keeps up to 16 MiB of metadata in
-// memory before it knows how much it needs, and then reserves that amount (see Command.Reserve).
+// memory before it can compute how much it needs. It then reserves that amount (see
+// Command.Reserve).
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -33,8 +34,8 @@ func newChangesReader() *changesReader {
 	return &changesReader{slots: target.NewSlots(target.Limits{Total: maxChanges, PerUser: maxChangesOfAUser}, changesWait)}
 }
 
-// ReadChanges serves spdkgate_lvol_changes. It ends at its deadline even if the lvstore's device
-// does not respond; the locks and the slot are released only when the device does.
+// ReadChanges serves spdkgate_lvol_changes. It returns at its deadline even if the lvstore's device
+// does not respond. The locks and the slot are released only when the device responds.
 func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage, error) {
 	p, err := paramsOf[spdkrpc.SpdkgateLvolChangesParams](c)
 	if err != nil {
@@ -117,7 +118,7 @@ func (e *Executor) changesTarget(c Command) changes.Target {
 	return changes.Target{RPC: spdkrpc.NewClient(ownCaller{c}), Release: c.Conn.Release(), AcceptUncounted: c.AcceptUncounted, Lock: e.quiescer.WhileRead}
 }
 
-// An ownCaller makes the calls that a command depends on.
+// An ownCaller makes the calls that a command needs.
 type ownCaller struct{ Command }
 
 // Call returns the result of spdk_get_version without calling SPDK, because the connection's

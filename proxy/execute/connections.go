@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// SPDK accepts one connection per poll (every 4 ms), and each new connection needs a call that
-// returns the release. Therefore, the Executor reuses the connections of successful operations.
+// SPDK accepts one connection per poll (every 4 ms), and the proxy must request the release on each
+// new connection. Therefore, the Executor reuses the connections of successful operations.
 
 // connections keeps connections to the target for the Quiescer's next operations. It is safe for
 // concurrent use.
@@ -30,8 +30,8 @@ type idleConnection struct {
 // connectionIdle is how long an unused connection is kept. SPDK allows only 64.
 const connectionIdle = 5 * time.Second
 
-// connect returns a kept connection to the process currently at the socket, or else calls
-// connectDirectly.
+// connect returns a kept connection to the process that currently listens at the socket. If there
+// is none, it calls connectDirectly.
 func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
 	t := c.take(at)
 	if t == nil {

@@ -36,7 +36,8 @@ type Command struct {
 	Reserve func(bytes int) (release func(), err error)
 }
 
-// Ask makes another call that this command needs, on the same connection and on the user's behalf.
+// Ask makes another call that this command needs, over the same connection and on the user's
+// behalf.
 func (c Command) Ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return c.Conn.Call(ctx, c.User, method, params, c.Timeout(method))
 }
@@ -109,7 +110,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 // objects.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	changes := c.Method.Configures()
-	if changes && e.restart.saver != nil { // the client may wait for the save
+	if changes && e.restart.saver != nil { // the client may be waiting for the save
 		c.Observer.Answered = nil
 	}
 	call := func() (json.RawMessage, error) {
@@ -121,8 +122,9 @@ func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, err
 	return e.change(ctx, c, call)
 }
 
-// change makes a call that changes the target's configuration, and has the configuration saved. If
-// the change affects who can access data, or limits a volume, change returns only after the save.
+// change makes a call that changes the target's configuration, and schedules a save of the
+// configuration. If the change affects who can access data, or limits a volume, change returns only
+// after the save.
 func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawMessage, error)) (json.RawMessage, error) {
 	saver, first := e.restart.saver, c.Method.Saved == rpcschema.SavedFirst
 	if saver == nil {
@@ -153,10 +155,10 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 }
 
 // executed marks err as the error of a call that was executed. Quotas and ownership treat such a
-// call like one with an unknown outcome.
+// call like one whose outcome is unknown.
 func executed(err error) error { return fmt.Errorf("%w (%w)", err, spdkrpc.OutcomeUnknown) }
 
-// NoteLate schedules a save of the configuration after a call to which SPDK responded late. The
+// NoteLate schedules a save of the configuration after a call to which SPDK responded too late. The
 // call already counted as a change at its deadline, but SPDK may have reported its configuration
 // before it executed the call.
 func (e *Executor) NoteLate(name string, params map[string]any, err error) {

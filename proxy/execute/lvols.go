@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy does not delete a volume while another call works on the volume, its parent or its
-// clone. SPDK would remove the volume from its lists and then refuse the deletion. The space would
-// stay allocated, and the volume would reappear after a restart.
+// The proxy does not delete a volume while another call is working on the volume, its parent or its
+// clone. Otherwise, SPDK would remove the volume from its lists and then refuse the deletion. The
+// space would stay allocated, and the volume would reappear after a restart.
 
 const (
 	renameMethod      = "bdev_lvol_rename"
@@ -36,8 +36,8 @@ func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result j
 	return result, done, err
 }
 
-// forwardShared forwards a call, and keeps a shared lock on the objects named in it. It waits while
-// another call has locked one of them exclusively.
+// forwardShared forwards a call, and keeps a shared lock on the objects named in it. It first waits
+// until no other call has an exclusive lock on any of them.
 func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessage, error) {
 	names := e.namedBy(c)
 	if len(names) == 0 {
@@ -73,8 +73,8 @@ func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessag
 	return result, err
 }
 
-// writtenParam maps each method after which SPDK's main thread writes to a bdev to the parameter
-// that names the bdev.
+// writtenParam lists the methods after which SPDK's main thread writes to a bdev. It maps each
+// method to the parameter that names the bdev.
 var writtenParam = map[string]string{shallowCopyMethod: "dst_bdev_name", "nbd_start_disk": "bdev_name"}
 
 // filledBy returns the names that a call must lock in addition to the objects that it names,
@@ -111,7 +111,7 @@ func (e *Executor) namedBy(c Command) (names []string) {
 	return names
 }
 
-// maxNamedObjects is the maximum number of objects that are considered per call. No SPDK method
+// maxNamedObjects is the maximum number of objects of a call that are considered. No SPDK method
 // that changes an export names more than two.
 const maxNamedObjects = 64
 
@@ -138,7 +138,7 @@ func (e *Executor) awaitShallowCopy(c Command) {
 		}
 		conn, err := e.Target.Connect(context.Background(), "")
 		if err != nil {
-			continue // after a restart of the target, the copy no longer runs
+			continue // after a restart of the target, the copy is no longer running
 		}
 		c.Conn, c.User = conn, ""
 		if b, err := e.bdev(context.Background(), c, destination); err == nil && (b == nil || !b.Claimed) {
@@ -149,8 +149,8 @@ func (e *Executor) awaitShallowCopy(c Command) {
 
 // renameLvol serves bdev_lvol_rename. No call that uses the volume by one of its names may run
 // concurrently. If the volume is a snapshot, SPDK refuses the rename only after it has changed the
-// bdev's alias, which then differs from the name that the snapshot's clones report. Therefore, the
-// proxy itself refuses to rename snapshots and read-only volumes.
+// bdev's alias, which then no longer matches the name that the snapshot's clones report. Therefore,
+// the proxy itself refuses to rename snapshots and read-only volumes.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)

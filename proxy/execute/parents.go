@@ -23,7 +23,7 @@ func mustFitParent(c Command) bool {
 }
 
 // checkFitsParent returns an error if bdev_lvol_decouple_parent or bdev_lvol_inflate names a volume
-// larger than its parent, because SPDK would read beyond the end of the parent's cluster list. SPDK
+// larger than its parent, because SPDK would read past the end of the parent's cluster list. SPDK
 // itself checks all other cases.
 func (e *Executor) checkFitsParent(ctx context.Context, c Command) error {
 	name, _ := c.Params["name"].(string)
@@ -66,7 +66,7 @@ func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) e
 }
 
 // isReadOnly reports whether an lvol is a snapshot or a read-only volume. After a restart, SPDK
-// reports a snapshot without clones as a volume, but not as one that supports writes.
+// reports a snapshot without clones as a volume that does not support writes.
 func isReadOnly(b *spdkrpc.BdevInfo) bool {
 	return value(b.DriverSpecific.Lvol.Snapshot) || !b.SupportedIOTypes.Write
 }

@@ -36,16 +36,16 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 }
 
 // These constants limit the Quiescer's concurrent operations. Each operation uses one of the 64
-// connections that SPDK allows. A single user gets at most half of the slots.
+// connections that SPDK allows. A single user can occupy at most half of the slots.
 const (
 	maxOperations = 16
-	maxBarriers   = 16 // for snapshots with a barrier, which wait for clients
+	maxBarriers   = 16 // for snapshots with a barrier, which have to wait for clients
 	operationWait = 10 * time.Second
 )
 
 // enterOperation returns the function that grants slots to the Quiescer's operations. An operation
 // counts as a running call of its user. Snapshots with a barrier use separate slots, so that no
-// other operation waits for their clients.
+// other operation has to wait for their clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
 	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
 	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
@@ -101,8 +101,8 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, erro
 	return &directTarget{quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, conn.Gone()}, nil
 }
 
-// Thaw thaws the volumes of all operations in a journal on which no running process works. It tries
-// once, and returns how many operations are left. dir is the journal's directory.
+// Thaw thaws the volumes of all operations in a journal that no running process is working on. It
+// tries once, and returns how many operations are left. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {

@@ -30,8 +30,8 @@ func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	return persist.Target{Process: process, Release: conn.Release(), Ask: Command{Conn: conn, Timeout: e.Timeout}.Ask}, nil
 }
 
-// StartSaving begins to save the configuration after changes and to remove unused key files. Both
-// continue until StopSaving.
+// StartSaving starts two background tasks: one saves the configuration after changes, and the other
+// removes unused key files. Both run until StopSaving.
 func (e *Executor) StartSaving() {
 	if e.restart.saver == nil {
 		return
@@ -45,8 +45,8 @@ func (e *Executor) StartSaving() {
 	e.restart.stop = func() { cancel(); running.Wait() }
 }
 
-// StopSaving saves unsaved changes and ends the work begun by StartSaving. The target must still be
-// connected.
+// StopSaving saves unsaved changes and ends the work begun by StartSaving. The proxy must still be
+// connected to the target.
 func (e *Executor) StopSaving() { e.restart.stopOnce.Do(e.restart.stop) }
 
 // sweepKeysRegularly removes unused key files every sweepInterval.

@@ -95,14 +95,14 @@ func (c Command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Unchecked: c.SnapshotsInUse == config.SnapshotsAllow, User: c.User, Freeze: c.SnapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot serves bdev_lvol_snapshot, because SPDK can destroy the lvstore when it takes a
-// snapshot of a volume in use.
+// takeSnapshot serves bdev_lvol_snapshot. The proxy does so itself because SPDK can destroy the
+// lvstore when it takes a snapshot of a volume in use.
 func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage, error) {
 	volume, _ := c.Params["lvol_name"].(string)
 	name, _ := c.Params["snapshot_name"].(string)
 	taken, err := e.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
-	if errors.As(err, &exists) { // return SPDK's own error for SPDK's own method
+	if errors.As(err, &exists) { // for SPDK's own method, return SPDK's own error
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
 	}
 	if err != nil {
@@ -122,7 +122,8 @@ func (e *Executor) DeleteSafely(ctx context.Context, c Command) (json.RawMessage
 	return marshal(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
-// deleteLvol serves bdev_lvol_delete, because deleting a snapshot can damage a clone in use.
+// deleteLvol serves bdev_lvol_delete. The proxy does so itself because deleting a snapshot can
+// damage a clone in use.
 func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, error) {
 	name, _ := c.Params["name"].(string)
 	result := json.RawMessage("true")
@@ -136,8 +137,9 @@ func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, 
 	return result, nil
 }
 
-// unusedVolumeParam maps methods to the parameter that names a volume which must not be in use,
-// because SPDK changes the blobs below this volume without waiting for I/O.
+// unusedVolumeParam lists methods during which a volume must not be in use, because SPDK changes
+// the blobs below it without waiting for I/O. It maps each method to the parameter that names the
+// volume.
 var unusedVolumeParam = map[string]string{
 	"bdev_lvol_inflate": "name", "bdev_lvol_decouple_parent": "name",
 	"bdev_lvol_set_parent": "lvol_name", "bdev_lvol_set_parent_bdev": "lvol_name",

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ListTenants serves spdkgate_get_tenants. A tenant's users get only their own tenant.
+// ListTenants serves spdkgate_get_tenants. A tenant's users see only their own tenant.
 func (e *Executor) ListTenants(ctx context.Context, c Command, all *tenancy.Tenancy) (json.RawMessage, error) {
 	scopes := all.Scopes()
 	if c.Tenant != nil {

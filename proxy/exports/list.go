@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// readAtOnce is how many exports are queried for their connections concurrently.
+// readAtOnce is the number of exports whose connections are queried concurrently.
 const readAtOnce = 32
 
 // An Export describes one namespace of a subsystem, or a subsystem without namespaces.
@@ -26,7 +26,7 @@ type Export struct {
 	UUID      string   `json:"uuid,omitempty"`
 	NQN       string   `json:"nqn"`
 	Serial    string   `json:"serial_number,omitempty"`
-	ANA       bool     `json:"ana_reporting"` // without ANA, volumes in use cannot be snapshotted
+	ANA       bool     `json:"ana_reporting"` // needed for snapshots of volumes in use
 	AnyHost   bool     `json:"any_host"`
 	Hosts     []Host   `json:"hosts"`
 	Listeners []string `json:"listeners"`
@@ -40,7 +40,7 @@ type Host struct {
 }
 
 // List lists the NVMe-oF exports, sorted by volume. If connections is set, it also lists the
-// connected hosts. For this, SPDK briefly interrupts each subsystem's admin commands.
+// connected hosts. To report them, SPDK briefly interrupts each subsystem's admin commands.
 func List(ctx context.Context, rpc *spdkrpc.Client, connections bool) ([]Export, error) {
 	t := target{rpc}
 	subsystems, _, err := t.subsystems(ctx)

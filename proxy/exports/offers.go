@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// offeredBy returns what else exposes a volume, other than NVMe-oF: an iSCSI target, a block device
-// on the target's host, or a virtual machine's disk. Most of these do not claim the volume, so SPDK
+// offeredBy returns what exposes a volume other than NVMe-oF: an iSCSI target, a block device on
+// the target's host, or a virtual machine's disk. Most of these do not claim the volume, so SPDK
 // would export it a second time. unread lists the kinds of exports that the user is not permitted
 // to read. Kinds that the target was built without are skipped.
 func (t target) offeredBy(ctx context.Context, v volume) (by string, unread []string, err error) {

@@ -38,7 +38,7 @@ type Plan struct {
 	Volume   string // LVSTORE/LVOL
 	NQN      string
 	Steps    []Step
-	Warnings []string // consequences that a person must know before the calls are made
+	Warnings []string // consequences that a person must know about before the calls are made
 
 	volume  volume
 	portals []Portal // addresses at which hosts connect
@@ -133,8 +133,8 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 		BdevName: v.uuid, NSID: new(uint32(1)), UUID: &v.uuid, NGUID: new(strings.ReplaceAll(v.uuid, "-", "")),
 	}}
 	p.add("nvmf_subsystem_add_ns", ns, func(ctx context.Context) error { _, err := t.rpc.NVMfSubsystemAddNS(ctx, ns); return err }, nil)
-	// If another user has admitted a host, the subsystem is not deleted, so the undo must also
-	// withdraw this plan's hosts.
+	// If another user has admitted a host, undoing the plan does not delete the subsystem, so it
+	// must also withdraw this plan's hosts.
 	t.admit(p, r, r.Hosts)
 	for _, at := range p.portals {
 		t.listen(p, at)

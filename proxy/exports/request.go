@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// uuidPrefix is the prefix of NQNs that are unique because of a UUID, and therefore need no domain
+// uuidPrefix is the prefix of NQNs that contain a UUID, which makes them unique without a domain
 // name.
 const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
 
@@ -37,7 +37,7 @@ func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(form
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
 	// NQN is the NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If
-	// it is empty, the NQN is that of the existing export or, for a new export, derived from the
+	// it is empty, the existing export's NQN is used; the NQN of a new export is derived from the
 	// volume's UUID.
 	NQN     string
 	Serial  string // if empty, derived from the volume's UUID

@@ -14,9 +14,9 @@ import (
 // undoTime is how long the calls that undo a failed plan may take.
 const undoTime = 30 * time.Second
 
-// Run makes a plan's calls, one after the other, and calls done after each. If a call fails, Run
-// undoes the calls before it in reverse order. If the failed call may have been executed, or its
-// check failed, Run undoes it as well.
+// Run makes a plan's calls, one after another, and calls done after each of them. If a call fails,
+// Run undoes the calls before it in reverse order. If the failed call may have been executed, or if
+// its check failed, Run undoes that call as well.
 func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	for i, s := range p.Steps {
 		err := s.do(ctx)
@@ -46,7 +46,7 @@ func mayBeDone(err error) bool {
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone reverts steps, the last one first. It returns a description of the resulting state, to be
+// undone undoes steps, the last one first. It returns a description of the resulting state, to be
 // appended to an error. made lists the steps that were certainly executed.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
@@ -83,7 +83,8 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome is an error that also describes the state of the target after a step has failed.
+// An outcome is the error of a failed step, together with a description of the target's state
+// afterwards.
 type outcome struct {
 	text string
 	err  error

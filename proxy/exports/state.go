@@ -19,12 +19,12 @@ type volume struct {
 
 func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
 
-// A state contains the target's state on which a plan depends.
+// A state contains the part of the target's state on which a plan depends.
 type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
 	discovery  []Portal
-	// another export of the volume, such as an iSCSI target; "" if the user can see none
+	// another export of the volume, such as an iSCSI target; "" if the user cannot see any
 	offeredBy  string
 	unread     []string        // kinds of other exports that the user is not permitted to read
 	transports map[string]bool // nil if unknown
@@ -34,8 +34,8 @@ type state struct {
 // A target reads and changes exports.
 type target struct{ rpc *spdkrpc.Client }
 
-// unknowable reports whether a read failed because the user is not allowed to make it, or because
-// the target lacks the method.
+// unknowable reports whether a read failed because the user is not allowed to call the method, or
+// because the target lacks it.
 func unknowable(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound
@@ -142,8 +142,8 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 }
 
 // checkNamed returns an error if the subsystem's name differs from the requested one, or if the
-// subsystem also exports other volumes. It also returns an error for a subsystem of the CSI driver
-// that the request does not name.
+// subsystem also exports other volumes. It also returns an error for a subsystem that belongs to
+// the CSI driver, unless the request names that subsystem.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:

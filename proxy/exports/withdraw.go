@@ -15,7 +15,7 @@ type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
 	Hosts  []string // if empty, the whole export is withdrawn
-	// Disconnect permits the withdrawal to end connections.
+	// Disconnect allows the withdrawal to close connections.
 	Disconnect bool
 }
 

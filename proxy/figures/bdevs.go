@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readIO reads the result of bdev_get_iostat. unknown reports whether it contains new bdevs, which
-// may be volumes.
+// readIO reads the result of bdev_get_iostat. unknown reports whether the result contains new
+// bdevs, which may be volumes.
 func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	var bdevs []Bdev
 	rate, ticks := uint64(0), uint64(0)
@@ -75,7 +75,7 @@ func (r *Reader) settle() {
 	}
 }
 
-// io reads a bdev's statistics. rate is the tick rate, which precedes the bdevs in the text.
+// io reads a bdev's statistics. rate is the tick rate, which comes before the bdevs in the text.
 func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
 	var read, written, unmapped uint64
 	end = t.members(at, func(member string, at int) int {

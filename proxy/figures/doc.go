@@ -1,14 +1,14 @@
 // Package figures reads a target's statistics: its lvstores, volumes and other bdevs with their I/O
 // and its latencies, NVMe-oF and iSCSI, reactors, threads and buffers. It returns values for
 // metrics, for warnings and for people. Package targetmetrics writes them as metrics, and package
-// terminal shows them to people. Package metrics does not contain them.
+// terminal shows them to people. They are not part of package metrics.
 //
-// A [Reader] limits the load on the target: it makes one call at a time, and if a call took time t,
-// it waits at least 100 t before it repeats the call. [Shared] shares one reading among any number
-// of callers.
+// A [Reader] limits the load on the target: it makes one call at a time, and after a call that took
+// time t, it waits at least 100 t before it repeats that call. [Shared] shares one reading among
+// any number of callers.
 //
 // A reading is the set of figures that one call of [Reader.Read] returns.
 //
-// The package must not depend on who requests figures, how the target is reached, or how the
-// figures are shown.
+// The package must not depend on who requests figures, how the target is reached, or how they are
+// shown.
 package figures

@@ -12,15 +12,16 @@ type Figures struct {
 	Restarts int           // number of restarts since the caller first reached the target
 	Started  time.Time     // when the target started, according to its reactors' clocks; zero if unknown
 
-	// Clock is the target's clock, in seconds, when it counted the I/O. To compute rates, divide
-	// the difference between two readings by the difference between their clocks.
+	// Clock is the target's clock, in seconds, when it counted the I/O. To compute a rate, divide
+	// the difference between a counter's values in two readings by the difference between their
+	// clocks.
 	Clock float64
 
 	Stores  []Store
 	Volumes []Volume // volumes and snapshots of all stores
 	Bdevs   []Bdev   // bdevs that are not volumes
-	// Histograms holds the requested histograms read so far. Read reads only one of them each time,
-	// so with n histograms, the oldest may be n readings old.
+	// Histograms holds those of the requested histograms that have been read so far. Each call of
+	// Read reads only one of them, so with n histograms, the oldest may be n readings old.
 	Histograms []Histogram
 
 	NVMf     NVMf
@@ -37,16 +38,16 @@ type Figures struct {
 	Failures []Failure
 }
 
-// A Failure describes a call to which the target did not respond with a result. The call's figures
-// are missing, or are from its last result. If a histogram's bdev does not exist, the failure is
-// recorded without a call.
+// A Failure describes a call to which the target did not respond with a result. The figures that
+// the call returns are missing, or come from its last result. If a histogram's bdev does not exist,
+// the failure is recorded without a call.
 type Failure struct {
 	Method string
 	Err    error
 }
 
-// An Operation counts I/O of one kind since its bdev was created or the bdev's statistics were
-// reset.
+// An Operation contains the counters for one kind of I/O since the bdev was created or its
+// statistics were reset.
 type Operation struct {
 	Bytes   uint64
 	Count   uint64
@@ -75,7 +76,8 @@ type Store struct {
 	// sizes of the volumes plus the space that snapshots have allocated. If it exceeds the store's
 	// size, writes to thin volumes can fail.
 	Committed uint64
-	// Unsized counts volumes whose size is not known yet. Committed does not include them.
+	// Unsized is the number of volumes whose size is not known yet. Committed does not include
+	// them.
 	Unsized int
 }
 
@@ -103,7 +105,7 @@ type Bdev struct {
 	IO   IO
 }
 
-// NVMf describes NVMe-oF. It does not count the discovery subsystem.
+// NVMf describes the target's NVMe-oF exports, without the discovery subsystem.
 type NVMf struct {
 	Known                                   bool
 	Subsystems, Namespaces, Hosts, AnyHosts int
@@ -136,7 +138,7 @@ type PollGroup struct {
 	Completed                               uint64
 }
 
-// ISCSI describes iSCSI.
+// ISCSI describes the target's iSCSI exports.
 type ISCSI struct {
 	Known             bool
 	TargetNodes, LUNs int
@@ -150,7 +152,7 @@ type Reactor struct {
 	Threads    int
 }
 
-// A BufferPool describes a module's use of a buffer pool. SPDK has reported it since v24.01.
+// A BufferPool describes a module's use of a buffer pool. SPDK has reported this since v24.01.
 type BufferPool struct {
 	Module, Pool        string // small, large
 	FromCache, FromPool uint64

@@ -12,8 +12,8 @@ type Histogram struct {
 	Bdev string // the name given to NewReader
 	// Store and Volume are the names of the logical volume, or "" for other bdevs.
 	Store, Volume string
-	// Latencies counts the I/O since the histogram was enabled, but only on I/O channels that are
-	// still open. It is unknown if Err is set.
+	// Latencies covers the I/O since the histogram was enabled, but only on I/O channels that are
+	// still open. It is not valid if Err is set.
 	Latencies Latencies
 	Err       error
 }
@@ -26,18 +26,18 @@ var (
 	// ErrNoHistogram means that the target keeps no histogram for the bdev.
 	ErrNoHistogram = errors.New("the histogram is not enabled")
 	// ErrPartialHistogram means that the target's histogram does not count all I/O. On v26.05, a
-	// histogram counts I/O channels opened after it was enabled only if it has SPDK's default
+	// histogram counts I/O on channels opened after it was enabled only if it has SPDK's default
 	// granularity and the full range.
 	ErrPartialHistogram = errors.New("the histogram has a limited range or a granularity other than 7, so it leaves out I/O channels that were opened since it was enabled")
 )
 
 const getHistogram = "bdev_get_histogram"
 
-// readHistogram reads the histogram that is due next. It reads only one histogram per reading, so
+// readHistogram reads the histogram that is due next. Each reading includes only one histogram, so
 // the number of histograms does not affect the rate of calls to the target.
 func (r *Reader) readHistogram(ctx context.Context) {
 	if r.clock == 0 || len(r.stores) > 0 && !r.listed {
-		return // it is not known yet which bdevs and volumes exist
+		return // the bdevs and volumes are not known yet
 	}
 	for range r.names {
 		h := Histogram{Bdev: r.names[r.next]}

@@ -10,12 +10,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// perElement is how many of SPDK's buckets an element of a Distribution combines. An element's
-// longest latency exceeds the shortest one by at most 1/32.
+// perElement is how many of SPDK's buckets an element of a Distribution combines. Within an
+// element, the longest latency exceeds the shortest one by at most 1/32.
 const perElement = 4
 
 // A Distribution counts I/O operations by how long they took, finely enough for percentiles. It
-// takes 15 KiB.
+// occupies 15 KiB of memory.
 type Distribution struct {
 	counts [buckets / perElement]uint64
 	ticks  float64 // ticks per second

@@ -13,7 +13,7 @@ import (
 // An Ask makes one call to the target.
 type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target describes a target's state, which a Reader needs before it reads.
+// A Target describes the state of a target before a read.
 type Target struct {
 	Up       bool   // the target responds, and is past its startup
 	Phase    string // to copy into Figures
@@ -26,7 +26,7 @@ type Target struct {
 type Reader struct {
 	schema *rpcschema.Document
 	now    func() time.Time
-	// a method is not called again until this many times the duration of its last call has passed
+	// after a call that took time t, the method is not called again for share times t
 	share  time.Duration
 	ioOnly bool
 	names  []string // bdevs whose histograms are read
@@ -66,26 +66,26 @@ type asked struct {
 }
 
 // NewReader returns a Reader that also reads the latency histograms of the named bdevs. Each name
-// is one that SPDK lists, or LVSTORE/LVOL.
+// is either a name in SPDK's list of bdevs or LVSTORE/LVOL.
 func NewReader(schema *rpcschema.Document, histograms ...string) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: share, names: histograms}
 }
 
 // NewIOReader returns a Reader that reads only the I/O of volumes and other bdevs, for a person who
-// watches it interactively. After a call that took time t, the Reader waits 4 t before it repeats
-// the call.
+// is watching it interactively. After a call that took time t, the Reader waits 4 t before it
+// repeats the call.
 func NewIOReader(schema *rpcschema.Document) *Reader {
 	return &Reader{schema: schema, now: time.Now, share: 4, ioOnly: true}
 }
 
-// These constants define how often methods are called. Lists whose length grows with the number of
-// volumes are read seldom, because they change slowly.
+// These constants define how often methods are called. Lists that grow with the number of volumes
+// are rarely read, because they change slowly.
 const (
 	// listEvery is the interval for lists of objects.
 	listEvery = time.Minute
-	// sizesEvery is the interval for the list of bdevs, which is the longest list and needed only
-	// for the volumes' sizes. If a size is unknown, the list is read earlier, but not before
-	// listEvery.
+	// sizesEvery is the interval for the list of bdevs, which is the longest list and is needed
+	// only for the volumes' sizes. If a size is unknown, the list is read earlier, but at most once
+	// every listEvery.
 	sizesEvery = 10 * time.Minute
 	// share is a Reader's default share.
 	share = 100
@@ -121,7 +121,7 @@ func (r *Reader) Read(ctx context.Context, t Target) *Figures {
 	return f
 }
 
-// readAll makes the calls that are due, one after the other.
+// readAll makes the calls that are due, one after another.
 func (r *Reader) readAll(ctx context.Context, began time.Time) {
 	if !r.ioOnly {
 		r.call(ctx, "framework_get_reactors", 0, r.readReactors)
@@ -173,7 +173,7 @@ func (r *Reader) call(ctx context.Context, method string, every time.Duration, r
 }
 
 // callFor makes one call, if it is due, and reads the result. bdev is the bdev that the call names,
-// or "". made reports whether the call was due, and err is the reason if it failed.
+// or "". made reports whether the call was due. If the call failed, err is the reason.
 func (r *Reader) callFor(ctx context.Context, method, bdev string, every time.Duration, read func(json.RawMessage) error) (made bool, err error) {
 	key, params := method, map[string]any(nil)
 	if bdev != "" {

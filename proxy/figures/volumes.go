@@ -82,7 +82,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 				}
 				return t.Skip(at)
 			})
-			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // so that the whole list is not kept in memory
+			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // so that they do not keep the whole list in memory
 			v.Store = strings.Clone(v.Store)
 			if s := storeOf[store]; s != nil {
 				v.Store = s.Name
@@ -198,7 +198,7 @@ func (r *Reader) unsized() bool {
 	return false
 }
 
-// summed returns the stores together with the sums over their volumes.
+// summed returns the stores, including the sums over their volumes.
 func (r *Reader) summed() []Store {
 	stores := append([]Store{}, r.stores...)
 	byName := make(map[string]*Store, len(stores))

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A text is a result that is read without decoding all of it. A list of 10,000 bdevs takes several
-// MiB, of which a Reader needs a quarter.
+// A text is a result that is read without decoding all of it. A list of 10,000 bdevs is several MiB
+// long, and a Reader needs only a quarter of it.
 type text struct{ jsonwalk.Text }
 
 var errNotJSON = errors.New("the result has an unexpected form")
@@ -49,7 +49,7 @@ func (t *text) members(at int, member func(name string, at int) (end int)) (end 
 	return w.End
 }
 
-// number reads a number into n. It ignores a value that is not a whole number.
+// number reads a number into n. It ignores a value that is not an integer.
 func (t *text) number(at int, n *uint64) (end int) {
 	end = t.Skip(at)
 	if v, err := strconv.ParseUint(t.S[at:end], 10, 64); err == nil {
@@ -65,8 +65,8 @@ func (t *text) flag(at int, v *bool) (end int) {
 	return end
 }
 
-// name reads a string into s. It ignores a string that a strict decoder refuses. The string shares
-// memory with the text, so a caller that keeps the string must copy it.
+// name reads a string into s. It ignores a string that a strict decoder would refuse. The string
+// shares memory with the text, so a caller that keeps the string must copy it.
 func (t *text) name(at int, s *string) (end int) {
 	v, sound, end := t.TextAt(at)
 	if sound {
@@ -75,7 +75,7 @@ func (t *text) name(at int, s *string) (end int) {
 	return end
 }
 
-// count counts the items of an array into n.
+// count sets n to the number of items of an array.
 func (t *text) count(at int, n *int) (end int) {
 	return t.items(at, func(at int) int { *n++; return t.Skip(at) })
 }

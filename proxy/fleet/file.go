@@ -29,9 +29,9 @@ type list struct {
 	Servers  []Server `yaml:"servers"`
 }
 
-// Load reads the file that lists storage servers. It refuses a file that every user of this host
-// may change, because such a user could send the credentials to another server. Relative paths are
-// relative to the file.
+// Load reads the file that lists storage servers. It refuses a file that any user of this host may
+// change, because that user could redirect the credentials to another server. Relative paths in the
+// file are relative to its directory.
 func Load(path string) ([]Server, error) {
 	text, err := config.ReadTrusted(path)
 	if err != nil {
@@ -75,8 +75,8 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit takes the CA file from the defaults if the server has none. It also takes the credentials
-// from the defaults, but only if the server sets no credentials at all.
+// inherit takes the CA file from the defaults if the server does not set one. It also takes the
+// credentials from the defaults, but only if the server sets no credentials at all.
 func (s *Server) inherit(from Server) {
 	if s.CAFile == "" {
 		s.CAFile = from.CAFile

@@ -18,9 +18,10 @@ type Bounds struct {
 	Each   time.Duration // time limit for one server
 }
 
-// Read calls read for each index below n, and returns when all have ended. Each call's context has
-// its own deadline, and read must return when that context ends. failed receives the error for one
-// server: the error that read returned, or one that wraps ErrNoAnswer if the deadline passed.
+// Read calls read for each index below n, and returns when all calls have ended. Each call's
+// context has its own deadline, and read must return when that context ends. failed receives the
+// error for one server: the error that read returned, or one that wraps ErrNoAnswer if the deadline
+// passed.
 func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i int) error, failed func(i int, err error)) {
 	var all errgroup.Group
 	all.SetLimit(b.AtOnce)
@@ -30,7 +31,7 @@ func Read(ctx context.Context, n int, b Bounds, read func(ctx context.Context, i
 			defer cancel()
 			err := read(one, i)
 			if errors.Is(one.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				// The data is incomplete, even if read has returned no error.
+				// The data is incomplete, even though read returned no error.
 				err = fmt.Errorf("%w: %s have passed", ErrNoAnswer, b.Each)
 			}
 			if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // A Call is one JSON-RPC request, with the proxy's decision and the outcome. Each stage records its
-// result in the Call, for the response and the log.
+// result in the Call. The response and the log use these results.
 type Call struct {
 	In       *Exchange
 	Observer target.Observer // observes the call's progress at SPDK
@@ -44,8 +44,8 @@ type decided struct {
 	rule         string
 	translations []rpcschema.Translation
 	tenant       string   // the user's tenant
-	hidden       int      // names in the call that do not belong to the tenant
-	raised       []string // parameters set to a safer value than the client's
+	hidden       int      // number of names in the call that do not belong to the tenant
+	raised       []string // parameters that the proxy set to a safer value than the client's
 }
 
 // answered contains the outcome of the call.
@@ -62,7 +62,7 @@ func newCall(x *Exchange, e jsonrpc.Element) *Call {
 	if x.Sender.Unauthenticated {
 		c.decided.decision = auditlog.Unauthenticated
 	}
-	if e.Request != nil { // it may be known even if e.Err is set
+	if e.Request != nil { // the request may be known even if e.Err is set
 		c.asked.id, c.asked.method = e.Request.ID, e.Request.Method
 		c.asked.notification = e.Err == nil && e.Request.Notification() && !x.LikeSPDK
 	}
@@ -90,7 +90,7 @@ func (c *Call) Value() any { return c.answered.value }
 // NoteParams records the parameters of a page's call for the log.
 func (c *Call) NoteParams(redacted map[string]any) { c.asked.redacted = redacted }
 
-// unlogged reports whether a call that has ended is left out of both the log and the metrics.
+// unlogged reports whether a call that has ended is omitted from both the log and the metrics.
 func (c *Call) unlogged(own *Own) bool {
 	end := c.answered.answer.Outcome
 	return c.In.Page && own != nil && own.Unlogged && (end == metrics.OK || end == metrics.Unauthenticated)
@@ -107,7 +107,7 @@ func (c *Call) noteDecision(d policy.Decision) {
 		c.decided.decision = auditlog.Learned
 	case d.Allowed:
 		c.decided.decision = auditlog.Allowed
-	case d.Rule != policy.Open: // a call whose Rule is Open was not decided yet
+	case d.Rule != policy.Open: // a call whose Rule is Open has not been decided yet
 		c.decided.decision = auditlog.Denied
 	}
 }

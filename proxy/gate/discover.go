@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Discover serves rpc.discover. It returns the OpenRPC document describing the methods that the
-// user may call, as in the target's release.
+// Discover serves rpc.discover. It returns an OpenRPC document that describes the methods that the
+// user may call, as they are in the target's release.
 func (g *Gate) Discover(_ context.Context, r *Request) (any, error) {
 	return g.document(r.Settings, r.User, r.Conn.Release())
 }

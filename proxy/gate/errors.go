@@ -35,13 +35,13 @@ var (
 	ErrStreams      = errors.New("too many streams are open")
 )
 
-// StatusClientGone is the status that the log shows if the client has disconnected.
+// StatusClientGone is the status in the log if the client has disconnected.
 const StatusClientGone = 499
 
 // statusBusy is the status of errors caused by too many concurrent calls or too much memory.
 const statusBusy = http.StatusTooManyRequests
 
-// A row of the table defines what one kind of error means to the client, in the log and in the
+// A row of the table defines how one kind of error appears to the client, in the log and in the
 // metrics.
 type row struct {
 	name    string // name of the row in the manual
@@ -54,7 +54,7 @@ type row struct {
 	login  metrics.LoginFailure
 	denial metrics.Denial
 	retry  time.Duration // value of Retry-After; 0 means no such header
-	text   string        // text for the client, in which %s is the error's text
+	text   string        // text for the client; %s is replaced with the error's text
 	fill   func(found error, a *Answer)
 }
 

@@ -21,7 +21,7 @@ type Exchange struct {
 	Arrived time.Time
 	Source  auditlog.Source
 	// NoSource, if set, is the reason why Source is a load balancer's address instead of the
-	// client's. The gate refuses such a request.
+	// client's. The gate refuses the request.
 	NoSource error
 	Sender   Sender
 	// Endpoint is the endpoint's own representation of the request, for methods that only this
@@ -29,15 +29,15 @@ type Exchange struct {
 	Endpoint any
 	// Page means that the response is not JSON-RPC but a page made from the value of one call.
 	Page bool
-	// LikeSPDK means that, as with SPDK, requests without an id get error responses.
+	// LikeSPDK means that requests without an id get error responses, as they do from SPDK.
 	LikeSPDK bool
 
 	Batch bool
 	Calls []*Call
 
-	entered     bool // the exchange counts in inFlight
+	entered     bool // the exchange is counted in inFlight
 	resultBytes int  // total size of the results of its calls so far
-	reserved    int  // bytes of the user's memory budget, until the response is sent
+	reserved    int  // bytes of the user's memory budget in use until the response is sent
 }
 
 // A NoClientError means that a load balancer did not report the client's address.
@@ -48,8 +48,8 @@ func (e *NoClientError) Error() string {
 }
 
 // A Trace contains the ids by which a client identifies its request, so that the client's log can
-// be correlated with the proxy's. The client chooses these ids, so unlike the proxy's own id, they
-// need not be unique.
+// be correlated with the proxy's. The client chooses these ids, so they may not be unique, unlike
+// the proxy's own id.
 type Trace struct {
 	RequestID string // value of X-Request-Id
 	TraceID   string // from traceparent
@@ -90,8 +90,8 @@ func (x *Exchange) NoteSender(by *authn.Authenticator, who authn.Identity, err e
 	}
 }
 
-// NoteCalls records a request's calls. If the whole request is refused with err, that counts as one
-// call.
+// NoteCalls records a request's calls. If the whole request is refused with err, NoteCalls records
+// a single call.
 func (x *Exchange) NoteCalls(elements []jsonrpc.Element, batch bool, err error) {
 	if err != nil {
 		elements, batch = []jsonrpc.Element{{Err: err}}, false
@@ -102,8 +102,8 @@ func (x *Exchange) NoteCalls(elements []jsonrpc.Element, batch bool, err error) 
 	}
 }
 
-// NoteCall records the only call of a request; the endpoint has chosen its method. If the request
-// is refused with err, so is the call.
+// NoteCall records the only call of a request, whose method is determined by the endpoint. If the
+// request is refused with err, so is the call.
 func (x *Exchange) NoteCall(method string, err error) *Call {
 	c := newCall(x, jsonrpc.Element{Request: &jsonrpc.Request{Method: method}, Err: err})
 	c.asked.notification = false

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Gate is the point through which all requests to one target pass. Its methods are safe for
+// A Gate is the point through which every request to a target passes. Its methods are safe for
 // concurrent use.
 type Gate struct {
 	Options
@@ -60,22 +60,22 @@ func (g *Gate) Apply(s *Settings, l config.Limits) {
 	g.rates.set(l.UserCallsPerSecond, l.UsersCallsPerSecond)
 }
 
-// HasMemory reports whether a user may have another long result.
+// HasMemory reports whether the user's memory limit allows another long result.
 func (g *Gate) HasMemory(user string) bool { return !g.memory.Exhausted(user) }
 
 // Timeout returns how long the proxy waits for SPDK's response to a method.
 func (g *Gate) Timeout(method string) time.Duration { return g.Settings().TimeoutOf(method) }
 
-// Executed notes that a call may have changed which objects belong to which tenant.
+// Executed records that a call may have changed which objects belong to which tenant.
 func (g *Gate) Executed(m *rpcschema.Method) { g.Settings().Tenancy.Executed(m) }
 
-// ConnState passes on changes in a connection's state.
+// ConnState must be called when the state of a connection changes.
 func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.inFlight.connState(conn, state)
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain begins to stop the gate. After a short time, the gate refuses further requests. drained is
+// Drain starts to stop the gate. After a short time, the gate refuses further requests. drained is
 // closed when the last request has ended, and left is closed when clients have closed all
 // connections. The listeners must already be closed.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// inFlight counts the requests being served, so that a stopping server can wait for them.
+// inFlight counts the requests that are being served, so that a stopping server can wait for them.
 //
 // When the server begins to stop, it still accepts requests on open connections for arrivalWait,
 // because clients learn only from a response that the server is stopping. It also waits for the
-// first request on each accepted connection. Thus, a restart behind a socket of systemd loses no
-// calls, except those of clients that never pause.
+// first request on each accepted connection. Thus, if systemd holds the socket, a restart loses no
+// calls except those of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // number of open connections
@@ -27,7 +27,7 @@ type inFlight struct {
 }
 
 // arrivalWait is how long a stopping server accepts requests on its open connections, and waits for
-// the first request of each.
+// the first request on each of them.
 const arrivalWait = 2 * time.Second
 
 // enter counts a request until leave is called. It returns ErrDraining if the server began to stop
@@ -78,7 +78,7 @@ func (c *inFlight) counts() (open, running int) {
 	return c.open, c.running
 }
 
-// drain begins to stop the server: after arrivalWait, enter refuses requests. drained is closed
+// drain starts to stop the server: after arrivalWait, enter refuses requests. drained is closed
 // when the last request has ended, and left is closed when no connection is open. The caller must
 // have closed the listener.
 func (c *inFlight) drain() (drained, left <-chan struct{}) {

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// A memoryBudget limits the memory for requests that the proxy has read and responses that clients
-// have not read yet. A user's memory may exceed neither MemoryPerUser nor the memory that is still
-// free. Thus, a user who sends much and reads slowly does not use up the memory of others.
+// A memoryBudget limits the memory for requests that the proxy has read, and for responses that
+// clients have not read yet. A user may use at most MemoryPerUser, and at most as much as is still
+// free. Thus, a user who sends a lot and reads slowly does not use up the memory of other users.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes by user
@@ -15,18 +15,19 @@ type memoryBudget struct {
 }
 
 const (
-	// MemoryPerUser is how much memory a user's requests and results may take, in bytes.
+	// MemoryPerUser is how much memory a user's requests and results may occupy, in bytes.
 	MemoryPerUser = 64 << 20
 	memoryInTotal = 256 << 20
 	memoryMargin  = 2 << 20 // see Exhausted
-	// DecodedSize is how many bytes of memory a request takes for each byte of its text.
+	// DecodedSize is how many bytes of memory a request needs for each byte of its text.
 	DecodedSize = 4
 )
 
 var ErrMemory = errors.New("memory limit for this user reached")
 
-// Reserve counts n bytes for a user before they are allocated. If the user would exceed the limit,
-// the error is ErrMemory and nothing is counted. A user without reserved memory is never refused.
+// Reserve counts n bytes for a user before they are allocated. If this would exceed the user's
+// limit, the error is ErrMemory, and nothing is counted. A user without reserved memory is never
+// refused.
 func (b *memoryBudget) Reserve(user string, n int) (reserved int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +46,7 @@ func (b *memoryBudget) Add(user string, n int) int {
 	return n
 }
 
-// Shrink releases the part of n bytes that was not needed, and returns needed.
+// Shrink releases all but needed of n bytes, and returns needed.
 func (b *memoryBudget) Shrink(user string, n, needed int) int {
 	b.Release(user, n-needed)
 	return needed
@@ -77,8 +78,8 @@ func (b *memoryBudget) add(user string, n int) {
 	}
 }
 
-// Reserve counts n bytes of the sender's memory until Leave. An error means that the user would
-// exceed the limit; nothing was counted.
+// Reserve counts n bytes of the sender's memory until Leave. If this would exceed the sender's
+// limit, Reserve returns an error and counts nothing.
 func (g *Gate) Reserve(x *Exchange, n int) error {
 	reserved, err := g.memory.Reserve(x.Sender.User, n)
 	x.reserved += reserved

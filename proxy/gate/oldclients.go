@@ -12,7 +12,7 @@ import (
 )
 
 // oldClients records which translations have been logged, so that each one is logged once per user
-// instead of with every call. The records survive reloads.
+// rather than for every call. The records survive reloads.
 type oldClients struct {
 	log *slog.Logger
 
@@ -52,7 +52,7 @@ func (o *oldClients) isNew(c oldClient) bool {
 // changed.
 const discovery = `{"nqn":"nqn.2014-08.org.nvmexpress.discovery","subtype":"Discovery","listen_addresses":[],"allow_any_host":true,"hosts":[]}`
 
-// withDiscovery puts the discovery subsystem before a tenant's own subsystems in the list of all
+// withDiscovery inserts the discovery subsystem before a tenant's own subsystems in a list of all
 // subsystems, because OpenStack Cinder always skips the first one. The tenant's result does not
 // depend on SPDK's response about the discovery subsystem.
 func withDiscovery(method string, params map[string]any, result json.RawMessage) json.RawMessage {

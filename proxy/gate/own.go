@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/execute"
 )
 
-// An Own describes a method or page that the proxy itself serves. Each field states how the stages
-// of a call must treat the method differently from SPDK's methods. The zero value describes SPDK's
-// methods.
+// An Own describes a method or page that the proxy itself serves. Each field describes a way in
+// which the stages of a call treat the method differently from SPDK's methods. The zero value
+// describes SPDK's methods.
 type Own struct {
 	Name string
 	// Endpoint is the only endpoint through which the method can be called, such as "GET /events";
@@ -22,21 +22,21 @@ type Own struct {
 	// that hosts write into volumes.
 	Unexamined bool
 	Target     Need
-	// Slot means that a call occupies one of the user's slots while it is served. Methods that make
-	// calls to the target leave Slot false, because those calls occupy the slots.
+	// Slot means that a call occupies one of the user's slots while it is being served. Methods
+	// that make calls to the target leave Slot false, because those calls occupy the slots.
 	Slot bool
 
-	// Unlogged excludes some calls to a page from the log and the metrics: successful calls, and
-	// those from unauthenticated senders. It is for pages that the console requests whenever
-	// someone opens it.
+	// Unlogged excludes some requests for a page from the log and the metrics: successful ones, and
+	// those from unauthenticated senders. It is for pages that the console requests each time it is
+	// opened.
 	Unlogged bool
 
 	// configuration key that enables the method; "" if the method is always enabled
 	Key     string
 	Enabled func() bool // reports whether the method is enabled; nil means always
 
-	// Serve returns a json.RawMessage or, for a page, any value, which other endpoints convert to
-	// JSON.
+	// Serve returns a json.RawMessage. For a page, it may return any value, which other endpoints
+	// convert to JSON.
 	Serve func(ctx context.Context, r *Request) (any, error)
 }
 
@@ -57,7 +57,7 @@ const (
 	Administrators              // see Settings.Administrator
 )
 
-// A Tenants value defines what applies to a tenant's users.
+// A Tenants value defines how a method treats a tenant's users.
 type Tenants int
 
 // These are the values of Tenants.
@@ -75,8 +75,8 @@ type Need int
 const (
 	Always     Need = iota
 	ForTenants      // to decide whether tenants may make a call
-	// Never means that the method is served while the target is down. It cannot name objects of the
-	// target.
+	// Never means that the method is served even while the target is down. Its calls cannot name
+	// objects of the target.
 	Never
 )
 

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// A panic is a bug in the proxy. It is counted, logged as an error with its stack, and ends only
-// its own call or request. net/http also recovers from panics, but in this program its messages are
-// logged only at level debug.
+// A panic is a bug in the proxy. It is counted, and logged as an error with its stack. It ends only
+// the call or request in which it occurred. net/http also recovers from panics, but in this program
+// its messages are logged only at level debug.
 
 // Panicked logs and counts a panic. id identifies the request or, if there is none, the code that
 // panicked.
@@ -30,7 +30,7 @@ func (g *Gate) recoverFrom(x *Exchange, err *error) {
 	*err = ErrPanic
 }
 
-// Contain runs f, which serves no client, and logs a panic in it.
+// Contain runs f, which does not serve a client, and logs a panic in it.
 func (g *Gate) Contain(where string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {

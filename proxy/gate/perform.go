@@ -22,8 +22,8 @@ type Arrival struct {
 	Conn net.Conn // may be nil
 	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a web page on another site made a browser send. It is nil
-	// if no browser can send the request.
+	// CheckOrigin refuses a request that a page on another site made a browser send. It is nil if
+	// no browser can send the request.
 	CheckOrigin func(*Exchange) error
 }
 
@@ -55,8 +55,8 @@ func (g *Gate) Enter(current *Settings, x *Exchange, a Arrival) (err error) {
 	return nil
 }
 
-// Perform takes the calls of a request through the remaining stages, one after the other. It must
-// also be called if Enter has refused the request. Each call is logged before the client gets a
+// Perform takes the calls of a request through the remaining stages, one after another. It must be
+// called even if Enter has refused the request. Each call is logged before the client gets a
 // response.
 func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	for i, c := range x.Calls {
@@ -81,7 +81,7 @@ func (g *Gate) Leave(x *Exchange) {
 	}
 }
 
-// end records how a call ended, counts its result towards the user's memory, and writes its log
+// end records how a call ended, counts its result toward the user's memory, and writes its log
 // entry.
 func (g *Gate) end(c *Call, value any, err error) {
 	c.noteAnswer(value, err)
@@ -170,8 +170,8 @@ func (g *Gate) authorize(current *Settings, c *Call, own *Own) (*decide.Call, er
 	return decided, err
 }
 
-// connect connects to the target if the call needs it. The connection's release decides which
-// parameters are valid.
+// connect connects to the target if the call needs it. The release at the other end determines
+// which parameters are valid.
 func (g *Gate) connect(ctx context.Context, own *Own, user string, scope *tenancy.Scope) (*target.Conn, error) {
 	if own.Target == Never || own.Target == ForTenants && scope == nil {
 		return nil, nil
@@ -271,7 +271,7 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 
 // checkBatchMayContinue returns an error if the next call of a batch must not be made, because the
 // proxy is stopping, the client has disconnected, or a limit is reached. The client would get the
-// same response if it sent each call in a separate request.
+// same response if it had sent each call in a separate request.
 func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 	x := c.In
 	switch {
@@ -289,7 +289,7 @@ func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// maxBatchResults is the maximum size in bytes of the results of one batch.
+// maxBatchResults is the maximum total size of the results of one batch, in bytes.
 const maxBatchResults = 64 << 20
 
 var errBatchResults = errors.New("the results of the batch are too large")

@@ -30,7 +30,7 @@ type callRates struct {
 	limiters map[string]*userRate
 }
 
-// A userRate limits one user's calls, and counts them.
+// A userRate limits and counts one user's calls.
 type userRate struct {
 	*rate.Limiter
 
@@ -163,8 +163,8 @@ func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
 // PerSecond returns how many calls per second a user may make; 0 means any number.
 func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
-// SpendRate uses up a user's rate limit, so that the user may make no call for a minute. It is for
-// tests.
+// SpendRate uses up a user's rate limit, so that the user cannot make any call for a minute. It is
+// for tests.
 func (g *Gate) SpendRate(user string) {
 	limiter := g.rates.limiterOf(user)
 	for range 60 * limiter.Burst() {

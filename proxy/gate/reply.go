@@ -33,8 +33,7 @@ func (c *Call) responds() bool {
 	return !c.asked.notification || !c.In.Batch && c.answered.answer.Status != http.StatusNoContent
 }
 
-// separator returns the character before a response in a batch. n is the number of parts that
-// precede it.
+// separator returns the character before a response in a batch. n is the number of parts before it.
 func separator(n int) byte {
 	if n == 0 {
 		return '['

@@ -63,10 +63,10 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 
 // ClientAuth returns the authorities for client certificates, and whether a certificate is
 // required. Package authn verifies the certificate on each request, because connections outlive a
-// reload, and because an HTTP response can state what is wrong. After a failed handshake, a client
-// could not tell whether its call was executed, because in TLS 1.3 it may send its request before
-// the server sees the certificate. If a certificate is required, the handshake also verifies it, so
-// that clients without a certificate are stopped early.
+// reload, and because an HTTP response can state what is wrong. After a failed handshake, the
+// client could not find out whether its call was executed, because in TLS 1.3, it may send its
+// request before the server has seen the certificate. If a certificate is required, the handshake
+// also verifies it, so that clients without a certificate are refused early.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:
@@ -83,8 +83,8 @@ func (s *Settings) SessionLimits() session.Limits {
 }
 
 // Administrator reports whether a user administers the proxy, and may therefore see what all users
-// do. An administrator belongs to no tenant, and has the built-in role admin, directly or through a
-// role that extends it.
+// do. An administrator does not belong to a tenant, and has the built-in role admin, either
+// directly or through a role that extends it.
 func (s *Settings) Administrator(user string) bool {
 	return s.Policy.HasRole(user, policy.Admin) && s.Tenancy.Of(user) == nil
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Socket gives the socket at path to the group. If wait is 0 and there is no socket, it does
-// nothing. If wait is not 0, it waits up to that long for a socket with a listener, because a
-// killed target leaves its socket behind and the next target creates a new one.
+// nothing. If wait is not 0, Socket waits up to that long for a socket with a listener. The wait is
+// needed because a killed target leaves its socket behind, and the next target creates a new one.
 func Socket(path string, gid int, wait time.Duration) error {
 	for end := time.Now().Add(wait); ; time.Sleep(20 * time.Millisecond) {
 		err := grant(path, gid, wait > 0)
@@ -30,8 +30,8 @@ func Socket(path string, gid int, wait time.Duration) error {
 	}
 }
 
-// grant gives the socket to the group. If live is set, it does so only if a process listens on the
-// socket. In a directory such as /var/tmp, anyone may replace the file, so grant keeps a file
+// grant gives the socket to the group. If live is set, it does so only if a process is listening on
+// the socket. In a directory such as /var/tmp, anyone may replace the file, so grant keeps a file
 // descriptor of the file that it has checked, and changes no other file.
 func grant(path string, gid int, live bool) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -67,8 +67,8 @@ func grant(path string, gid int, live bool) error {
 	return nil
 }
 
-// connect returns an error if no process listens on the socket. It ignores EAGAIN, which means that
-// the listener's queue is full.
+// connect returns an error if no process is listening on the socket. It ignores EAGAIN, which means
+// that the listener's queue is full.
 func connect(path string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package iohistory keeps the I/O rates of a target's bdevs over the last hour, without a database.
-// Its memory is limited: a bdev takes some bytes while it has no I/O and 2.2 KiB otherwise, and at
+// Its memory is limited: a bdev needs a few bytes while it has no I/O and 2.2 KiB otherwise, and at
 // most 4,096 bdevs have a history at the same time. The last latency histograms of at most 64 bdevs
-// take 1 MiB more.
+// need another 1 MiB.
 //
 // The package must not depend on how figures are read, who requests a history, or how a history is
 // shown.
@@ -28,7 +28,7 @@ const (
 	// maxBdevs is the maximum number of bdevs with samples.
 	maxBdevs = 4096
 	// MaxHistograms is the maximum number of bdevs whose latency histograms are read for a sample.
-	// Each histogram takes 0.4 ms of the target's time.
+	// Each read takes 0.4 ms of the target's time.
 	MaxHistograms = 64
 )
 
@@ -48,7 +48,7 @@ type HistogramState uint8
 const (
 	HistogramUnknown HistogramState = iota // not read, or read without a result
 	HistogramOff
-	HistogramPartial // because of its options, the histogram omits some I/O, so it is not used
+	HistogramPartial // the histogram's options make it omit some I/O, so it is not used
 	HistogramOn
 )
 
@@ -91,7 +91,7 @@ type series struct {
 	samples []measured
 
 	histogram HistogramState
-	// from the last reading; nil if there was I/O since then without a reading
+	// from the last reading; nil if there has been I/O since then without a reading
 	latencies *figures.Distribution
 }
 
@@ -105,9 +105,10 @@ type measured struct {
 // New returns an empty History.
 func New() *History { return &History{bdevs: map[string]*series{}} }
 
-// Busiest returns the names of the bdevs with I/O between the last Note and the figures, at most
-// MaxHistograms: first bdevs whose histograms are known to be on, then those with the most
-// operations. The caller reads their histograms and passes them to Note with these figures.
+// Busiest returns the names of at most MaxHistograms bdevs that had I/O between the last Note and
+// the figures. Bdevs whose histograms are known to be enabled come first, followed by those with
+// the most operations. The caller reads their histograms and passes them to Note with these
+// figures.
 func (h *History) Busiest(f *figures.Figures) (names []string) {
 	if f == nil || !f.Up {
 		return nil
@@ -122,8 +123,8 @@ func (h *History) Busiest(f *figures.Figures) (names []string) {
 	defer h.mu.Unlock()
 	add := func(name string, io figures.IO) {
 		if s := h.bdevs[name]; s != nil {
-			// If the counters were reset, the number wraps to a huge one, so the bdev counts as
-			// busy.
+			// If the counters were reset, the difference wraps around to a huge number, so the bdev
+			// counts as busy.
 			if n := io.Read.Count - s.last.Read.Count + io.Write.Count - s.last.Write.Count; n > 0 {
 				list = append(list, active{name, s.histogram == HistogramOn, n})
 			}
@@ -153,7 +154,7 @@ func (h *History) Busiest(f *figures.Figures) (names []string) {
 }
 
 // Note adds the counters and, by bdev, the latencies that were read from a target. It ignores
-// figures of a target that did not respond, or whose counters are those of the last Note.
+// figures from a target that did not respond, and figures with the same counters as the last Note.
 func (h *History) Note(f *figures.Figures, latencies map[string]Latency) {
 	if f == nil || !f.Up || f.Clock == 0 {
 		return
@@ -248,7 +249,7 @@ func (s *series) percentiles(read Latency) (median, p99 float32) {
 		s.histogram = HistogramOff
 	case errors.Is(read.Err, figures.ErrPartialHistogram):
 		s.histogram = HistogramPartial
-	// if the bdev has no I/O channels, the histogram is empty even if it is off
+	// if the bdev has no I/O channels, SPDK returns an empty histogram even if it is disabled
 	case read.Err != nil || read.Distribution.Empty():
 		s.histogram = HistogramUnknown
 	default:
@@ -315,7 +316,7 @@ func (h *History) Latest() (list []Bdev) {
 	return list
 }
 
-// since returns the known samples of a series from an index on.
+// since returns the known samples of a series, starting at an index.
 func (h *History) since(s *series, from int) (list []Sample) {
 	offset := len(h.times) - len(s.samples)
 	for i := from; i < len(s.samples); i++ {

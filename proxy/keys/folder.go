@@ -62,7 +62,7 @@ func (l Listing) Has(name string) bool {
 const (
 	suffix     = ".key"
 	tempTag    = ".new-"
-	tempMaxAge = time.Hour // older temporary files are remnants of a crash
+	tempMaxAge = time.Hour // older temporary files were left behind by a crash
 	longest    = 512       // maximum length of a secret, in bytes
 )
 
@@ -105,8 +105,8 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// Place implements Store. It writes a temporary file and links it to the final name, which fails if
-// that name exists. Thus, concurrent calls do not overwrite each other's files.
+// Place implements Store. It writes a temporary file, and then links it to the final name, which
+// fails if that name exists. Thus, concurrent calls do not overwrite each other's files.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err

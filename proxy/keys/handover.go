@@ -14,7 +14,7 @@ import (
 
 // HandOver changes the owner of the directory and its key files to spdk_tgt's user, because SPDK
 // accepts only files owned by the user it runs as. HandOver must be called as root before spdk_tgt
-// starts as that user, and may be called repeatedly. It returns the number of files whose owner it
+// starts as that user. It may be called repeatedly. It returns the number of files whose owner it
 // has changed. A missing directory is not an error.
 //
 // The previous owner may have put anything into the directory. Therefore, HandOver follows no

@@ -15,7 +15,7 @@ import (
 // An Ask makes one call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Refusal is an error with an errno, as in SPDK's errors, that states what to do.
+// A Refusal is an error that contains an errno, like SPDK's errors, and states what to do.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -34,7 +34,7 @@ type Keys struct {
 	callers nameLocks
 }
 
-// maxKeys is the maximum number of keys. The number is limited because each change lists all keys.
+// maxKeys is the maximum number of keys. There is a limit because each change lists all keys.
 const maxKeys = 4096
 
 // A Share limits how many keys one caller may have. The zero value sets no limit.
@@ -81,7 +81,7 @@ func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err 
 
 // Add stores a secret and registers it under a name. It writes the file first, so that a registered
 // key always has a file. Add may be repeated with the same secret. The caller must have called
-// Acquire, so that the number of keys in share cannot change.
+// Acquire, so that the number of keys that count toward share cannot change.
 func (k *Keys) Add(ctx context.Context, ask Ask, share Share, name, secret string) error {
 	if err := CheckSecret(secret); err != nil {
 		return refuse(syscall.EINVAL, "%s", err)

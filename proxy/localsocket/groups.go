@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxGroups is how many supplementary groups a Linux process can have.
+// maxGroups is the maximum number of supplementary groups of a Linux process.
 const maxGroups = 65536
 
 // peerGroups reads SO_PEERGROUPS, for which package unix has no function.

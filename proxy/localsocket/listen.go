@@ -26,8 +26,8 @@ const backlog = 4096
 
 // Listen creates a socket and listens on it. Regardless of the umask, the socket never has more
 // permissions than p grants, and no client can connect before the permissions are set. Listen
-// replaces a socket on which no process listens anymore, and returns an error for any other file.
-// The listener removes the socket when it is closed, unless another process has replaced it.
+// replaces a socket on which no process is listening, and returns an error for any other existing
+// file. The listener removes the socket when it is closed, unless another process has replaced it.
 func Listen(p Place) (net.Listener, error) {
 	if err := checkFolder(filepath.Dir(p.Path)); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	}
 	file := os.NewFile(uintptr(fd), p.Path)
 	defer func() { _ = file.Close() }() // the listener uses a duplicate
-	// The socket's file gets the mode of the open socket.
+	// The socket's file gets the mode that the socket has now.
 	if err := unix.Fchmod(fd, 0); err != nil {
 		return nil, os.NewSyscallError("fchmod", err)
 	}
@@ -73,7 +73,7 @@ func listen(p Place) (_ net.Listener, err error) {
 	if err := os.Chmod(p.Path, p.Mode.Perm()); err != nil {
 		return nil, err
 	}
-	if err := unix.Listen(fd, backlog); err != nil { // no client can connect before this call
+	if err := unix.Listen(fd, backlog); err != nil { // clients can connect only after this call
 		return nil, os.NewSyscallError("listen", err)
 	}
 	if l.Listener, err = net.FileListener(file); err != nil {

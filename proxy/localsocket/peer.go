@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmapped is the uid and gid that the kernel reports for all users and groups outside this
-// process's user namespace, such as one created by systemd's PrivateUsers=. This number does not
-// identify a user.
+// Unmapped is the number that the kernel reports as the uid or gid of all users and groups outside
+// this process's user namespace, such as one created by systemd's PrivateUsers=. This number does
+// not identify a user.
 const Unmapped = 65534
 
 // A Peer is the process at the other end of a connection, as the kernel recorded it when that
@@ -37,7 +37,7 @@ func PeerOf(c net.Conn) (p Peer, err error) {
 }
 
 // HungUp reports whether the other end of a UNIX socket is closed. An end that is only shut down
-// for writing does not count, because its process still reads.
+// for writing does not count, because its process can still read.
 func HungUp(c net.Conn) bool {
 	hungUp := false
 	_ = control(c, func(fd int) error {

@@ -30,10 +30,10 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Count returns how often a string occurs in the log.
+// Count returns the number of times that a string occurs in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
-// Lines returns the lines with a message, decoded. Each line of the log must be JSON.
+// Lines returns the decoded lines with a given message. Each line of the log must be JSON.
 func (l *Log) Lines(t testing.TB, message string) (found []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(l.String()) {

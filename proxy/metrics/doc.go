@@ -1,6 +1,6 @@
 // Package metrics provides the proxy's Prometheus metrics: calls by user, method and outcome;
 // SPDK's latency; refusals; reloads; and the state of proxy and target at the time of a scrape. It
-// does not contain the target's own figures, which package figures reads and package targetmetrics
+// does not include the target's own figures, which package figures reads and package targetmetrics
 // writes.
 //
 // The number of label values is limited: methods come from the schema, users from the
@@ -8,5 +8,5 @@
 // never becomes a label.
 //
 // The package must not depend on how calls are authorized or executed, or on who may read the
-// metrics. It imports no stage of the proxy, and none imports it.
+// metrics. It imports no stage of the proxy, and no stage imports it.
 package metrics

@@ -79,10 +79,10 @@ func (m *Metrics) Translated(user, method, from, to string) {
 func (m *Metrics) AuditLine() { m.auditLines.Inc() }
 
 // AuditFailed counts a line of the audit log that was written to the ordinary log instead, or
-// another failure of its file.
+// another failure of the audit log's file.
 func (m *Metrics) AuditFailed() { m.auditFailures.Inc() }
 
-// AuditMerged counts a request that shares a line of the audit log with others.
+// AuditMerged counts a request that shares a line of the audit log with other requests.
 func (m *Metrics) AuditMerged() { m.auditMerged.Inc() }
 
 // Reloaded records the outcome of a reload of the proxy's configuration; nil means success.

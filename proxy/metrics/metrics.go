@@ -44,7 +44,7 @@ type Metrics struct {
 
 	mu     sync.RWMutex
 	users  map[string]bool
-	series map[seriesKey]series // a cache, so that a call needs no lookup by labels
+	series map[seriesKey]series // a cache, so that a call does not need a lookup by labels
 }
 
 type seriesKey struct {
@@ -110,8 +110,8 @@ func buildInfo(version string) prometheus.Collector {
 	return g
 }
 
-// startTime returns a metric of the proxy's start. It is needed because process_start_time_seconds
-// is missing in a service whose /proc shows only its own processes.
+// startTime returns a metric that reports when the proxy started. It is needed because
+// process_start_time_seconds is missing in a service whose /proc shows only its own processes.
 func startTime() prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "start_time_seconds", Help: "When the proxy started, in seconds since 1970.",
@@ -168,7 +168,7 @@ func (m *Metrics) SetUsers(names []string) {
 	m.users = users
 }
 
-// Call counts a call that ended.
+// Call counts a call that has ended.
 func (m *Metrics) Call(user, method string, outcome Outcome, took time.Duration) {
 	m.outcome[outcome].Inc()
 	if !m.methods[method] {

@@ -15,10 +15,10 @@ const (
 	OverQuota       // beyond a tenant's quota
 	Invalid         // not a valid request, an unknown method, or wrong parameters
 	InUse           // the volume is in use and cannot be frozen for a snapshot
-	TooLarge        // the call is too large for SPDK, or the response for the proxy
+	TooLarge        // the call is too large for SPDK, or the response is too large for the proxy
 	Unauthenticated // no valid credentials
 	CannotTell      // the token could not be verified because its issuer is unavailable
-	Busy            // too many calls at once, or too many failed logins
+	Busy            // too many concurrent calls, or too many failed logins
 	Draining        // the proxy was stopping
 	ClientGone      // the client disconnected, or sent its request too slowly
 	Failed          // an error of the proxy itself
@@ -60,7 +60,7 @@ const (
 	NotChecked       LoginFailure = iota // the request was refused before its credentials were checked
 	WrongCredentials                     // unknown user, wrong password, bad token or certificate, ended session
 	NoCredentials
-	TooManyFailures // the credentials were not checked, because too many were wrong before
+	TooManyFailures // the credentials were not checked, because too many had been wrong before
 	LoginBusy       // the credentials could not be checked in time
 	IssuerAway      // the token could not be verified because its issuer is unavailable
 	loginFailures

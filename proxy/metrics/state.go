@@ -26,9 +26,10 @@ type SavedState struct {
 	At      time.Time // time of the file; zero if there is no file
 	Pending bool      // there are unsaved changes
 	Failed  bool      // the last attempt to save them failed
-	// objects in the file that the target lacks; while there are any, the file is not replaced
+	// number of objects in the file that the target lacks; the file is not replaced while there are
+	// any
 	Missing int
-	Lost    int  // number of RAIDs of the target that a restart would not restore
+	Lost    int  // number of the target's RAIDs that a restart would not restore
 	Chosen  bool // an administrator chose the file, but the target has not loaded it yet
 }
 
@@ -52,7 +53,7 @@ type TargetState struct {
 // A Load counts one user's calls at the target.
 type Load struct {
 	InFlight int // calls that have no response yet
-	Waiting  int // calls that wait for a slot
+	Waiting  int // calls that are waiting for a slot
 }
 
 // UserLimits contains one user's limits on calls.
@@ -161,7 +162,8 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// byUser returns the load of each user that has its own label and, under "", the sum of all others.
+// byUser returns the load of each user that has its own label. The key "" contains the sum of the
+// loads of all other users.
 func (m *Metrics) byUser(loads map[string]Load) map[string]Load {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -21,8 +21,8 @@ import (
 const (
 	// eventPoll is the interval at which the target's notifications are read.
 	eventPoll = time.Second
-	// eventLinger is how long the target is polled after the last listener has left, because
-	// clients reconnect.
+	// eventLinger is how long polling of the target continues after the last listener has left,
+	// because clients reconnect.
 	eventLinger = 30 * time.Second
 	// conditionPoll is the interval at which lasting conditions, such as full lvstores and expiring
 	// certificates, are checked.
@@ -36,7 +36,7 @@ const (
 // These constants define the conditions for events.
 const (
 	nearlyFull    = 0.90
-	noLongerFull  = 0.88 // lower, so that an lvstore near the limit does not cause many events
+	noLongerFull  = 0.88 // lower, so that an lvstore near the threshold does not cause many events
 	expiresSoon   = 14 * 24 * time.Hour
 	bytesInGiB    = 1 << 30
 	targetDownKey = "target"
@@ -71,8 +71,8 @@ type Source struct {
 	paused  bool              // there have been no listeners since the last query
 	next    uint64            // number of the next notification
 	asOf    int               // number of restarts as of the read of next
-	volumes map[string]string // names (LVSTORE/LVOL) of volumes by UUID
-	former  map[string]string // volumes before they were last read
+	volumes map[string]string // names (LVSTORE/LVOL) of volumes, by UUID
+	former  map[string]string // volumes as of the read before the last one
 }
 
 func (w *Source) run(ctx context.Context) {

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A histogramLog logs which latency histograms cannot be read. It logs each reason once, because
-// figures are read every ten seconds. Only one goroutine at a time may use it.
+// A histogramLog logs which latency histograms cannot be read. It logs each reason only once,
+// because figures are read every ten seconds. Only one goroutine at a time may use it.
 type histogramLog struct {
 	problems map[string]histogramProblem // keyed by the bdev's name
 }

@@ -32,7 +32,7 @@ type Options struct {
 	Events   *events.Hub
 	Cert     *cert.Shown
 	Sessions func() int  // number of the console's sessions
-	Shared   func() bool // reports whether another proxy serves the target
+	Shared   func() bool // reports whether another proxy is serving the target
 }
 
 const (

@@ -17,7 +17,8 @@ const scrapeRetry = 2 * time.Second
 
 // ServeScrapes serves /metrics and /metrics/target on metrics.listen, if configured, until ctx
 // ends. Any local user could occupy the address first, because it is a loopback address. This must
-// not prevent calls, so ServeScrapes logs the problem, and retries until the address is free.
+// not keep the proxy from serving calls, so ServeScrapes logs the problem, and retries until the
+// address is free.
 func (o *Observer) ServeScrapes(ctx context.Context, c *config.Config, answerPanics func(http.Handler) http.Handler) {
 	address := c.Metrics.Listen
 	if address == "" {

@@ -24,7 +24,7 @@ type tenantReading struct {
 }
 
 // readTenants adds the tenants' usage of their quotas to a reading. It counts the usage in the same
-// way as checks against the quota. If the last reading is recent, readTenants uses it again.
+// way as quota checks do. If the last reading is recent, readTenants uses it again.
 func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figures.Figures) {
 	all := o.Gate.Settings().Tenancy
 	scopes := all.Scopes()

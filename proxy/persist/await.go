@@ -12,7 +12,7 @@ import (
 // does not contain the change.
 type NotSavedError struct{ Why error }
 
-// Error omits reasons that contain file names, because tenants read the text. The log contains the
+// Error omits reasons that contain file names, because tenants see the text. The log contains the
 // reasons.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
@@ -33,7 +33,7 @@ var (
 // An attempt describes one attempt to save the configuration.
 type attempt struct {
 	number  uint64 // of this attempt
-	changes uint64 // number of changes that it would have saved
+	changes uint64 // number of changes that it tried to save
 	err     error
 }
 
@@ -41,13 +41,13 @@ type attempt struct {
 // is pauseShare times the duration of the earlier read.
 const pauseShare = 2
 
-// pollTime is roughly the part of a read's duration that costs the target nothing, because the
-// target polls for requests only every 4 ms.
+// pollTime is roughly the part of a read's duration that takes no time on the target: the target
+// polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
 // AwaitSaved waits until the file that a restarted target loads contains all changes made so far.
-// process is the value returned by Before. Concurrent callers share one save. If the changes cannot
-// be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
+// process must be the value that Before returned. Concurrent callers share one save. If the changes
+// cannot be saved within Options.Wait, AwaitSaved returns a *NotSavedError.
 func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
@@ -86,8 +86,9 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the first number changes are saved. If they are not, savedBy returns the
-// error of the last attempt to save them, unless that attempt is among the first earlier ones.
+// savedBy reports whether the first number changes have been saved. If they have not, savedBy
+// returns the error of the last attempt to save them, unless that attempt is one of the first
+// earlier attempts.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

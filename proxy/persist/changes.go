@@ -10,7 +10,7 @@ import (
 )
 
 // maxTouched limits how many changed objects, and how many removals, the saver remembers between
-// two saves. If it has to forget some, it keeps more of the saved objects than necessary.
+// two saves. If it has to forget some, more saved objects than necessary are kept.
 const maxTouched = 10000
 
 // changes records what calls through this proxy have changed since the last save.
@@ -93,7 +93,7 @@ func (c *changes) add(earlier changes) {
 	}
 }
 
-// removed reports whether a recorded call removed the object that call creates.
+// removed reports whether a recorded call removed the object that the given call creates.
 func (c *changes) removed(call Call) bool {
 	return slices.ContainsFunc(c.removals, func(r removal) bool { return r.removes(call) })
 }
@@ -148,7 +148,8 @@ func (r removal) otherNames() map[string]bool {
 	return names
 }
 
-// has reports whether the call names n, whether n exists or the call creates it.
+// has reports whether the call names n, either as an existing object or as the object that it
+// creates.
 func (c Call) has(n rpcschema.Name) bool {
 	kind := func(k string) string { return strings.TrimPrefix(k, "new-") }
 	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Choice marks a saved configuration that an administrator chose for the target's next start (see
-// Folder.Use). The chosen file stays current until a target process has loaded it.
+// A Choice marks a saved configuration that an administrator has chosen for the target's next start
+// (see Folder.Use). The chosen file stays current until a target process has loaded it.
 type Choice struct {
 	At time.Time `json:"at"`
 	// Replaced is the name of the file with the previous configuration, or "" if there was none.
@@ -83,8 +83,8 @@ func (r *choiceReader) read(f *Folder) (chosen, saved time.Time) {
 	return r.chosen, r.saved
 }
 
-// newChoice returns a Choice made now. The Choice's time comes from the file system's clock, so
-// that it can be compared with the time of the target's socket.
+// newChoice returns a Choice with the current time. The Choice's time comes from the file system's
+// clock, so that it can be compared with the time of the target's socket.
 func newChoice(previous *Configuration) (*Choice, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
@@ -150,8 +150,8 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs, once for each choice, that the target has not loaded the chosen file yet. The
-// caller must hold s.mu.
+// noteChosen logs that the target has not loaded the chosen file yet. It does so once for each
+// choice. The caller must hold s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {
 		s.opts.Log.Warn("the chosen configuration has not been loaded yet; changes are saved to another file", "file", s.status.File, "chosen", at, "held", s.status.Held,

@@ -13,9 +13,9 @@ import (
 // A comparison finds the calls in one configuration that are missing from another.
 type comparison struct {
 	schema *rpcschema.Document
-	// sameRelease means that one SPDK release wrote both configurations, so equal calls have equal
-	// texts. Releases add and remove parameters, so calls from different releases are compared by
-	// method and by the objects that they name.
+	// sameRelease means that the same SPDK release wrote both configurations, so equal calls have
+	// equal texts. New releases add and remove parameters, so calls from different releases are
+	// compared by method and by the objects that they name.
 	sameRelease bool
 }
 
@@ -78,8 +78,8 @@ func places(c *Configuration) (list []place) {
 	return list
 }
 
-// without returns the calls of a that b lacks, in a's order. For speed, it decodes only calls
-// without a textually equal counterpart.
+// without returns the calls of a that b lacks, in a's order. For speed, it decodes only calls that
+// have no textually equal counterpart.
 func (c comparison) without(a, b []place) []place {
 	a, b = unmatched(a, b, func(p place) string { return compact(p.call) })
 	a, _ = unmatched(a, b, func(p place) string { return c.key(p.call) })
@@ -157,8 +157,8 @@ func (c comparison) key(call json.RawMessage) string {
 	return e.Method + " " + string(text)
 }
 
-// identity returns a call's required scalar parameters together with the objects that the call
-// names. For an unknown method, it returns all parameters.
+// identity returns a call's required scalar parameters and the objects that the call names. For an
+// unknown method, it returns all parameters.
 func (c comparison) identity(e entry) map[string]any {
 	m, ok := c.schema.Method(e.Method)
 	if !ok {

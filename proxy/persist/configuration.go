@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Configuration is the list of calls that restores a target's configuration. Each call is SPDK's
-// own text. The proxy never re-encodes a call, because SPDK may write JSON that a strict decoder
-// refuses.
+// A Configuration is the list of calls that restores a target's configuration. Each call is kept as
+// the text that SPDK wrote. The proxy never re-encodes a call, because SPDK may write JSON that a
+// strict decoder refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
@@ -22,13 +22,13 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept describes the calls in the file that Process lacked: it maps each call's digest to the
-	// SPDK release that wrote the call. See Saver.keep.
+	// Kept describes the calls in the file that were missing from Process: it maps each call's
+	// digest to the SPDK release that wrote the call. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
-// A Subsystem is a part of SPDK with the calls that configure it, in the order in which SPDK must
-// execute them. The calls are nil if it has no configuration.
+// A Subsystem is a part of SPDK, together with the calls that configure it, in the order in which
+// SPDK must execute them. The calls are nil if the subsystem has no configuration.
 type Subsystem struct {
 	Name  string            `json:"subsystem"`
 	Calls []json.RawMessage `json:"config"`
@@ -40,7 +40,7 @@ type entry struct {
 	Params map[string]any `json:"params"`
 }
 
-// parse decodes a saved file. It fails if spdk_tgt could not load the file.
+// parse decodes a saved file. It returns an error if spdk_tgt could not load the file.
 func parse(text []byte) (*Configuration, error) {
 	var c Configuration
 	if err := json.Unmarshal(text, &c); err != nil {

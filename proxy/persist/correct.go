@@ -22,7 +22,7 @@ import (
 // option to ignore errors, continues with half of a mirror. If the RAID comes first, it claims its
 // base bdevs when they appear.
 //
-// Before v24.05, if a RAID has lost disks, SPDK saves only its remaining disks. If too few remain,
+// Before v24.05, if a RAID has lost disks, SPDK saves only the remaining ones. If too few remain,
 // spdk_tgt exits when it loads the file. See [raids.Padded].
 //
 // SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
@@ -32,8 +32,8 @@ import (
 // name. The same applies to histograms.
 //
 // SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
-// on channels opened after the histogram was enabled, and after a start, that is every channel.
-// Therefore, correct adds the options that count all I/O.
+// on channels that are opened after the histogram was enabled. After a start, that applies to every
+// channel. Therefore, correct adds the options that count all I/O.
 func (s *Subsystem) correct(release rpcschema.Release) {
 	if s.Name != "bdev" {
 		return

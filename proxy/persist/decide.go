@@ -13,7 +13,7 @@ import (
 // An outcome is the result of one attempt to save.
 type outcome struct {
 	cost      time.Duration // duration of the read
-	process   string        // the process that was read
+	process   string        // the process whose configuration was read
 	savedAt   time.Time     // the current file's time
 	missing   []Call        // calls in the current file that the target lacks
 	unsettled bool          // when the current file was chosen, if the target has not loaded it yet
@@ -144,7 +144,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 		return cmp.Or(cmp.Compare(a.subsystem, b.subsystem), cmp.Compare(a.index, b.index))
 	})
 	merged, kept := s.keep(current, live, all, seen)
-	for _, p := range l.vanished { // these calls will be dropped unless their objects reappear soon
+	for _, p := range l.vanished { // these calls are dropped unless their objects reappear soon
 		delete(merged.Saved.Kept, digest(p.call))
 	}
 	if len(kept) == 0 {
@@ -177,7 +177,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld saves live to Held. alreadyLogged reports whether this was already done for the
+// writeHeld saves live to Held. alreadyLogged reports whether this has already been logged for the
 // process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder

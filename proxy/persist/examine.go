@@ -13,11 +13,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// With bdev_auto_examine on, SPDK loads lvstores and RAIDs from any new bdev, including those that
-// hosts wrote into their volumes. With it off, SPDK examines only bdevs named in calls of
-// bdev_examine. SPDK saves such calls, but it adds none for a disk on which a call created an
-// lvstore, or for the bases of other bdevs. The volumes on these disks would be missing after a
-// restart.
+// With bdev_auto_examine enabled, SPDK loads lvstores and RAIDs from any new bdev, including those
+// that hosts have written into their volumes. With the option disabled, SPDK examines only bdevs
+// named in calls of bdev_examine. SPDK saves such calls, but it adds none for a disk on which a
+// call created an lvstore, or for the bases of other bdevs. The volumes on these disks would be
+// missing after a restart.
 
 const (
 	setBdevOptions = "bdev_set_options"
@@ -25,10 +25,11 @@ const (
 	examineBdev    = "bdev_examine"
 )
 
-// waiting maps each method whose calls SPDK saves before their base bdev exists to the parameter
-// that names the base. When SPDK examines the base bdev, the new bdev claims it before SPDK reads
-// its content. Other methods' calls are saved after their base bdevs. Those base bdevs are not
-// examined, because hosts can write to the first block of the base of an FTL or OCF bdev.
+// waiting lists the methods whose calls SPDK saves before the call that creates their base bdev. It
+// maps each method to the parameter that names the base bdev. When SPDK examines the base bdev, the
+// new bdev claims it before SPDK reads its content. Other methods' calls are saved after their base
+// bdevs. Those base bdevs are not examined, because hosts can write to the first block of the base
+// of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -156,7 +157,7 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return nil, fmt.Errorf("bdev_wait_for_examine: %w", err)
 	}
-	stores, err := basesOfStores(ctx, ask) // again, because SPDK may have been loading an lvstore when the earlier list was read
+	stores, err := basesOfStores(ctx, ask) // list them again, because SPDK may have been loading an lvstore the first time
 	if err != nil {
 		return nil, err
 	}

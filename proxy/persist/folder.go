@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// These are the names of the files in the directory. The name of a file that was set aside begins
-// with the reason. The proxy never removes such files.
+// These are the names of the files in the directory. The name of a file that has been set aside
+// begins with the reason. The proxy never removes such files.
 const (
 	Current = "current.json" // loaded by spdk_tgt -c
 	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
@@ -26,7 +26,7 @@ const (
 	stamp = "20060102T150405.000Z" // previous versions are named after their file's time
 )
 
-// Reasons why a file is set aside.
+// These are the reasons why a file is set aside.
 const (
 	asideReplaced = "replaced" // an administrator accepted the loss of calls in it
 	asideDamaged  = "damaged"  // the file cannot be read
@@ -56,8 +56,8 @@ type Folder struct {
 }
 
 // OpenFolder opens the directory, creating it if necessary. The Folder keeps up to keep previous
-// versions. Other users must not have access, because the files contain secrets and determine what
-// spdk_tgt does.
+// versions. Other users must not have access to it, because the files contain secrets and determine
+// what spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the directory of saved configurations: %w: create its parent directory", err)
@@ -143,7 +143,7 @@ func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	return f.putText(name, text, time.Time{}, before)
 }
 
-// putText is like put, but also sets the file's time. A zero time means the present.
+// putText is like put, but also sets the file's time. A zero time means the current time.
 func (f *Folder) putText(name string, text []byte, at time.Time, before func() error) error {
 	temp := directory.Temp + name
 	if err := f.disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -195,7 +195,7 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
 		if existing, _, err := f.disk.Read(kept); err == nil && bytes.Equal(existing, text) {
-			return kept, nil // a run that crashed later made the copy
+			return kept, nil // an earlier run that then crashed has made the copy
 		}
 	}
 }

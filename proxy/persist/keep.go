@@ -35,7 +35,7 @@ func (s *Saver) sort(current, live *Configuration, missing []place, seen changes
 			// The target's own calls already wait for this bdev. Earlier versions of the proxy
 			// saved several waits for one bdev.
 		case kept && release != live.Saved.Release && identities(s, live, &made)[s.identityKey(p)]:
-			// The object has reappeared, and this release writes its call in another form.
+			// The object has reappeared, and this release writes the object's call in another form.
 		case (kept || another) && call.givesAccess() && call.exported().namesAny(seen.exports):
 			// Calls through this proxy have set up or changed the export. Do not admit the saved
 			// file's hosts in addition.
@@ -73,11 +73,10 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep adds the listed calls of current to live. It places each of them after two kinds of calls
-// that preceded it in current: the call directly before it, and the calls that name the same
-// objects. If live configures the same object differently, the kept call replaces live's call,
-// unless a call through this proxy named the object. The result kept lists the calls that keep has
-// added.
+// keep adds the listed calls of current to live. It places each of them after the call that
+// directly preceded it in current, and after all earlier calls that name the same objects. If live
+// configures the same object differently, the kept call replaces live's call, unless a call through
+// this proxy named the object. The result kept lists the calls that keep has added.
 func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (merged *Configuration, kept []place) {
 	origin := live.Saved
 	origin.Kept = map[string]string{}
@@ -99,7 +98,7 @@ func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (
 		}
 		merged.Subsystems = append(merged.Subsystems, sub)
 	}
-	for _, sub := range current.Subsystems { // the target was built without this subsystem
+	for _, sub := range current.Subsystems { // the target may have been built without a subsystem
 		if !have[sub.Name] && len(wanted[sub.Name]) > 0 {
 			calls := []json.RawMessage{}
 			for _, p := range wanted[sub.Name] {

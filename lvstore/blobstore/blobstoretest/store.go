@@ -86,7 +86,7 @@ type writer struct {
 	content map[int64][]byte
 	free    uint32 // next free metadata page
 	cluster uint32
-	size    int64 // size of a cluster in bytes
+	size    int64 // size of a cluster, in bytes
 }
 
 func (w *writer) lvol(at uint32, l Lvol) {

@@ -14,8 +14,8 @@ type flow struct {
 	client, secret string // of the registered client
 	subject        string // the user who signs in
 	more           map[string]any
-	answer         string                // response of /token; "" means a token
-	codes          map[string]url.Values // the requests of /authorize, keyed by code
+	answer         string                // response of /token; "" means that it returns a token
+	codes          map[string]url.Values // the requests to /authorize, keyed by code
 	exchanges      int
 }
 

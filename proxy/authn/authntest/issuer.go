@@ -133,35 +133,35 @@ func (i *Issuer) Key() (crypto.PublicKey, string) {
 	return i.key.Public().Key, i.key.KeyID
 }
 
-// SetAway sets whether all requests fail.
+// SetAway makes all requests fail if away is true, and succeed again if it is false.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// Hold makes requests for keys wait until the channel is closed.
+// Hold makes requests for keys wait until the channel until is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.held = until
 }
 
-// Want makes /keys require a bearer token.
+// Want makes /keys require the given bearer token.
 func (i *Issuer) Want(bearer string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.bearer = bearer
 }
 
-// PointTo sets the key URI returned by discovery.
+// PointTo sets the URI of the keys that discovery returns.
 func (i *Issuer) PointTo(uri string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.jwksURI = uri
 }
 
-// Fetches returns the number of key requests.
+// Fetches returns the number of requests for keys.
 func (i *Issuer) Fetches() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -86,8 +86,8 @@ func fetchPackage(name string) (string, error) {
 	return "", fmt.Errorf("packages.lock has no %s", name)
 }
 
-// fetch unpacks a package, unless the same version was unpacked before. It refuses contents other
-// than those locked.
+// fetch downloads and unpacks a package, unless the same version has already been unpacked. It
+// refuses an archive whose hash is not the locked one.
 func (p lockedPackage) fetch() error {
 	folder := filepath.Join(modules, p.name)
 	mark := filepath.Join(folder, ".locked")
@@ -129,7 +129,7 @@ func download(url string) ([]byte, error) {
 }
 
 // unpack writes the regular files in an npm archive to a directory, without the first element of
-// their names. It omits documents, because this repository's checks would include them.
+// their names. It omits documents, because otherwise this repository's checks would include them.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -160,8 +160,8 @@ func unpack(archive []byte, folder string) error {
 	}
 }
 
-// lockLine queries the registry, and returns the line of packages.lock for NAME@VERSION. The
-// reviewer of a change compares this line with npm's page.
+// lockLine queries the registry, and returns the line of packages.lock for NAME@VERSION. A reviewer
+// must compare this line with npm's page.
 func lockLine(spec string) (string, error) {
 	i := strings.LastIndex(spec, "@")
 	if i < 1 {

@@ -43,11 +43,11 @@ type file struct {
 	text []byte
 }
 
-// New returns a Page for a listener at address. read is called at most once at a time, and not
-// before interval has passed since its last call ended.
+// New returns a Page for a listener at address. Calls of read never overlap, and each begins at
+// least interval after the previous one has ended.
 func New(address *net.TCPAddr, interval time.Duration, read func() *terminal.Fleet) *Page {
 	p := &Page{interval: interval, read: read, root: "/" + rand.Text() + "/", files: map[string]file{}}
-	// Refuse other names that resolve to this host, because another site may control them.
+	// Refuse all other names that resolve to this host, because another site may control them.
 	for _, host := range []string{address.IP.String(), "localhost"} {
 		p.hosts = append(p.hosts, net.JoinHostPort(host, fmt.Sprint(address.Port)))
 	}
@@ -67,8 +67,8 @@ func (p *Page) URL() string { return "http://" + p.hosts[0] + p.root }
 // policy permits only the page's own files and requests.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// ServeHTTP serves the page and its files. It accepts only the host and the path in the URL that
-// URL returns, so that pages of other sites cannot access it.
+// ServeHTTP serves the page and its files. It accepts only the host and the path in the address
+// that URL returns, so that pages on other sites cannot access it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -102,8 +102,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// name returns the part of the path after the secret. permitted means that the request contains the
-// secret and a permitted host.
+// name returns the part of the path after the secret. permitted reports whether the request
+// contains the secret and a permitted host.
 func (p *Page) name(r *http.Request) (name string, permitted bool) {
 	known := false
 	for _, host := range p.hosts {

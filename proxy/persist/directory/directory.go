@@ -14,7 +14,7 @@ import (
 )
 
 // A Path is the path of a directory. Root also accesses this directory (`spdk-proxy saved`), and
-// the service's user could replace files, or the directory itself, with links. Therefore, no
+// the service's user could replace files in it, or the directory itself, with links. Therefore, no
 // operation follows links: each one opens the directory and accesses files relative to it.
 type Path string
 
@@ -66,8 +66,8 @@ func (d Path) Write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner changes the owner of a file created by root to the directory's owner. A proxy that
-// runs as that user can then still read the file.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
+// proxy that runs as that user can still read the file.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -107,8 +107,8 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// ErrSuspect means that a file is not read, because another user may have created it: it is a link,
-// not a regular file, or owned by another user.
+// ErrSuspect means that a file was not read, because another user may have created it: it is a
+// link, is not a regular file, or is owned by another user.
 var ErrSuspect = errors.New("another user may have created this file")
 
 // checkSaved refuses files that the directory's owner could have linked into the directory without
@@ -147,7 +147,7 @@ func (d Path) List() (list []fs.FileInfo, err error) {
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }()
-	all, err := folder.Readdir(-1) // files removed meanwhile are left out
+	all, err := folder.Readdir(-1) // files removed in the meantime are omitted
 	for _, info := range all {
 		if info.Mode().IsRegular() {
 			list = append(list, info)

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Temp is the prefix of the name of a file that is being written, or was left behind by a crash.
+// Temp is the prefix of the name of a file that is being written, or that was left behind by a
+// crash.
 const Temp = ".new-"
 
 // WriteFor atomically replaces the file at path, which must be absolute, with one that only the

@@ -15,7 +15,7 @@ import (
 // Methods that are identified by their required parameters are not listed. Calls with equal
 // identifying parameters conflict: of two calls of iscsi_create_initiator_group with the same tag,
 // spdk_tgt loads only the first, even if their initiators differ. An empty list means that the
-// target has only one such setting. In "a.b", b is a member of the object a.
+// target has only one setting of this kind. In "a.b", b is a member of the object a.
 var identifiedBy = map[string][]string{
 	"accel_assign_opc":                 {"opname"},
 	"accel_crypto_key_create":          {"name"},
@@ -68,8 +68,8 @@ var identifiedBy = map[string][]string{
 
 var losesMembers = map[string]bool{"bdev_raid_create": true, "iscsi_create_target_node": true}
 
-// LosesMembers reports whether objects created by the method can lose members without a call, such
-// as when a disk is removed or the target stops. The caller must not mistake such a loss for a
+// LosesMembers reports whether objects created by the method can lose members without a call, for
+// example when a disk is removed or the target stops. The caller must not mistake such a loss for a
 // change made by a call.
 func LosesMembers(method string) bool { return losesMembers[method] }
 

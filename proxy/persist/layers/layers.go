@@ -1,5 +1,5 @@
-// Package layers determines what bdevs consist of: whether a bdev is a logical volume, or a
-// partition on a logical volume or on a disk.
+// Package layers determines what a bdev consists of: whether it is a logical volume, or a partition
+// on a logical volume or on a disk.
 //
 // Package layers must not depend on how its results are used: package persist decides which bdevs
 // the target examines.
@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Layers caches what is known about bdevs during one read of the target's configuration.
+// Layers caches information about bdevs during one read of the target's configuration.
 type Layers struct {
 	Disks []string // the disks below the partitions that WithoutVolumes has returned
 	ask   Ask
@@ -28,7 +28,7 @@ type Layers struct {
 // Ask makes a call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// New makes Layers that query the target by ask.
+// New returns Layers that use ask to query the target.
 func New(ask Ask) *Layers { return &Layers{ask: ask, known: map[string][]string{}} }
 
 // WithoutVolumes returns the names of bdevs that are neither logical volumes nor partitions on
@@ -53,8 +53,8 @@ func (l *Layers) WithoutVolumes(ctx context.Context, names []string) (kept []str
 // maxLayers limits the depth of partitions within partitions.
 const maxLayers = 8
 
-// stack returns a bdev and, if it is a partition, the disks below it. It returns nothing if one of
-// these is a logical volume. If a bdev is missing, stack considers only its name.
+// stack returns a bdev and, if it is a partition, the disks below it. It returns an empty list if
+// one of these is a logical volume. If a bdev does not exist, stack considers only its name.
 func (l *Layers) stack(ctx context.Context, name string, depth int) ([]string, error) {
 	text, err := l.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 	if errors.Is(err, spdkrpc.NoSuchDevice) {

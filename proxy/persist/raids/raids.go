@@ -26,7 +26,7 @@ type Raid struct {
 // Ask makes a call to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// List lists the RAIDs with a superblock. Removed disks are left out.
+// List lists the RAIDs with a superblock. Removed disks are omitted.
 func List(ctx context.Context, ask Ask) (list []Raid, err error) {
 	var raids []struct {
 		Name       string `json:"name"`
@@ -69,8 +69,8 @@ const (
 	NewUUID Cause = "uuid"
 	// NoContent means that the disk loses its content when the target ends.
 	NoContent Cause = "content"
-	// Removed means that the RAID has no superblock and has lost a disk. SPDK saves a name in the
-	// disk's place, and after a restart waits for a bdev with this name.
+	// Removed means that the RAID has no superblock and has lost a disk. SPDK saves a placeholder
+	// name for the disk, and after a restart, it waits for a bdev with this name.
 	Removed Cause = "removed"
 )
 
@@ -95,9 +95,9 @@ func (l Lost) Reason() string {
 	}
 }
 
-// causes lists why a RAID is lost whose disks were created by the given method. For NewUUID, this
-// applies only if the saved call contains no uuid: SPDK saves the UUIDs of io_uring bdevs since
-// v24.05, and those of AIO bdevs since v24.09.
+// causes maps each method that creates disks to the reason why a RAID on such disks is lost. For
+// NewUUID, this applies only if the saved call contains no uuid: SPDK saves the UUIDs of io_uring
+// bdevs since v24.05, and those of AIO bdevs since v24.09.
 var causes = map[string]Cause{
 	"bdev_aio_create":    NewUUID,
 	"bdev_uring_create":  NewUUID,
@@ -105,12 +105,12 @@ var causes = map[string]Cause{
 	"bdev_null_create":   NoContent,
 }
 
-// fewest is the smallest number of disks with which SPDK creates a RAID.
+// fewest is the smallest number of disks from which SPDK can create a RAID.
 var fewest = map[string]int{"raid1": 2, "raid5f": 3}
 
 // Padded returns a call of bdev_raid_create that SPDK can load. If the list of disks is too short,
 // Padded adds placeholder names, as SPDK itself does since v24.05. SPDK then waits for disks with
-// these names. Other calls stay unchanged.
+// these names. Padded returns other calls unchanged.
 func Padded(call json.RawMessage) json.RawMessage {
 	var c struct {
 		Method string         `json:"method"`
@@ -135,9 +135,9 @@ func Padded(call json.RawMessage) json.RawMessage {
 	return text
 }
 
-// Unrestorable lists the RAIDs that the calls saved for subsystem bdev would not restore.
-// superblock lists the RAIDs with a superblock, which these calls do not contain. Unrestorable
-// considers only the disks themselves, not the bdevs below them.
+// Unrestorable lists the RAIDs that the calls saved for subsystem bdev would not restore. The
+// parameter superblock lists the RAIDs with a superblock, which these calls do not contain.
+// Unrestorable considers only the disks themselves, not the bdevs below them.
 func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 	disks := map[string]Cause{}
 	for _, call := range calls {
@@ -149,7 +149,7 @@ func Unrestorable(superblock []Raid, calls []json.RawMessage) (lost []Lost) {
 				Disks []string `json:"base_bdevs"`
 			} `json:"params"`
 		}
-		// Other calls may contain parameters with these names but other types.
+		// Other methods may have parameters with these names but with other types.
 		if json.Unmarshal(call, &c) != nil {
 			continue
 		}
