@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/stream"
 )
 
-// Listen listens at the configured address. For an IPv4 address, it listens only on IPv4.
+// Listen listens on the configured address. If that is an IPv4 address, it listens only on IPv4.
 func (s *Server) Listen() (net.Listener, error) {
 	network := "tcp"
 	if a, err := netip.ParseAddrPort(s.config.Listen); err == nil && a.Addr().Is4() {
@@ -29,8 +29,8 @@ func (s *Server) Listen() (net.Listener, error) {
 
 // Serve serves HTTP requests on l, and messages in SPDK's own protocol on local, which must be UNIX
 // sockets, until ctx is done. It then closes the listeners and waits up to limits.drain for running
-// calls. For a short time, it still serves new calls on open connections, then refuses them.
-// Finally, it closes the connections to the target. Serve must be called at most once.
+// calls. For a short time, it still serves new calls on open connections; after that, it refuses
+// them. Finally, it closes the connections to the target. Serve must be called at most once.
 func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listener) error {
 	scheme := "http"
 	server := s.web.HTTP(s.handler, time.Duration(s.config.Limits.Idle))
@@ -88,8 +88,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 func (s *Server) ListenLocal() (net.Listener, error) { return stream.ListenLocal(s.config.ListenUnix) }
 
 // leaveWait is how long a stopping server still responds on its open connections after the last
-// call has ended. Calls may be in transit, because clients may not have noticed that the server is
-// stopping.
+// call has ended. Clients may not have noticed yet that the server is stopping, so calls may still
+// be in transit.
 const leaveWait = time.Second
 
 // stop waits for running calls and closes all connections. The listeners must already be closed.

@@ -65,7 +65,7 @@ type Options struct {
 // bytes.
 const eventsKept = 4096
 
-// NewServer returns a Server for a configuration. It does not listen or connect to the target. If
+// NewServer returns a Server for a configuration. It neither listens nor connects to the target. If
 // the error is nil, the configuration is valid.
 func NewServer(c *config.Config, opts Options) (*Server, error) {
 	schema, log := opts.Schema, opts.Log

@@ -82,7 +82,7 @@ func (r *Reader) readVolumes(raw json.RawMessage) error {
 				}
 				return t.Skip(at)
 			})
-			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // so that they do not keep the whole list in memory
+			v.Name, v.UUID = strings.Clone(v.Name), strings.Clone(v.UUID) // copies do not keep the whole list in memory
 			v.Store = strings.Clone(v.Store)
 			if s := storeOf[store]; s != nil {
 				v.Store = s.Name

@@ -157,7 +157,7 @@ func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names 
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return nil, fmt.Errorf("bdev_wait_for_examine: %w", err)
 	}
-	stores, err := basesOfStores(ctx, ask) // list them again, because SPDK may have been loading an lvstore the first time
+	stores, err := basesOfStores(ctx, ask) // again: SPDK may have been loading an lvstore before
 	if err != nil {
 		return nil, err
 	}

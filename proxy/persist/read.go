@@ -18,8 +18,8 @@ import (
 // An Ask makes one of the proxy's own calls to the target.
 type Ask = func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target is one process of the target. Ask returns a response from that process, never from a
-// later one, or an error.
+// A Target is one process of the target. Ask returns either a response from that process, never
+// from a later one, or an error.
 type Target struct {
 	Ask     Ask
 	Release rpcschema.Release
@@ -41,8 +41,8 @@ func ProcessAt(socket string) (string, error) {
 }
 
 // read reads the configuration of all subsystems as SPDK's save_config does. It sends the requests
-// concurrently, but SPDK may execute them in different polls; see readSteady. disableAutoExamine is
-// as in Options.
+// concurrently, but SPDK may execute them in different polls; see readSteady. disableAutoExamine
+// has the same meaning as in Options.
 func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuration, error) {
 	text, err := t.Ask(ctx, "framework_get_subsystems", nil)
 	if err != nil {
@@ -83,7 +83,7 @@ func read(ctx context.Context, t Target, disableAutoExamine bool) (*Configuratio
 	return c, nil
 }
 
-// subsystem decodes the calls in one response. It fails if spdk_tgt could not load them.
+// subsystem decodes the calls in one response. It returns an error if spdk_tgt could not load them.
 func subsystem(name string, text json.RawMessage, release rpcschema.Release) (Subsystem, error) {
 	s := Subsystem{Name: name}
 	if first := bytes.TrimLeft(text, " \t\r\n"); len(first) == 0 || first[0] != '[' && string(bytes.TrimSpace(text)) != "null" {

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName is the name of the file that lists logical volumes whose deletion has begun but is
-// not saved yet.
+// journalName is the name of the file that lists logical volumes whose deletion has begun but has
+// not been saved yet.
 const journalName = "removing"
 
 // removing records, in memory and on disk, the deletions of logical volumes that the saved file
@@ -199,9 +199,9 @@ func (r *removing) known() (map[string]deletion, error) {
 	return list, nil
 }
 
-// settle determines which deletions were executed by a target process that no longer runs. settled
-// lists the UUIDs of the volumes whose entries can be dropped once the configuration is saved. The
-// other entries remain, because their lvstore may only be missing for now.
+// settle determines which deletions were executed by a target process that is no longer running.
+// settled lists the UUIDs of the volumes whose entries can be dropped once the configuration is
+// saved. The other entries remain, because their lvstore may be only temporarily missing.
 func settle(ctx context.Context, t Target, known map[string]deletion) (removals []removal, settled []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(known)) {
 		d := known[uuid]
@@ -225,7 +225,7 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 	return removals, settled
 }
 
-// storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or was
+// storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or has been
 // deleted. The lvstore was deleted if its disk exists and SPDK finds no lvstore on that disk.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// The minimum time between two reads is pauseFactor times the duration of the last one, because
-	// SPDK does nothing else while it reports its configuration.
+	// The minimum time between two reads is pauseFactor times the duration of the last read,
+	// because SPDK does nothing else while it is reporting its configuration.
 	pauseFactor = 50
 	maxRetry    = 15 * time.Second
 	// missingInterval is the time between two reads of a target that lacks saved objects. The saver
@@ -63,8 +63,9 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 	}
 }
 
-// due returns how long to wait before saving. A save is due After after the last change, but no
-// later than AtLatest after the first one. Both times are longer if the last read took long.
+// due returns how long to wait before saving. A save is due Options.After after the last change,
+// but no later than Options.AtLatest after the first one. Both times are longer if the last read
+// took a long time.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

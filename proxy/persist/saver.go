@@ -28,12 +28,12 @@ type Options struct {
 	// target does not load lvstores and RAIDs that hosts write into their volumes.
 	DisableAutoExamine bool
 
-	After    time.Duration // wait for further changes; 0 means 2 s
+	After    time.Duration // how long to wait for further changes; 0 means 2 s
 	AtLatest time.Duration // maximum wait before a save; 0 means 15 s
 	Retry    time.Duration // wait after the first failure; 0 means 1 s
 	Watch    time.Duration // interval of checks for a new process; 0 means 5 s
 	Wait     time.Duration // maximum wait of AwaitSaved; 0 means 10 s
-	// Settle applies if parts of the target's configuration disappear without a call through this
+	// Settle applies when parts of the target's configuration disappear without a call through this
 	// proxy. The saver considers these parts removed only if the target has kept running for this
 	// time, because a stopping target may still respond. 0 means 100 s, longer than systemd's
 	// default stop timeout.
@@ -42,7 +42,7 @@ type Options struct {
 
 const (
 	readTimeout    = 2 * time.Minute  // for the whole configuration
-	compareTimeout = 10 * time.Second // while a call waits
+	compareTimeout = 10 * time.Second // while a call is waiting
 )
 
 // A Saver saves one target's configuration after each change.
@@ -61,7 +61,7 @@ type Saver struct {
 
 	changesWait atomic.Pointer[chan struct{}] // nil if changes need not wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same for calls that wait for their save
-	awaited     bool                          // a call waits for the save; guarded by exclusive
+	awaited     bool                          // a call awaits the save; guarded by exclusive
 
 	mu        sync.Mutex
 	decidedOn time.Time // the choice of the current file that the last save took into account
@@ -103,10 +103,10 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // Before must be called before a call that changes the target. Before the first change to a new
 // process, it compares the process's configuration with the saved one: after the change, the saver
 // could not distinguish lost objects from objects removed by the call. If the comparison fails,
-// Before returns anyway, and a later comparison may find more calls missing.
+// Before returns anyway. In that case, a later comparison may find more calls missing.
 //
 // Before returns the name of the process to which the call will be sent, or of an earlier one; see
-// AwaitSaved. The caller sets first if it will wait for the save.
+// AwaitSaved. The caller must set first if it will wait for the save.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -123,7 +123,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	process, _ := s.opts.Process() // "" means that no process runs, so the next one is compared at once
+	process, _ := s.opts.Process() // "" if no process is running; the next one is then compared at once
 	err := s.exclusively(ctx, func() error {
 		if s.processCompared() || s.backsOff() {
 			return nil
@@ -135,7 +135,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 }
 
-// A backoff defines how long calls skip the comparison after one has failed.
+// A backoff defines how long calls skip the comparison after a comparison has failed.
 type backoff struct {
 	process string
 	until   time.Time
@@ -198,7 +198,7 @@ func (s *Saver) changed(note func(since *changes)) {
 }
 
 // Save saves now. If acceptLoss is set, the target's configuration replaces the saved one even if
-// it lacks parts of it. The old file is then set aside.
+// parts of the saved one are missing from it. The old file is then set aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

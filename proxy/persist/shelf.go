@@ -113,8 +113,8 @@ func (f *Folder) get(name string) (*Configuration, error) {
 
 // Prepare checks that spdk_tgt can load the current file at its start, and returns the number of
 // calls in it. If there are no files yet, Prepare creates a file without calls. Without a file,
-// spdk_tgt would exit (since v24.05), or start with no message (before v24.05). If the current file
-// is damaged, or is missing although other files exist, the error says what to do.
+// spdk_tgt would exit (since v24.05) or start silently (before v24.05). If the current file is
+// damaged, or is missing although other files exist, the error states what to do.
 func (f *Folder) Prepare() (calls int, err error) {
 	unlock, err := f.disk.Lock()
 	if err != nil {

@@ -17,7 +17,7 @@ type Status struct {
 	// Missing lists the calls in File that the target lacks. They stay in File.
 	Missing []Call
 	// Unsettled means that the running process once contained the missing calls, and that no call
-	// through this proxy removed them. If the target keeps running, they will count as removed.
+	// through this proxy has removed them. If the target keeps running, they will count as removed.
 	Unsettled bool
 	// Failed means that the last attempt failed; the log contains the reason. An unreachable target
 	// does not count as a failure unless there are unsaved changes.
@@ -29,8 +29,8 @@ type Status struct {
 	Chosen time.Time
 }
 
-// Complete reports whether the target's running process contains every saved object. Complete
-// returns false while the answer is unknown.
+// Complete reports whether the target's running process contains every saved object. Complete also
+// returns false while that is unknown.
 func (s *Saver) Complete() bool {
 	if !s.processCompared() {
 		return false

@@ -11,21 +11,21 @@ import (
 )
 
 // SPDK reports its configuration subsystem by subsystem. If something changes in between, the
-// combined result describes a state that never existed, such as a namespace without its bdev, and
-// spdk_tgt cannot load it. Therefore, the saver reads the configuration until two consecutive reads
-// are equal. This configuration did exist at one moment between the two reads.
+// combined result describes a state that never existed, such as a namespace without its bdev.
+// spdk_tgt cannot load such a configuration. Therefore, the saver reads the configuration until two
+// consecutive reads are equal. This configuration existed at some moment between the two reads.
 
 const (
 	maxReadings    = 8
 	freeReadings   = 4               // after this many reads, changes through the proxy wait
-	maxChangesWait = 2 * time.Second // maximum wait of a change
+	maxChangesWait = 2 * time.Second // how long a change may have to wait
 )
 
 var errUnsteady = errors.New("the target's configuration changes while it is read")
 
 // readSteady reads a configuration that existed on the target at a single moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // other calls that wait for a save use the next one anyway
+	if s.awaited { // other calls that are waiting for a save use the next one anyway
 		defer hold(&s.firstWait)()
 	}
 	var previous *Configuration

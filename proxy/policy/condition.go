@@ -14,8 +14,8 @@ type condition struct {
 	text   string // for error messages and the log
 	path   []string
 	test   *test
-	absent bool // the condition holds if the parameter is absent
-	deny   bool // the condition belongs to a deny
+	absent bool // whether the condition holds if the parameter is absent
+	deny   bool // the condition is part of a deny
 }
 
 // normalize translates a call's parameters to their newest names, so that a condition on

@@ -23,12 +23,12 @@ const (
 	Open        = "it depends on the parameters"
 )
 
-// Refused reports whether the call is refused regardless of its parameters. A decision that is
-// neither refused nor allowed depends on the parameters; see WithParams.
+// Refused reports whether the call is refused regardless of its parameters. A decision that neither
+// refuses nor allows the call depends on the parameters; see WithParams.
 func (d Decision) Refused() bool { return !d.Allowed && d.open == nil }
 
-// WithParams completes a decision with the call's parameters. They must be valid, and exactly those
-// sent to SPDK: translated for its release.
+// WithParams completes a decision with the call's parameters. They must be valid, and must be
+// exactly those that are sent to SPDK, translated for its release.
 func (d Decision) WithParams(params map[string]any) Decision {
 	if d.open == nil {
 		return d

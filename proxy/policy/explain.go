@@ -9,8 +9,8 @@ type Finding struct {
 	Why     string // why the rule does or does not decide
 }
 
-// Explain lists the rules in a user's roles that match a method, in order, each with its effect.
-// known means that params are the call's parameters; otherwise, only the method is considered.
+// Explain lists the rules in a user's roles that match a method, in order, each with its effect. If
+// known is true, params are the call's parameters. Otherwise, Explain considers only the method.
 func (p *Policy) Explain(user, method string, params map[string]any, known bool) (findings []Finding) {
 	u := p.users[user]
 	if u == nil {

@@ -39,7 +39,7 @@ func extended(name string, roles map[string]Role) ([]string, error) {
 	return found, err
 }
 
-// missing returns the part of an error about a missing role that suggests another one.
+// missing returns the part of an error about an unknown role that suggests a similar one.
 func missing(name string, roles map[string]Role) string {
 	names := slices.Sorted(maps.Keys(roles))
 	if near := rpcschema.Nearest(name, names); near != "" {

@@ -33,7 +33,7 @@ func (i interval) contains(n number) bool {
 	return (i.low == nil || !n.less(*i.low)) && (i.high == nil || !i.high.less(n))
 }
 
-// newInterval returns the interval between two numbers; nil means unbounded.
+// newInterval returns the interval between two integers; nil means unbounded.
 func newInterval(low, high *Integer) (i interval) {
 	if low != nil {
 		i.low = new(low.number())

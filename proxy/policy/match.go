@@ -51,8 +51,8 @@ func nearGlob(glob string, schema *rpcschema.Document) string {
 	return ""
 }
 
-// commonPrefix returns the common prefix of sorted names, which is that of the first and the last
-// one.
+// commonPrefix returns the common prefix of sorted names, which is the common prefix of the first
+// and the last name.
 func commonPrefix(sorted []string) string {
 	first, last := sorted[0], sorted[len(sorted)-1]
 	n := 0

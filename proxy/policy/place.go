@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// eachItem stands for every item of a list in a pointer. Indexes are refused, because they would
-// test one item and ignore the others.
+// In a pointer, eachItem stands for every item of a list. Indexes are refused, because a rule with
+// an index would test one item and ignore the others.
 const eachItem = "*"
 
 // A place is the part of a method's parameters that a pointer refers to.
@@ -88,8 +88,8 @@ func step(forms []*rpcschema.Schema, token string) (next []*rpcschema.Schema, op
 	return next, open
 }
 
-// resolve lists the forms of schemas, with references and unions resolved, and adds the kinds of
-// objects that they name to p.kinds.
+// resolve lists the forms of schemas, with references and unions resolved. It adds the kinds of
+// objects that the schemas name to p.kinds.
 func (p *place) resolve(schemas []*rpcschema.Schema, doc *rpcschema.Document, depth int) (forms []*rpcschema.Schema) {
 	for _, s := range schemas {
 		if s == nil || depth > 32 {
@@ -225,7 +225,7 @@ func (p *place) typeNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// checkText checks that tests on strings can hold, and that another spelling cannot bypass a deny.
+// checkText checks that tests on strings can hold, and that no other spelling can bypass a deny.
 func (p *place) checkText(t Test, deny bool) error {
 	testsText := t.Glob != "" || slices.ContainsFunc(t.Enum, func(v Value) bool { _, ok := v.text(); return ok })
 	if !testsText {

@@ -1,6 +1,6 @@
 // Package policy is the proxy's authorization stage: it decides whether a user may call a method
-// with given parameters. Users have roles; roles allow and deny methods by glob, optionally with
-// conditions on parameters. A call that no role allows is denied, and a deny in any role takes
+// with given parameters. Users have roles, and roles allow and deny methods by glob, optionally
+// with conditions on parameters. A call that no role allows is denied, and a deny in any role takes
 // precedence over every allow.
 //
 // The package must not depend on how a user was authenticated, who owns the objects named in a
@@ -68,7 +68,7 @@ func New(roles map[string]Role, users map[string]User, schema *rpcschema.Documen
 		}
 	}
 	p := &Policy{users: make(map[string]*user, len(users)), schema: schema}
-	// shared, so that many users with the same roles take little memory
+	// shared, so that many users with the same roles need little memory
 	sameRoles := map[string]*user{}
 	for _, name := range slices.Sorted(maps.Keys(users)) {
 		u := users[name]

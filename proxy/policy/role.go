@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Role defines what its users may call. In YAML, a rule without conditions may be written as just
-// its glob.
+// A Role defines which calls its users may make. In YAML, a rule without conditions may be written
+// as just its glob.
 type Role struct {
 	Extends []string `yaml:"extends"` // roles whose rules this role also contains
 	Allow   []Rule   `yaml:"allow"`
@@ -26,7 +26,7 @@ type Role struct {
 // pass the tests.
 type Rule struct {
 	Method string `yaml:"method" short:"yes"`
-	// tests by JSON pointer, with /* for each item of a list; all must be passed
+	// tests by JSON pointer, where /* stands for each item of a list; all must pass
 	Where map[string]Test `yaml:"where" empty:"no"`
 
 	redact bool // results are returned without secrets
@@ -156,7 +156,7 @@ func (v Value) number() (n number, ok bool) {
 	return parseNumber(text.String())
 }
 
-// wholeNumber reads an integer within SPDK's range that has the same value in YAML and JSON.
+// wholeNumber reads an integer within SPDK's range that means the same in YAML and JSON.
 func wholeNumber(n *yaml.Node) (*big.Int, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" {
 		return nil, false

@@ -9,8 +9,8 @@ import (
 
 // A test is a compiled Test.
 //
-// An uncertain value (a number written as 1e3, null, another type) counts against the call: the
-// test in an allow does not hold, but the test in a deny does.
+// An uncertain value (a number written as 1e3, null, another type) counts against the call: a test
+// in an allow does not hold, but a test in a deny does.
 type test struct {
 	deny bool
 	path bool // the value is a path on the target's host

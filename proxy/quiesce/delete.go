@@ -9,19 +9,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Call is a function that makes a call which changes volumes. If it returns before SPDK has
+// A Call is a function that makes a call that changes volumes. If it returns before SPDK has
 // responded, settled is closed when SPDK responds. Otherwise, settled may be nil.
 type Call func() (settled <-chan struct{}, err error)
 
 // Delete deletes a logical volume or a snapshot. When SPDK deletes a snapshot with a single clone,
 // the clone takes over its clusters, and SPDK does not wait for I/O to the clone. Therefore, Delete
-// freezes a clone in use, or returns an error if it cannot; mode is as for Take. If no volume has
-// to be frozen, Delete calls plain, which deletes the volume.
+// freezes a clone that is in use, or returns an error if it cannot. mode has the same meaning as
+// for Take. If no volume has to be frozen, Delete calls plain, which deletes the volume.
 //
 // If another operation on the volume, its parent or its clone is running, SPDK removes the volume
 // from its lists and only then refuses the deletion. The space stays allocated, and the volume
-// reappears after a restart. Therefore, Delete keeps such calls from running until SPDK has
-// responded.
+// reappears after a restart. Therefore, Delete keeps other operations on these volumes from running
+// until SPDK has responded.
 //
 // Delete returns the same errors as Take, a *ShrunkError, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
@@ -69,10 +69,9 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 
 // WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
 // If the volume is exported or in use otherwise, WhileUnused returns an error instead. Until SPDK
-// has responded, it keeps other calls from starting to use the volume and from deleting a snapshot
-// below it. others lists the other bdevs named in the call. fills means that do inflates the
-// volume, which only one call per lvstore may do at a time. The error is do's, or one like those of
-// Take.
+// has responded, other calls cannot start to use the volume or delete a snapshot below it. others
+// lists the other bdevs named in the call. fills means that do inflates the volume, which only one
+// call per lvstore may do at a time. The error is do's error, or one of those that Take returns.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {
@@ -141,13 +140,13 @@ type lvol struct {
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
 }
 
-// findWithClones finds a logical volume and its writable clones. It omits a clone without a bdev,
-// because nothing can use such a clone.
+// findWithClones finds a logical volume and its writable clones. It omits clones without a bdev,
+// because nothing can use them.
 func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvol, []*volume, error) {
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
-		// SPDK accepts spellings of a UUID other than the bdev's own in this call.
+		// In this call, SPDK accepts spellings of a UUID other than the bdev's own.
 		related.add(exclusive, id.String())
 		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
 	}

@@ -1,14 +1,14 @@
 // Package quiesce takes snapshots of logical volumes that hosts are writing to, and deletes
-// snapshots below them.
+// snapshots below such volumes.
 //
 // SPDK's bdev_lvol_snapshot does not wait for I/O in flight, and that I/O can then overwrite the
 // lvstore's metadata. Therefore, the package first freezes the volumes: it sets the ANA state of
-// all their paths to inaccessible, so that hosts hold back new I/O, and then waits for the I/O in
-// flight. After that, it takes or deletes the snapshot, and restores the paths' states.
+// all their paths to inaccessible, so that hosts hold back new I/O, and then waits for the I/O that
+// is in flight. After that, it takes or deletes the snapshot, and restores the paths' states.
 //
 // A host waits for an inaccessible path indefinitely. Therefore, the package records the paths in a
-// journal before it freezes them. If the process that works on an entry dies, a running proxy, a
-// new one, or the command `spdk-proxy thaw` thaws the entry's volumes.
+// journal before it freezes them. If the process that is working on an entry dies, another running
+// proxy, a new proxy, or the command `spdk-proxy thaw` thaws the entry's volumes.
 //
 // The package must not depend on who makes a call, which calls are allowed, or how calls are
 // transported. It imports no other stage of the proxy, and reaches the target through a Connect.

@@ -18,7 +18,7 @@ const (
 // operation's volumes.
 type entry struct {
 	Made time.Time `json:"made"`
-	// the target's process; other processes of the target have nothing frozen
+	// the target's process; nothing is frozen in other processes of the target
 	Process string  `json:"process"`
 	At      Place   `json:"at"`
 	Paths   []paths `json:"paths"`
@@ -50,7 +50,8 @@ func (e entry) overlaps(o entry) bool {
 	})
 }
 
-// stateOf returns the ANA state of a group on a listener, or "" if the listener reports none.
+// stateOf returns the ANA state of a group on a listener, or "" if the listener does not report
+// one.
 func stateOf(l spdkrpc.NVMfListener, group uint32) string {
 	for _, s := range l.ANAStates {
 		if s.ANAGroup == group {

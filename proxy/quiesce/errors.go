@@ -7,9 +7,9 @@ import (
 
 // An InUseError means that a volume is in use and cannot be frozen. Nothing was executed.
 type InUseError struct {
-	Volume string // as the caller named it
+	Volume string // the name that the caller used
 	Why    string // why it cannot be frozen, and what to do
-	Harm   string // damage that SPDK could do
+	Harm   string // the damage that SPDK could do
 }
 
 func (e *InUseError) Error() string {
@@ -49,11 +49,11 @@ func (e *AnswerError) Error() string {
 
 func (e *AnswerError) Unwrap() error { return e.Err }
 
-// errNotThawed means that some path may still be inaccessible.
+// errNotThawed means that some of the paths may still be inaccessible.
 var errNotThawed = errors.New("the states of the paths are not restored yet")
 
 // errNoVolume means that a name refers to a bdev other than a logical volume.
 var errNoVolume = errors.New("it is not a logical volume")
 
-// ErrAway means that no process listens on the target's socket.
+// ErrAway means that no process is listening on the target's socket.
 var ErrAway = errors.New("the target does not run")

@@ -19,7 +19,7 @@ type volume struct {
 	names   []string // UUID and aliases of the bdev
 	store   string   // name of the lvstore
 	storeID string   // UUID of the lvstore
-	claimed bool     // a user of the bdev writes, or may write, to it
+	claimed bool     // a user of the bdev is writing, or may write, to it
 	lvol    string   // the volume's name within the lvstore
 	parent  string   // alias of the snapshot below; "" if none is in the lvstore
 	clones  []string // names within the lvstore
@@ -56,7 +56,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	}
 	b := list[0]
 	v := &volume{Snapshot: s, uuid: b.Name, names: append([]string{b.Name}, b.Aliases...), size: sizeOf(b)}
-	// A claim that permits reads and prevents all writes is harmless.
+	// A claim that allows reads and prevents all writes is harmless.
 	v.claimed = b.Claimed && (b.ClaimType == nil || *b.ClaimType != "read_many_write_none")
 	for _, alias := range b.Aliases {
 		if store, name, ok := strings.Cut(alias, "/"); ok {
@@ -97,7 +97,7 @@ func checkNamesFree(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume)
 	return g.Wait()
 }
 
-// checkOtherUses returns an InUseError if iSCSI, NBD, ublk or vhost uses one of the volumes,
+// checkOtherUses returns an InUseError if iSCSI, NBD, ublk or vhost is using one of the volumes,
 // because these open a bdev without claiming it. If idle is set, iSCSI targets without a connected
 // initiator do not count.
 func checkOtherUses(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume, idle bool) error {
@@ -154,8 +154,8 @@ func iscsiConnected(ctx context.Context, rpc *spdkrpc.Client) (map[string]string
 	}
 	connections, err := rpc.ISCSIGetConnections(ctx)
 	for _, n := range nodes {
-		// SPDK reports only the part of the name after the first colon, and reports no name before
-		// the initiator logs in.
+		// SPDK reports only the part of the name after the first colon. Before the initiator has
+		// logged in, it reports no name.
 		_, name, _ := strings.Cut(n.Name, ":")
 		if !slices.ContainsFunc(connections, func(c spdkrpc.ISCSIConnection) bool { return c.TargetNodeName == name || c.TargetNodeName == "" }) {
 			continue
@@ -202,8 +202,8 @@ func vhost(ctx context.Context, rpc *spdkrpc.Client) (map[string]string, error) 
 	return used, err
 }
 
-// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It searches first
-// the subsystems that the caller named, then all subsystems.
+// exportingNQNs returns the NQNs of the subsystems that export claimed volumes. It first searches
+// the subsystems that the caller named, and then all subsystems.
 func exportingNQNs(ctx context.Context, rpc *spdkrpc.Client, volumes []*volume) (nqns []string, err error) {
 	var all []spdkrpc.NVMfSubsystem
 	for _, v := range volumes {
@@ -273,8 +273,8 @@ func withHosts(ctx context.Context, rpc *spdkrpc.Client, nqns []string) ([]strin
 	return list, nil
 }
 
-// pathsTo returns the paths in the subsystems that must be frozen, or an InUseError if they cannot
-// be frozen.
+// pathsTo returns the subsystems' paths that must be frozen, or an InUseError if they cannot be
+// frozen.
 func pathsTo(ctx context.Context, rpc *spdkrpc.Client, nqns []string, volumes []*volume) ([]paths, error) {
 	each := make([][]paths, len(nqns))
 	g, ctx := errgroup.WithContext(ctx)

@@ -14,14 +14,15 @@ import (
 )
 
 // A Folder is the journal: a directory with a file for each operation that has, or may have, frozen
-// a volume. The process that works on the operation locks the file, and the kernel releases the
-// lock when the process ends.
+// a volume. The process that is working on the operation locks the file, and the kernel releases
+// the lock when the process ends.
 type Folder struct{ path string }
 
 // These are parts of the names of files in the directory.
 const (
 	suffix = ".json"
-	// prefix of a file being written; if a crash left such a file, nothing was frozen yet
+	// prefix of a file that is being written; if a crash left such a file, nothing had been frozen
+	// yet
 	tempTag = ".new-"
 	// prefix of an entry that another process has thawed; a proxy counts and removes it
 	thawedTag  = "thawed-"
@@ -39,8 +40,8 @@ func OpenFolder(path string) (*Folder, error) {
 	return FindFolder(path)
 }
 
-// FindFolder is like OpenFolder, but for an existing directory. If it is missing, the error is
-// fs.ErrNotExist.
+// FindFolder is like OpenFolder, but does not create the directory. If the directory is missing,
+// the error is fs.ErrNotExist.
 func FindFolder(path string) (*Folder, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -60,7 +61,7 @@ func FindFolder(path string) (*Folder, error) {
 
 func (f *Folder) at(name string) string { return filepath.Join(f.path, name) }
 
-// A record is a journal entry that this process has locked and works on.
+// A record is a journal entry that this process has locked and is working on.
 type record struct {
 	folder *Folder
 	name   string
@@ -190,8 +191,8 @@ func (f *Folder) names() (names []string, err error) {
 	return names, nil
 }
 
-// lockOrphan locks an entry if no running process works on it. It returns nil if a process works on
-// the entry, or if the entry no longer exists. It sets aside a damaged entry.
+// lockOrphan locks an entry if no running process is working on it. It returns nil if a process is
+// working on the entry, or if the entry no longer exists. It sets aside a damaged entry.
 func (f *Folder) lockOrphan(name string) (*record, error) {
 	file, err := os.OpenFile(f.at(name), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -262,7 +263,7 @@ func (f *Folder) cleanUp() (thawed int, err error) {
 }
 
 // lock keeps other processes from creating entries until unlock is called. It waits up to a second,
-// because other processes hold the lock only during a write.
+// because other processes hold the lock only while they write.
 func (f *Folder) lock() (unlock func(), err error) {
 	d, err := os.Open(f.path)
 	if err != nil {
@@ -280,8 +281,8 @@ func (f *Folder) lock() (unlock func(), err error) {
 	}
 }
 
-// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
-// running as that user can read it.
+// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
+// proxy that runs as that user can read it.
 func (f *Folder) giveToOwner(file *os.File) error {
 	var folder syscall.Stat_t
 	if err := syscall.Stat(f.path, &folder); err != nil {

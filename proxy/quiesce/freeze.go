@@ -13,7 +13,7 @@ import (
 )
 
 // freeze makes all paths inaccessible, and returns once no I/O to their namespaces is in flight.
-// Calls for one subsystem are made one after the other, because older releases refuse concurrent
+// Calls for the same subsystem are made one after another, because older releases refuse concurrent
 // ones.
 func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
@@ -29,7 +29,7 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := drain(ctx, t, all); err != nil {
 		return err
 	}
-	// Do this last: the read-back pauses the subsystem, and SPDK does not drain a paused subsystem.
+	// Do this last: the read-back pauses the subsystem, and SPDK cannot drain a paused subsystem.
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 }
 
@@ -43,7 +43,7 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 // namespace, and it pauses a namespace when a call sets the namespace's ANA group, even to the
 // current group.
 //
-// Releases without a method to set the group pause a namespace when a call adds another one with
+// Releases without a method that sets the group pause a namespace when a call adds another one with
 // the same NSID. After the pause, they refuse the call, because the NSID is in use. The bdev named
 // in this call must not exist.
 //
@@ -51,7 +51,7 @@ func setState(ctx context.Context, t *Target, p paths, at spdkrpc.NVMfTransportI
 // pause the subsystem wait for a lock. However, SPDK itself may pause the subsystem, for example
 // when another of its volumes has grown, and so may calls made directly on SPDK's socket. SPDK
 // responds to a call that arrives during such a pause only after the pause, so drain makes each
-// call twice: the second call drains the namespace.
+// call twice. The second call then drains the namespace.
 func drain(ctx context.Context, t *Target, all []paths) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		for _, nsid := range slices.Concat(p.Namespaces, p.Namespaces) {
@@ -76,10 +76,10 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 	})
 }
 
-// Draining returns the key of the lock held while a subsystem's namespaces are drained. Calls that
-// change nothing but pause the subsystem share this lock. After the drain, pauses do no harm,
-// except before v24.09: those releases refuse concurrent pauses, including the one needed for the
-// thaw.
+// Draining returns the key of the lock that is held while a subsystem's namespaces are being
+// drained. Calls that change nothing but pause the subsystem share this lock. After the drain,
+// pauses are harmless, except before v24.09: those releases refuse concurrent pauses, including the
+// one that the thaw needs.
 func Draining(nqn string) string { return "draining " + nqn }
 
 func drainingLocks(all []paths) lockSet {
@@ -93,7 +93,7 @@ func drainingLocks(all []paths) lockSet {
 // noBdev is a name that no bdev has.
 const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
-// checkFrozen reads back the state of the paths and verifies that the target has frozen them, and
+// checkFrozen reads back the state of the paths. It verifies that the target has frozen them, and
 // that they still lead to the same namespaces.
 func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	g, ctx := errgroup.WithContext(ctx)

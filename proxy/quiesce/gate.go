@@ -10,7 +10,7 @@ import (
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
 // its lock; operations that need it unchanged lock it exclusively. All names of one call or
 // operation are locked at once. Calls that share a lock cannot keep an operation waiting forever:
-// once an operation waits, no further call may share the lock, and long-running readers are
+// once an operation is waiting, no further call may share the lock, and long-running readers are
 // interrupted.
 type gate struct {
 	mu     sync.Mutex
@@ -70,7 +70,7 @@ func locksOf(by int, names []string) lockSet {
 }
 
 // lock waits until all locks in l are free, and then acquires all of them together. After waiting
-// for interruptAfter, it interrupts readers that share a lock which l needs exclusively. The error
+// for interruptAfter, it interrupts readers that share a lock that l needs exclusively. The error
 // is ctx's.
 func (g *gate) lock(ctx context.Context, l lockSet) (release func(), err error) {
 	w := g.lockOrWait(l)
@@ -120,7 +120,7 @@ func (g *gate) read(l lockSet, interrupt func()) (remove func()) {
 	}
 }
 
-// interrupt interrupts the readers that share a lock which l needs exclusively.
+// interrupt interrupts the readers that share a lock that l needs exclusively.
 func (g *gate) interrupt(l lockSet) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 
 // A Mode defines what an operation does with volumes in use.
 type Mode struct {
-	Freeze bool   // freeze volumes in use instead of refusing
+	Freeze bool   // freeze volumes in use instead of returning an error
 	Idle   bool   // an export without a connected host does not count as use
-	User   string // the user who requests the operation; users share the target's slots
+	User   string // the user who requested the operation; users share the target's slots
 	// Unchecked means that volumes in use are neither frozen nor refused.
 	Unchecked bool
 	// Wait is called before the first snapshot, once no host can write to any of the volumes. If it
@@ -123,7 +123,7 @@ func (q *Quiescer) prepare(ctx context.Context, o *operation, job task, mode Mod
 		err = checkAllCovered(f.paths, f.volumes)
 	}
 	if err == nil && job.names && mode.Idle {
-		// without a freeze, SPDK itself refuses a name in use
+		// without a freeze, SPDK itself refuses a name that is in use
 		err = checkNamesFree(ctx, o.t.rpc, f.volumes)
 	}
 	return f, err
@@ -147,8 +147,8 @@ func (q *Quiescer) find(ctx context.Context, o *operation, job task, f *finding)
 	return l, nil
 }
 
-// unfreezable returns why the operation may not freeze volumes in use, and what to do about it, or
-// "" if it may.
+// unfreezable returns the reason why the operation must not freeze volumes in use, and what to do
+// about it. It returns "" if the operation may freeze them.
 func (q *Quiescer) unfreezable(mode Mode, instead string) string {
 	switch {
 	case instead == "":
@@ -277,7 +277,8 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// logSlow repeatedly logs that an operation on frozen volumes is taking long, until done is closed.
+// logSlow repeatedly logs that an operation on frozen volumes is taking a long time, until done is
+// closed.
 func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := slowOperation; ; wait = 10 * slowOperation {
@@ -290,8 +291,8 @@ func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	}
 }
 
-// notExecuted converts the error of a query made before any change to an error stating that the
-// operation was not executed.
+// notExecuted converts the error of a query that was made before any change to an error that states
+// that the operation was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) || errors.Is(err, context.DeadlineExceeded) {
 		return &BusyError{Why: "the target did not report in time what uses the volume", Err: fmt.Errorf("%w", err)}

@@ -11,19 +11,20 @@ import (
 
 // Options configures a Quiescer.
 type Options struct {
-	Folder  *Folder // the journal; if it is nil, volumes in use are refused instead of frozen
+	Folder  *Folder // the journal; if it is nil, operations on volumes in use are refused
 	At      Place
 	Connect Connect
 	// Process returns the name of the process behind a socket without calling that process.
 	// Different processes have different names.
 	Process func(socket string) (string, error)
-	// Deleting waits until volumes may be deleted on a target of the given release. Until leave is
-	// called, calls that must not run during a deletion wait. If Deleting is nil, there are no such
-	// calls.
+	// Deleting waits until volumes may be deleted on a target of the given release. Calls that must
+	// not run during a deletion then wait until leave is called. If Deleting is nil, there are no
+	// such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
-	// frozen, and therefore takes longer. If Enter is nil, all operations may run at once.
+	// frozen, and therefore takes longer. If Enter is nil, any number of operations may run at
+	// once.
 	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
 	Log      *slog.Logger
 	Observer Observer
@@ -35,15 +36,15 @@ type Options struct {
 // An Observer contains functions that count events for the metrics. Each may be nil.
 type Observer struct {
 	// Froze is called after each freeze with its duration, from the call for the first path until
-	// all states are restored or left to recovery.
+	// all states have been restored or have been left to recovery.
 	Froze   func(took time.Duration, overdue bool)
 	Refused func() // called when an operation on a volume in use is refused
 	// called when operations were thawed by another process or after a failure
 	Recovered func(operations int)
 }
 
-// A Quiescer changes volumes that may be in use, and thaws volumes left frozen. It is safe for
-// concurrent use.
+// A Quiescer changes volumes that may be in use, and thaws volumes that were left frozen. It is
+// safe for concurrent use.
 type Quiescer struct {
 	opts  Options
 	gate  gate

@@ -16,18 +16,18 @@ const (
 	minRetry        = 50 * time.Millisecond
 	maxRetry        = time.Second
 	// makingGrace limits how long recovery waits for a snapshot that SPDK may still be taking.
-	// SPDK's response is lost, but once the snapshot's bdev exists, the snapshot is complete. If
-	// the call was never sent or has failed, no bdev appears, and recovery waits for the whole
+	// SPDK's response has been lost, but once the snapshot's bdev exists, the snapshot is complete.
+	// If the call was never sent or has failed, no bdev appears, and recovery waits for the whole
 	// period.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
 	// recheckDelay is how long after the thaw recovery checks again. Calls that freeze several
-	// volumes are sent together, and SPDK may execute those without a response late.
+	// volumes are sent together, and SPDK may execute a call to which it has not responded late.
 	recheckDelay = 50 * time.Millisecond
 )
 
-// Run thaws volumes left frozen by any process, until ctx ends. It skips operations on which a
-// running process works.
+// Run thaws volumes left frozen by any process, until ctx ends. It skips operations that a running
+// process is working on.
 func (q *Quiescer) Run(ctx context.Context) {
 	if q.opts.Folder == nil {
 		return
@@ -57,9 +57,10 @@ func (q *Quiescer) recoverSoon() {
 	}
 }
 
-// Recover makes one attempt to thaw the operations on which no running process works. It returns
-// the number of operations that it could not thaw or whose entries are unreadable. If a target is
-// not running, its operations are kept but not counted. Recover must not be called concurrently.
+// Recover makes one attempt to thaw the operations that no running process is working on. It
+// returns the number of operations that it could not thaw or whose entries are unreadable. If a
+// target is not running, its operations are kept but not counted. Recover must not be called
+// concurrently.
 func (q *Quiescer) Recover(ctx context.Context) (left int) {
 	f := q.opts.Folder
 	names, err := f.names()

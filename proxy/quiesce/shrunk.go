@@ -11,7 +11,7 @@ import (
 // A ShrunkError means that a snapshot cannot be deleted, because its clone would then show data of
 // the snapshot's parent. Nothing was executed.
 type ShrunkError struct {
-	Snapshot string // name used by the caller
+	Snapshot string // the name that the caller used
 	Clone    string
 }
 

@@ -26,11 +26,11 @@ type Snapshot struct {
 // A Taken describes a snapshot that was taken.
 type Taken struct {
 	UUID   string
-	Frozen bool // whether the volume was frozen; if not, nothing used the volume
+	Frozen bool // whether the volume was frozen; if not, nothing was using the volume
 }
 
-// Take takes snapshots of volumes, either all at the same moment or none. It freezes volumes that
-// hosts use, or returns an error if it cannot.
+// Take takes snapshots of volumes, either of all at the same moment or of none. It freezes volumes
+// that hosts are using, or returns an error if it cannot.
 //
 // Without mode.Freeze, Take returns an error for volumes in use. With mode.Idle, an export without
 // a connected host does not count as use, although a host could connect at any moment. mode.Idle is
@@ -38,8 +38,8 @@ type Taken struct {
 //
 // Once the freeze has begun, ctx does not end the operation. The errors *InUseError, *ExistsError,
 // *BusyError, *AnswerError and those of kind spdkrpc.Unreachable mean that no snapshot was taken.
-// An *spdkrpc.Error of another kind is the target's own. If nothing must be frozen, mode.Idle
-// leaves it to SPDK to refuse a name already in use.
+// An *spdkrpc.Error of another kind is the target's own. If nothing needs to be frozen, mode.Idle
+// leaves it to SPDK to refuse a name that is already in use.
 func (q *Quiescer) Take(ctx context.Context, wanted []Snapshot, mode Mode) ([]Taken, error) {
 	taken, err := q.take(ctx, wanted, mode)
 	return taken, q.countRefusal(err, "SPDK can destroy the lvstore when it takes a snapshot of a volume that is being written")
@@ -58,7 +58,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 			volumes, err = findVolumes(ctx, rpc, wanted)
 			return volumes, err
 		},
-		related: func() lockSet { // nothing uses a new snapshot before all of them are taken
+		related: func() lockSet { // nothing uses a new snapshot before all of them have been taken
 			l := lockSet{}
 			for _, v := range volumes {
 				l.add(exclusive, v.alias())
@@ -71,7 +71,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 		return nil, notExecuted(err)
 	}
 	several := len(found.volumes) > 1 // if one of several fails, the others are deleted
-	if several && mode.Wait == nil {  // before volumes are frozen, because this can wait
+	if several && mode.Wait == nil {  // before volumes are frozen, because this may have to wait
 		leave, err := q.deleting(ctx, o.t)
 		if err != nil {
 			return nil, err
@@ -144,8 +144,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 }
 
 // undo deletes the snapshots that were taken. The deletions run concurrently, because hosts are
-// waiting. They must end before the thaw, because SPDK does not wait for I/O when it deletes a
-// snapshot below a volume.
+// waiting. They must have ended before the thaw, because SPDK does not wait for I/O when it deletes
+// a snapshot below a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
 	var g errgroup.Group

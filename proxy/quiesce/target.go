@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Target is one process of the target. Its connection ends when the process does.
+// A Target is one process of the target. Its connection closes when the process ends.
 type Target struct {
 	Caller  spdkrpc.Caller
 	Process string // see Options.Process
@@ -29,10 +29,10 @@ type retryingCaller struct {
 	release rpcschema.Release
 }
 
-// Call responds to spdk_get_version without calling the target, because spdkrpc.Client asks for the
-// release before its first call and after each failed one, and frozen hosts would have to wait for
-// these calls. Call retries failed calls for a subsystem, because older releases refuse a call
-// while they are completing another one.
+// Call returns the result of spdk_get_version without calling the target, because spdkrpc.Client
+// requests the release before its first call and after each failed call, and frozen hosts would
+// have to wait for the response. Call retries failed calls for a subsystem, because older releases
+// refuse a call while they are completing another one.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error
@@ -86,5 +86,5 @@ const (
 	lockTimeout   = time.Second
 	freezeTimeout = time.Second     // from the first call until no I/O is in flight
 	thawTimeout   = 5 * time.Second // for one attempt to thaw
-	slowOperation = time.Second     // a snapshot or deletion without a response is logged after this time
+	slowOperation = time.Second     // when to log a snapshot or deletion without a response
 )

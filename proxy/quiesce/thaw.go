@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// thaw restores the paths' previous states, and reads them back. It ignores paths removed by
-// another client.
+// thaw restores the paths' previous states, and reads them back. It ignores paths that another
+// client has removed.
 //
 // certain means that SPDK has responded to each call that froze a path. In that case, thaw does not
 // touch paths whose state another client has changed in the meantime. If certain is false, SPDK may
-// still execute a freezing call, so the state that SPDK reports may still change. Therefore, thaw
-// sets every path. SPDK executes thaw's calls after the earlier calls, or refuses them while those
-// are running.
+// still execute a call that freezes a path, so the state that SPDK reports may still change.
+// Therefore, thaw sets the state of every path. SPDK executes thaw's calls after the earlier calls,
+// or refuses them while those are running.
 func thaw(ctx context.Context, t *Target, all []paths, certain bool) error {
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error {
 		set, err := p.changed(), error(nil)

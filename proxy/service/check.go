@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Check returns an error for a configuration with which an installed service would not start, and
+// Check returns an error if an installed service would not start with the configuration. It returns
 // warnings about missing keys.
 func Check(c *config.Config, instance Instance) (warnings []string, err error) {
 	if err := errors.Join(CheckInstance(c, instance), CheckSocketUnit(c, instance)); err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // The control socket is in the service's runtime directory, so only the service's user and root can
-// connect. When a client connects, the service reloads its configuration and sends the outcome,
-// which would be impossible with a signal.
+// connect. When a client connects, the service reloads its configuration and sends the outcome. A
+// signal could not return the outcome.
 const (
 	controlName = "control"
 	reloaded    = "reloaded\n"
@@ -34,7 +34,7 @@ func openControl(log *slog.Logger) (<-chan chan<- error, error) {
 }
 
 // acceptRetry is how long to wait after an accept error, such as too many open files, before the
-// next attempt. Reloads must work again once the cause of the error no longer exists.
+// next attempt. Reloads must work again once the cause of the error is gone.
 const acceptRetry = 100 * time.Millisecond
 
 // acceptReloads accepts connections until the listener is closed, at the end of the process.
@@ -64,7 +64,7 @@ func openSocket(name string) (net.Listener, error) {
 	}
 	path := filepath.Join(os.Getenv(runtimeVariable), name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // the socket of a killed process
+		return nil, fmt.Errorf("%s socket: %w", name, err) // the process may have been killed
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {

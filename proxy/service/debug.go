@@ -18,9 +18,9 @@ import (
 )
 
 // The debug socket is in the same directory as the control socket, with the same permissions.
-// Profiles may reveal secrets through names in stacks and durations. A port on a loopback address
-// would reveal profiles to every user of this host, and a port on the public address to everyone,
-// so the service opens neither.
+// Profiles may reveal secrets through the names in stacks, and through durations. A port on a
+// loopback address would reveal profiles to every user of this host, and a port on the public
+// address would reveal them to everyone. Therefore, the service opens neither.
 const debugName = "debug"
 
 // profiles maps a profile's name to its path and query in net/http/pprof.
@@ -32,7 +32,7 @@ var profiles = map[string]string{
 	"trace":      "trace",
 }
 
-// openDebug serves profiles of this process, if there is a runtime directory.
+// openDebug starts to serve profiles of this process if there is a runtime directory.
 func openDebug() error {
 	l, err := openSocket(debugName)
 	if l == nil || err != nil {

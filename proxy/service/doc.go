@@ -1,4 +1,4 @@
-// Package service runs a proxy as a system service: on the socket opened by systemd, under
+// Package service runs a proxy as a system service: on a socket that systemd has opened, under
 // systemd's watchdog, and with a configuration that is reloaded when its files change. It also
 // works without systemd.
 //

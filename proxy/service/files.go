@@ -18,14 +18,15 @@ import (
 const settleAfter = time.Second
 
 // files detects when the content of some files has changed. It watches the files' directories,
-// because editors, certificate managers and Kubernetes replace files. It then compares the content,
-// because other files in these directories also change. Only one goroutine may use it.
+// because editors, certificate managers and Kubernetes replace files instead of writing to them.
+// After an event, it compares the content, because other files in these directories also change.
+// Only one goroutine may use it.
 type files struct {
 	log     *slog.Logger
 	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	// receives when a comparison is due; nil if there was no event since the last one
+	// receives a value when a comparison is due; nil if there has been no event since the last one
 	settled <-chan time.Time
 }
 
@@ -95,8 +96,8 @@ func (f *files) lost() <-chan error {
 	return f.watcher.Errors
 }
 
-// touch makes settled receive settleAfter after the first event. Later events do not postpone this,
-// because files that change all the time must not prevent a reload.
+// touch makes settled receive a value settleAfter after the first event. Later events do not
+// postpone this, because files that change all the time must not prevent a reload.
 func (f *files) touch() {
 	if f.settled == nil {
 		f.settled = time.After(settleAfter)

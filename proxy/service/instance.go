@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// An Instance is the name of one of several services on a host, NAME in spdk-proxy@NAME.service.
+// An Instance is the name of one of several services on a host: NAME in spdk-proxy@NAME.service.
 // The empty name means spdk-proxy.service. Each instance has its own target, configuration and
 // directories.
 type Instance string
@@ -69,8 +69,8 @@ func (i Instance) StateDirectory() string { return "/var/lib/" + i.unit() }
 
 func (i Instance) runtimeDirectory() string { return "/run/" + i.unit() }
 
-// ownInstance returns this process's instance. It derives the name from the directory that systemd
-// has created for the service.
+// ownInstance returns this process's instance. It derives the instance from the directory that
+// systemd has created for the service.
 func ownInstance() Instance {
 	_, name, _ := strings.Cut(filepath.Base(os.Getenv(runtimeVariable)), "@")
 	return Instance(name)
@@ -104,8 +104,8 @@ func InstanceOfKeys(socket string) (Instance, bool) {
 	return i, err == nil
 }
 
-// CheckInstance refuses a configuration that uses another instance's directory or socket. Two
-// proxies would overwrite each other's files, and delete each other's keys.
+// CheckInstance refuses a configuration that uses another instance's directory or socket. With such
+// a configuration, two proxies would overwrite each other's files and delete each other's keys.
 func CheckInstance(c *config.Config, i Instance) error {
 	var wrong []error
 	for key, path := range map[string]string{"target.save.dir": c.Target.Save.Dir, "target.freeze.dir": c.Target.Freeze.Dir, "tls.self_signed_dir": c.TLS.SelfSignedDir, "log.calls.path": c.Log.Calls.Path} {

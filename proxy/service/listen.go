@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// places contains the addresses at which the proxy must listen according to its configuration.
+// places contains the addresses on which the proxy must listen according to its configuration.
 type places struct {
 	https string // address and port
 	local string // path of the socket for programs on this host; "" if there is none
@@ -44,7 +44,7 @@ func (l listeners) close() {
 
 // listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
 // open. It returns an error if systemd has opened a socket that is not configured, so that after a
-// change to the configuration, the proxy does not silently continue to serve the old address.
+// change to the configuration, the proxy does not silently continue to listen on the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {

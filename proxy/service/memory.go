@@ -11,9 +11,9 @@ import (
 
 // The proxy's live heap is about 10 MiB. With Go's defaults, the garbage collector would run once
 // every few thousand calls, and use as much as a third of their time. Therefore, the proxy raises
-// GOGC, and raises it further under load. It does not always use the higher value, because
-// long-lived objects, such as connections, would be scattered among short-lived ones. With 1,000
-// connections, Go could then not return 7 MiB to the system.
+// GOGC, and raises it further under load. It does not use the higher value all the time, because
+// long-lived objects, such as connections, would then be scattered among short-lived ones. With
+// 1,000 connections, Go could then not return 7 MiB to the system.
 const (
 	gcPercent     = 200
 	gcPercentBusy = 400
@@ -21,7 +21,7 @@ const (
 	// busy. A call allocates about 15 KiB.
 	busyAbove = 64 << 20
 	// softLimit is the heap size above which the collector runs more often again. SPDK's longest
-	// responses have 32 MiB, and several may be in memory at once.
+	// responses are 32 MiB long, and several may be in memory at once.
 	softLimit = 512 << 20
 )
 
@@ -35,12 +35,12 @@ func tuneMemory() {
 	}
 }
 
-// When the proxy becomes idle, it returns memory to the system that was needed under load or to
+// When the proxy becomes idle, it returns to the system the memory that it needed under load or to
 // hash a password. Go would keep this memory for minutes.
 const (
 	restCheck = 3 * time.Second
 	// restBelow is the number of bytes allocated in one restCheck below which the proxy counts as
-	// idle. Even then, probes and scrapes continue.
+	// idle. Probes and scrapes continue even when the proxy is idle.
 	restBelow = 2 << 20
 )
 
@@ -50,7 +50,7 @@ func returnMemory(ctx context.Context) {
 	tick := time.NewTicker(restCheck)
 	defer tick.Stop()
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	idle := idleDetector{working: true} // the start of the proxy allocates memory, too
+	idle := idleDetector{working: true} // starting the proxy also allocates memory
 	tuned, percent := os.Getenv("GOGC") == "", gcPercent
 	for {
 		select {

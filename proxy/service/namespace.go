@@ -8,13 +8,13 @@ import (
 // uidMap is the file in which the kernel lists the users that this process can see.
 const uidMap = "/proc/self/uid_map"
 
-// usersAreHidden reports whether this process runs in a user namespace that hides users of this
-// host, such as systemd's PrivateUsers=yes creates. A namespace that hides only uids above 65535,
-// such as PrivateUsers=identity creates, does not count.
+// usersAreHidden reports whether this process is running in a user namespace that hides users of
+// this host, such as the one that systemd's PrivateUsers=yes creates. A namespace that hides only
+// uids above 65535, such as the one that PrivateUsers=identity creates, does not count.
 func usersAreHidden(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return false // a kernel without user namespaces
+		return false // the kernel does not support user namespaces
 	}
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)

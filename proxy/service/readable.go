@@ -55,9 +55,9 @@ func unreadableFiles(files []string, credentials string, uid, gid uint32) (warni
 	return warnings
 }
 
-// permitted reports whether a file's mode permits access by a user. access is 4 for reading a file
-// and 1 for entering a directory. If an access control list applies, the mode is not conclusive,
-// and permitted returns true.
+// permitted reports whether a file's mode allows access by a user. access is 4 for reading a file
+// and 1 for entering a directory. If an access control list applies, the mode is not conclusive, so
+// permitted returns true.
 func permitted(path string, access os.FileMode, uid, gid uint32) bool {
 	info, err := os.Stat(path)
 	if err != nil {

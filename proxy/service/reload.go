@@ -20,7 +20,8 @@ type reloader struct {
 	files  *files
 }
 
-// run reloads until ctx ends. Each channel sent to requests receives the outcome of one reload.
+// run reloads until ctx ends. Each channel that is sent to requests receives the outcome of one
+// reload.
 func (r *reloader) run(ctx context.Context, hangups <-chan os.Signal, requests <-chan chan<- error) {
 	defer r.files.close()
 	for {
@@ -54,14 +55,14 @@ func (r *reloader) reload(cause string) error {
 		return errNoFile
 	}
 	r.notify.reloading()
-	r.files.changed() // this reload reads the current content, so no further one is needed
+	r.files.changed() // this reload reads the current content, so another one is not needed
 	cfg, err := r.load()
 	if err == nil {
 		err = checkOwnInstance(cfg)
 	}
 	if err == nil {
-		// even if the reload was refused, because a later change to these files may correct the
-		// mistake
+		// watch them even if the reload was refused, because a later change to these files may
+		// correct the mistake
 		r.files.watch(cfg.Files())
 		err = r.server.Reload(cfg)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Run serves a configuration until SIGTERM or SIGINT. load reads the configuration again; it is nil
-// if there is no configuration file. version is this program's version.
+// Run runs a proxy with a configuration until SIGTERM or SIGINT. load reads the configuration
+// again; it is nil if there is no configuration file. version is this program's version.
 func Run(version string, c *config.Config, load func() (*config.Config, error)) error {
 	tuneMemory()
 	log := config.NewLogger(os.Stderr, c.Log)
@@ -61,8 +61,8 @@ func filesOf(c *config.Config, load func() (*config.Config, error)) []string {
 	return c.Files()
 }
 
-// warn logs warnings about a configuration. users is the file that lists the users that this
-// process can see.
+// warn logs warnings about a configuration. users is the path of the file that lists the users that
+// this process can see.
 func warn(log *slog.Logger, c *config.Config, users string) {
 	for _, warning := range c.Warnings() {
 		log.Warn("configuration", "warning", warning)

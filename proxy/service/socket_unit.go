@@ -20,9 +20,9 @@ import (
 var unitFolders = []string{"/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"}
 
 // CheckSocketUnit returns an error if the configured address or path differs from that in the
-// service's socket unit, as the service does when it starts. It reads the unit's files, because
-// systemd may not have read the newest ones. If there is no unit, or the unit is masked, the
-// service itself opens the configured address.
+// service's socket unit. The service makes the same check when it starts. It reads the unit's
+// files, because systemd may not have read the newest ones. If there is no unit, or if the unit is
+// masked, the service itself opens the configured address.
 func CheckSocketUnit(c *config.Config, instance Instance) error {
 	return checkSocketUnit(placesOf(c), instance, unitFolders)
 }
@@ -70,9 +70,9 @@ func streamAddr(stream string) (*net.TCPAddr, error) {
 	return net.ResolveTCPAddr("tcp", stream)
 }
 
-// listenStreams returns the addresses at which an instance's unit and its drop-ins listen, or none
-// if there is no unit or it is masked. An instance uses the template's unit unless it has its own,
-// and the drop-ins of both.
+// listenStreams returns the addresses in an instance's socket unit and its drop-ins, or none if
+// there is no unit or it is masked. An instance uses the template's unit unless it has its own, and
+// it uses the drop-ins of both.
 func listenStreams(instance Instance, folders []string) ([]string, error) {
 	names := []string{instance.socketUnit()}
 	if instance != "" {
@@ -129,9 +129,9 @@ func firstUnit(names, folders []string) string {
 	return ""
 }
 
-// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Among those with
-// the same file name, the first one counts: those for the unit's own name come before the
-// template's, and within each, the first directory counts.
+// dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of several drop-ins
+// with the same file name, only the first one counts. Those for the unit's own name come before the
+// template's, and each of these groups is in the order of the directories.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

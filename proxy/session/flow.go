@@ -13,8 +13,8 @@ import (
 const FlowTime = 10 * time.Minute
 
 // Flows binds sign-ins at an issuer's page to the browsers in which they began. Flows is stateless:
-// all data of a sign-in is derived from a ticket that the browser keeps and a key of this process.
-// Flows is safe for concurrent use.
+// all data of a sign-in is derived from a ticket that the browser keeps and from a key of this
+// process. Flows is safe for concurrent use.
 type Flows struct {
 	now func() time.Time
 	key [sha256.Size]byte
@@ -23,12 +23,12 @@ type Flows struct {
 // A Flow contains the secrets of a sign-in. Each secret has 256 bits, encoded in characters that
 // are allowed in a URL.
 type Flow struct {
-	State    string // which the issuer returns through the browser
-	Nonce    string // which the issuer returns in the token
+	State    string // the issuer returns it through the browser
+	Nonce    string // the issuer returns it in the token
 	Verifier string // for PKCE; known only to the proxy
 }
 
-// NewFlows returns Flows with a new key. now is the clock; nil is time.Now.
+// NewFlows returns Flows with a new key. now is the clock; nil means time.Now.
 func NewFlows(now func() time.Time) *Flows {
 	if now == nil {
 		now = time.Now

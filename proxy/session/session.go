@@ -14,13 +14,13 @@ import (
 
 // Limits defines limits on the sessions in a Store.
 type Limits struct {
-	Idle     time.Duration // a session ends if it is unused for this long
+	Idle     time.Duration // a session ends if it has not been used for this long
 	Lifetime time.Duration // maximum duration of a session
 }
 
 const (
-	// MaxSessions is the maximum number of sessions in a Store, and MaxPerUser that of one user's
-	// sessions.
+	// MaxSessions is the maximum number of sessions in a Store, and MaxPerUser is the maximum
+	// number of one user's sessions.
 	MaxSessions = 1024
 	MaxPerUser  = 32
 
@@ -61,7 +61,7 @@ type entry[T any] struct {
 	until       time.Time // when the value expires; zero if it does not
 }
 
-// New returns an empty Store. now is the clock; nil is time.Now.
+// New returns an empty Store. now is the clock; nil means time.Now.
 func New[T any](limits Limits, now func() time.Time) *Store[T] {
 	if now == nil {
 		now = time.Now
@@ -80,8 +80,8 @@ func (s *Store[T]) SetLimits(limits Limits) {
 
 // Begin begins a session with a new id, which must be disclosed only to the user's browser. Unless
 // until is zero, the session ends no later than until. If the user has too many sessions, the
-// user's least recently used session ends. If all users together have too many, the least recently
-// used session of the users with the most sessions ends.
+// user's least recently used session ends. If there are too many sessions in total, the least
+// recently used session of the users with the most sessions ends.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -97,7 +97,7 @@ func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, bega
 }
 
 // Find returns the session with an id, or false if there is no such session or it has ended. It
-// does not mark the session as used; Use does.
+// does not mark the session as used; Use does that.
 func (s *Store[T]) Find(id string) (Session[T], bool) {
 	if len(id) != base64.RawURLEncoding.EncodedLen(idBytes) {
 		return Session[T]{}, false
@@ -134,8 +134,8 @@ func (s *Store[T]) End(session Session[T]) {
 	delete(s.sessions, session.sum)
 }
 
-// EndAll ends a user's sessions for whose value ends returns true, or all of the user's sessions if
-// ends is nil. It returns how many it has ended.
+// EndAll ends those of a user's sessions for whose value ends returns true, or all of them if ends
+// is nil. It returns the number of sessions that it has ended.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }
@@ -175,7 +175,7 @@ func (s *Store[T]) describe(id string, key sum, e *entry[T]) Session[T] {
 	}
 }
 
-// end returns the time at which a session ends at the latest, however often it is used.
+// end returns the latest time at which a session ends, no matter how often it is used.
 func (s *Store[T]) end(e *entry[T]) time.Time {
 	end := e.began.Add(s.limits.Lifetime)
 	if !e.until.IsZero() && e.until.Before(end) {

@@ -17,9 +17,9 @@ import (
 )
 
 // A conn is a connection that carries a sequence of messages, each a request or a batch. Responses
-// are sent in the order in which the messages end.
+// are sent in the order in which the messages are completed.
 //
-// The goroutine that has read a message performs it, and passes the right to read on to another
+// The goroutine that has read a message executes it, and passes the right to read on to another
 // goroutine. If messages must be started in order of arrival, as in SPDK, the goroutine passes on
 // the right when SPDK has received the message's last call, or keeps the right if the message ends
 // earlier. Otherwise, it passes on the right at once, so that a deletion, which first makes other
@@ -43,7 +43,7 @@ type conn struct {
 type transport interface {
 	// next returns the next message. It is valid until next is called again.
 	next(c *conn) ([]byte, error)
-	// identify authenticates a message's sender, and records the sender.
+	// identify authenticates and records the sender of a message.
 	identify(current *gate.Settings, x *gate.Exchange) error
 	// release releases what next has reserved for a message.
 	release()
@@ -62,8 +62,8 @@ type transport interface {
 	gone() bool
 }
 
-// maxPipelined is how many messages from one connection are performed concurrently. Further
-// messages are not read until one of these ends.
+// maxPipelined is the maximum number of messages from one connection that are executed
+// concurrently. Further messages are not read until one of these has ended.
 const maxPipelined = 256
 
 func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.Source) *conn {
@@ -77,7 +77,7 @@ func newConn(g *gate.Gate, transport transport, over net.Conn, source auditlog.S
 	return c
 }
 
-// serve performs the messages on a connection until it ends.
+// serve executes the messages on a connection until the connection ends.
 func (c *conn) serve(goroutines *parked) {
 	defer c.cancel()
 	read := func() {
@@ -92,7 +92,8 @@ func (c *conn) serve(goroutines *parked) {
 	c.running.Wait()
 }
 
-// read reads and performs messages until the connection ends, or another goroutine reads.
+// read reads and executes messages until the connection ends or another goroutine takes over
+// reading.
 func (c *conn) read() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -122,7 +123,7 @@ func (c *conn) endReading(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		if !c.gone() {
-			return // the client has closed only its half, and waits for responses
+			return // the client has closed only its half, and is waiting for responses
 		}
 		c.cancel()
 	case errors.As(err, &answer), errors.As(err, &tooLong), errors.Is(err, gate.ErrSlowBody), errors.Is(err, gate.ErrMemory), errors.Is(err, authn.ErrWrongCredentials):
@@ -136,14 +137,14 @@ func (c *conn) endReading(err error) {
 
 // noticeAfter is how long an unsent call may wait, for example for a slot, before the proxy checks
 // whether its client has disconnected. The check is necessary because no goroutine reads from the
-// connection while such a call waits.
+// connection while such a call is waiting.
 const noticeAfter = 10 * time.Millisecond
 
 // errIdle is the reason for ending a connection without calls.
 var errIdle = errors.New("the connection was idle")
 
-// handle performs a message, or refuses it with err. It reports whether it has handed over the
-// right to read, or ended the connection.
+// handle executes a message, or refuses it with err. It reports whether it has passed on the right
+// to read or ended the connection.
 func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	current := c.gate.Settings()
 	x := gate.NewExchange(c.source)
@@ -216,8 +217,9 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 	c.send(text, e, func() { c.finish(x) })
 }
 
-// send queues bytes for the client. If they are the response to a message, e belongs to that message;
-// otherwise, e is nil. send calls done when the bytes were written or cannot be written.
+// send queues bytes for the client. If they are the response to a message, e belongs to that
+// message; otherwise, e is nil. send calls done when the bytes have been written or cannot be
+// written.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }

@@ -15,7 +15,7 @@ import (
 // An input buffers the text that has arrived on a connection, and splits it into messages.
 type input struct {
 	buffer []byte
-	text   []byte // the part of buffer that message has not returned yet
+	text   []byte // the part of buffer that the method message has not returned yet
 	split  jsonrpc.Splitter
 	began  time.Time // when the message at the beginning of text began to arrive
 
@@ -89,11 +89,11 @@ func (in *input) releaseMemory(g *gate.Gate) {
 // A response is the response to a message.
 type response struct {
 	text [][]byte // nil if there is no response
-	done func()   // called when the response was written or cannot be written
+	done func()   // called when the response has been written or cannot be written
 }
 
-// An output writes the responses on a connection. SPDK responds at the same time to calls that
-// arrived together, so the output sends their responses together. While more responses are expected
+// An output writes the responses on a connection. SPDK responds to calls that arrived together at
+// the same time, so the output sends their responses together. While more responses are expected
 // shortly, those that are ready wait for the last one.
 type output struct {
 	write func(text []byte) error
@@ -104,7 +104,7 @@ type output struct {
 	replies []response
 	awaited int  // number of messages whose responses are expected shortly
 	writing bool // a goroutine is writing responses
-	broken  bool // the connection can no longer be written
+	broken  bool // the connection can no longer be written to
 	buffer  []byte
 }
 
@@ -140,8 +140,8 @@ func (o *output) idleSince(d time.Duration) bool {
 	return o.active == 0 && time.Since(o.ended) > d
 }
 
-// An expected records whether a message's response is expected shortly, and whether it was added.
-// Its fields are guarded by output.mu.
+// An expected records whether a message's response is expected shortly, and whether it has been
+// added. Its fields are guarded by output.mu.
 type expected struct{ soon, added bool }
 
 // expect records that SPDK has responded to a call, so that the response to the message will be

@@ -44,7 +44,7 @@ type Local struct {
 	closed bool
 }
 
-// ServeLocal accepts connections on listeners and answers their messages until StopAccepting and
+// ServeLocal accepts connections on listeners and handles their messages until StopAccepting and
 // CloseConns are called. A connection without calls is closed after idle.
 func ServeLocal(g *gate.Gate, idle time.Duration, listeners []net.Listener) *Local {
 	l := &Local{gate: g, idle: idle, listeners: listeners, conns: map[net.Conn]struct{}{}, parked: newParked()}

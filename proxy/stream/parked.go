@@ -3,8 +3,8 @@ package stream
 import "sync/atomic"
 
 // parked is a pool of goroutines that wait for functions to run. The pool saves time because a call
-// needs a larger stack than that of a new goroutine, and a goroutine that has performed a call
-// keeps its larger stack.
+// needs a larger stack than a new goroutine has, and a goroutine that has executed a call keeps its
+// larger stack.
 type parked struct {
 	next  chan func()
 	done  chan struct{} // closed by end
@@ -16,7 +16,7 @@ const maxParked = 64
 
 func newParked() *parked { return &parked{next: make(chan func()), done: make(chan struct{})} }
 
-// run runs f in a waiting goroutine, or else in a new one.
+// run runs f in a waiting goroutine or, if there is none, in a new one.
 func (p *parked) run(f func()) {
 	select {
 	case p.next <- f:
@@ -41,5 +41,5 @@ func (p *parked) loop(f func()) {
 	}
 }
 
-// end makes the goroutines end once they wait. run may still be called.
+// end makes the goroutines end as soon as they are idle. run may still be called.
 func (p *parked) end() { close(p.done) }

@@ -26,7 +26,7 @@ type process struct {
 	who  localIdentity
 }
 
-// serveConn serves the messages on a connection until it ends.
+// serveConn handles the messages on a connection until the connection ends.
 func (l *Local) serveConn(conn *clientconn.Conn) {
 	defer l.gate.ConnState(conn, http.StateClosed)
 	defer func() { _ = conn.Close() }()
@@ -51,7 +51,7 @@ func (p *process) identify(current *gate.Settings, x *gate.Exchange) error {
 	return err
 }
 
-// breaks reports whether the beginning of the next message is unknown, because the text is not JSON
+// breaks reports whether it is unknown where the next message begins, because the text is not JSON
 // or was not read to its end.
 func (p *process) breaks(err error) bool {
 	var malformed *jsonrpc.Error
@@ -83,8 +83,8 @@ func (p *process) next(c *conn) ([]byte, error) {
 	}
 }
 
-// fill reads the data that has arrived. A message that has begun to arrive must be complete in
-// time.
+// fill reads the data that has arrived. Once a message has begun to arrive, it must be complete
+// within a time limit.
 func (p *process) fill(c *conn, current *gate.Settings) error {
 	limit := time.Now().Add(p.idle)
 	if p.in.begun() {

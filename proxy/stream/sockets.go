@@ -39,7 +39,7 @@ func NewSockets(g *gate.Gate, w *web.Server, idle time.Duration) *Sockets {
 	return &Sockets{gate: g, web: w, idle: idle, parked: newParked(), open: map[*conn]*socket{}, ofUser: map[string]int{}}
 }
 
-// Open implements Method. It counts an open stream of the user until the returned function is
+// Open implements Method. It counts an open stream for the user until the returned function is
 // called.
 func (s *Sockets) Open(r *gate.Request) (any, error) {
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func (s *Sockets) Handler() http.HandlerFunc {
 	}
 }
 
-// serve performs the messages on a stream until it ends.
+// serve executes the messages on a stream until the stream ends.
 func (s *Sockets) serve(v *web.Visit, leave func()) {
 	defer leave()
 	ws, err := upgrader.Upgrade(hijacker{v.W}, v.R, http.Header{"X-Request-Id": {v.X.ID}})
@@ -151,13 +151,13 @@ func (s *Sockets) list() map[*conn]*socket {
 }
 
 // leaveWait is how long the client of an idle stream may take to close it. During this time, the
-// proxy still serves calls that were sent before the notification arrived.
+// proxy still serves calls that the client sent before the notification arrived.
 const leaveWait = 5 * time.Second
 
-// A watched is the state that Watch keeps for a stream.
+// A watched holds the state that Watch keeps for a stream.
 type watched struct {
 	credential
-	asked time.Time // when the client was asked to close the idle stream; zero if it was not asked
+	asked time.Time // when the client was asked to close the idle stream; zero if never
 }
 
 // Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
@@ -209,7 +209,7 @@ func (w *watched) endIdle(c *conn, idle time.Duration) {
 // connection, because the server is stopping or the stream was idle.
 const draining = `{"jsonrpc":"2.0","method":"spdkgate.draining"}`
 
-// sendDraining sends the message draining, after all responses that are ready.
+// sendDraining sends the draining message, after all responses that are ready.
 func (c *conn) sendDraining() {
 	c.send(frame(websocket.TextMessage, [][]byte{[]byte(draining)}), nil, func() {})
 }

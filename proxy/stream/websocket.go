@@ -19,8 +19,8 @@ import (
 // Subprotocol is the WebSocket subprotocol for JSON-RPC messages.
 const Subprotocol = "jsonrpc"
 
-// recheck is how long the authentication of a stream's sender is valid. After a reload, the proxy
-// authenticates the sender again at once.
+// recheck is how long the authentication of a stream's sender remains valid. After a reload, the
+// proxy authenticates the sender again at once.
 const recheck = time.Second
 
 // A socket is the transport for a WebSocket: each text message is a request or a batch.
@@ -74,8 +74,8 @@ func (s *socket) release() {
 	s.reserved = 0
 }
 
-// breaks reports whether a message was not read to its end, or the sender must not send further
-// messages.
+// breaks reports whether a message was not read to its end, or whether the sender must not send
+// further messages.
 func (s *socket) breaks(err error) bool {
 	var tooLong *http.MaxBytesError
 	return errors.As(err, &tooLong) || errors.Is(err, gate.ErrSlowBody) || errors.Is(err, errBinary) || gate.AnswerTo(err).Status == http.StatusUnauthorized
@@ -100,8 +100,9 @@ const invalidCredentials = "the credentials are no longer valid: authenticate ag
 // errBinary refuses a message that is not text.
 var errBinary = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "send requests as text messages: this one is binary")
 
-// next reads the next message. The connection has no time limit until a message begins to arrive;
-// from then on, the message must be complete in time. Sockets.Watch ends connections without calls.
+// next reads the next message. There is no time limit until a message begins to arrive. From then
+// on, the message must be complete within a time limit. Sockets.Watch closes connections without
+// calls.
 func (s *socket) next(*conn) ([]byte, error) {
 	kind, r, err := s.ws.NextReader()
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *socket) skip(r io.Reader) {
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
 // pong responds to a ping, unless an earlier pong is still waiting to be written: a client that
-// does not read must not be able to use up memory with pings.
+// does not read must not be able to exhaust memory with pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })
@@ -225,6 +226,6 @@ func closing(code int, reason string) [][]byte {
 	return frame(websocket.CloseMessage, [][]byte{websocket.FormatCloseMessage(code, reason)})
 }
 
-// gone always returns false. A WebSocket is read while its messages are performed, so conn.ctx ends
-// when the client disconnects.
+// gone always returns false. A WebSocket is read while its messages are being executed, so conn.ctx
+// ends when the client disconnects.
 func (s *socket) gone() bool { return false }

@@ -15,8 +15,8 @@ import (
 var errClosed = errors.New("the proxy has closed its connections")
 
 // A Conn is a connection to a target whose release is known. A call translated for that release
-// must be sent only on this connection. If the target is replaced, the connection ends, and the new
-// target gets a different Conn.
+// must be sent only on this connection. If the target is replaced, the connection closes, and the
+// new target gets a different Conn.
 type Conn struct {
 	target   *Target
 	socket   *spdkrpc.Socket
@@ -24,8 +24,8 @@ type Conn struct {
 	release  rpcschema.Release
 	examined askedExamination
 
-	// load and byUser count the calls that were sent on this connection, or that wait for a slot to
-	// be sent. Guarded by Target.mu.
+	// load and byUser count the calls that were sent on this connection, or that are waiting for a
+	// slot to be sent. They are guarded by Target.mu.
 	load   int
 	loadOf map[string]int
 }
@@ -42,7 +42,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 	return &Conn{target: t, socket: socket, gone: gone, release: release, examined: askedExamination{asking: make(chan struct{}, 1)}, loadOf: map[string]int{}}, nil
 }
 
-// open connects to the socket, checks the user that listens there, and reads the release.
+// open connects to the socket, checks which user is listening there, and reads the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 	// callers set their own timeouts
 	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithOneConnection(), spdkrpc.WithTimeout(0))
@@ -72,7 +72,7 @@ func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rp
 	return socket, gone, release, nil
 }
 
-// logWhenGone logs the end of a connection, unless the proxy itself ended it.
+// logWhenGone logs when a connection closes, unless the proxy itself has closed it.
 func (t *Target) logWhenGone(gone <-chan struct{}) {
 	<-gone
 	t.mu.Lock()
@@ -110,7 +110,7 @@ type Observer struct {
 	// block.
 	Answered func()
 	// Settled is called when SPDK has responded to the call, or certainly will not respond, because
-	// the call was not sent or its connection has ended. This can be long after the call's
+	// the call was not sent or its connection has closed. This can be long after the call's
 	// deadline.
 	Settled func()
 }
@@ -134,8 +134,8 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if err != nil {
 		return nil, err
 	}
-	// All users share the listing gate, so a call waits for its user's own slot before it enters
-	// the gate.
+	// All users share the listing gate, so a call waits for one of its user's own slots before it
+	// enters the gate.
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		c.target.queue.release(slot)
@@ -195,8 +195,8 @@ func (c *Conn) addLoad(who string, n int) {
 	}
 }
 
-// awaitLate waits up to Config.LateAfter for the response to a call whose deadline has passed. Then
-// it releases the call's slot, passes the outcome to Config.Late, and returns it.
+// awaitLate waits up to Config.LateAfter for the response to a call whose deadline has passed. It
+// then releases the call's slot, passes the outcome to Config.Late, and returns it.
 func (c *Conn) awaitLate(pending spdkrpc.Pending, release func(), who, method string, params map[string]any, started time.Time) error {
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), c.target.config.LateAfter)

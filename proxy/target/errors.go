@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// A BusyError means that a call got no slot in time, or that too many calls are waiting. The call
-// was not sent.
+// A BusyError means that a call did not get a slot in time, or that too many calls are waiting. The
+// call was not sent.
 type BusyError struct {
-	User     bool // the user's own limit is reached; other users can still call
-	InFlight int  // number of running calls: the user's if User is set, otherwise all
+	User     bool // the user has reached their own limit; other users can still make calls
+	InFlight int  // number of running calls: the user's if User is set, otherwise those of all users
 	Why      string
 }
 

@@ -13,7 +13,8 @@ type Examination string
 
 // These are the values of an Examination.
 const (
-	// ExaminationUnknown means that the process has not been queried yet, or has not responded.
+	// ExaminationUnknown means that the process has not been queried yet, or that it has not
+	// responded.
 	ExaminationUnknown Examination = ""
 	// ExaminesAll means that the process examines every new bdev (bdev_auto_examine), including
 	// logical volumes. It therefore loads data structures that hosts write into volumes.
@@ -63,8 +64,8 @@ func examinationIn(config json.RawMessage) Examination {
 }
 
 // An askedExamination caches the Examination reported by the process behind a connection. The
-// option can be set only in the startup state, so a response at runtime stays valid as long as the
-// connection lasts.
+// option can be set only in the startup state, so a response received at runtime remains valid for
+// as long as the connection lasts.
 type askedExamination struct {
 	asking chan struct{} // contains one element during a query; guards the fields below
 	answer Examination
@@ -96,7 +97,7 @@ func (c *Conn) Examination(ctx context.Context) (Examination, error) {
 	return c.examined.answer, nil
 }
 
-// examine queries the current process in the background, so that State contains the process's
+// examine queries the current process in the background, so that State can return the process's
 // Examination.
 func (t *Target) examine() {
 	t.flights.DoChan("examination", func() (any, error) {

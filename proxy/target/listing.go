@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A call that returns one of these errors was not sent.
+// These errors mean that a call was not sent.
 var (
 	ErrDeleting = errors.New("volumes are being deleted, and this release of SPDK crashes when volumes are listed meanwhile")
 	ErrListing  = errors.New("volumes are being listed, and this release of SPDK crashes when a volume is deleted meanwhile")
@@ -24,15 +24,15 @@ var (
 )
 
 // listingGate prevents listings and deletions of volumes from running concurrently. Listings may
-// run concurrently with each other, and so may deletions. While a deletion waits, no further
-// listing begins; the wait is short, because listings are. A waiting listing gives up after a
-// while, because deletions may take minutes. Short overlapping deletions do not block listings
+// run concurrently with each other, and so may deletions. While a deletion is waiting, no further
+// listing begins; the wait is short, because listings are short. A waiting listing gives up after a
+// while, because deletions may take minutes. Short overlapping deletions cannot block listings
 // forever: when a listing begins to wait, no further deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
 	lists   int           // number of running listings
-	deletes int           // number of deletions that run or wait for listings
-	changed chan struct{} // closed when a call ends; nil if no call waits
+	deletes int           // number of deletions that are running or waiting for listings
+	changed chan struct{} // closed when a call ends; nil if no call is waiting
 	waiting int           // number of waiting listings
 	paused  time.Time     // when a listing last made deletions wait
 }
@@ -45,8 +45,8 @@ const (
 	deletionPauseInterval = 5 * time.Second
 )
 
-// pause returns how long a deletion must wait before it begins, so that a waiting listing can. The
-// caller must hold a.mu.
+// pause returns how long a deletion must wait before it begins, so that a waiting listing can begin
+// first. The caller must hold a.mu.
 func (a *listingGate) pause() time.Duration {
 	if a.waiting == 0 {
 		return 0
@@ -99,9 +99,8 @@ func (a *listingGate) enter(ctx context.Context, r rpcschema.Release, method str
 	}, nil
 }
 
-// awaitChange waits until a call ends, or the again channel delivers a value. The caller must hold
-// a.mu.
-// The error is timeoutErr or ErrAbandoned.
+// awaitChange waits until a call ends, or until a value arrives on the again channel. The caller
+// must hold a.mu. The error is timeoutErr or ErrAbandoned.
 func (a *listingGate) awaitChange(ctx context.Context, timeout, again <-chan time.Time, timeoutErr error) error {
 	if a.changed == nil {
 		a.changed = make(chan struct{})
@@ -129,9 +128,9 @@ func (a *listingGate) end(n *int) {
 	}
 }
 
-// Deleting waits until volumes may be deleted on a target with release r. Until leave is called, no
-// listing of volumes begins. Deleting is for deletions on a Direct, whose calls do not wait at the
-// listing gate. The error is ErrListing or ErrAbandoned.
+// Deleting waits until volumes may be deleted on a target with release r. No listing of volumes
+// begins until leave is called. Deleting is for deletions on a Direct, whose calls do not wait at
+// the listing gate. The error is ErrListing or ErrAbandoned.
 func (t *Target) Deleting(ctx context.Context, r rpcschema.Release) (leave func(), err error) {
 	return t.listing.enter(ctx, r, deleting[0], t.config.QueueWait)
 }

@@ -4,15 +4,15 @@ import "time"
 
 // SPDK executes all calls that it finds on its sockets before it does any other work, such as
 // responding to other calls or serving I/O on that core. Most calls take microseconds. Some, such
-// as a list of all bdevs, take tens of milliseconds, and 256 of these at once would delay all other
+// as a list of all bdevs, take tens of milliseconds, and 256 of them at once would delay all other
 // work by seconds. Therefore, the proxy sends each user's calls in bursts, one in each round. A
 // round ends when SPDK responds to a probe that was sent after the burst, so its duration shows how
 // long other calls had to wait. After a slow round, the bursts become smaller; after a quick one,
-// larger. Calls that get no response within their round, for example because they wait for a disk,
-// do not count in the next round.
+// larger. Calls that get no response within their round, for example because they are waiting for a
+// disk, are not counted in the next round.
 const (
 	firstBurst = 16 // calls that a user may have in flight before any round is measured
-	minBurst   = 2  // one call that is being executed, and one that waits
+	minBurst   = 2  // one call that is being executed, and one that is waiting
 
 	quickRound = 16 * time.Millisecond // the probe alone takes up to 8 ms
 	slowRound  = 50 * time.Millisecond
@@ -38,8 +38,8 @@ func (p *pace) noteSent(inRound int) {
 	}
 }
 
-// nextRound begins a new round. took is the duration of the previous one. nextRound reports whether
-// rounds must still be measured.
+// nextRound begins a new round, and reports whether rounds must still be measured. took is the
+// duration of the previous round.
 func (q *queue) nextRound(took time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	phaseMethod = "notify_get_types"
 )
 
-// Watch waits for these times between two probes, plus or minus a fifth.
+// These are the times that Watch waits between two probes, plus or minus a fifth.
 const (
 	probeInterval     = 5 * time.Second
 	probeIntervalDown = time.Second
@@ -30,14 +30,14 @@ const (
 	probeAfterClose = 100 * time.Millisecond
 )
 
-// A probe queries the target over its own connection, so that a busy pool of connections does not
-// look like a dead target. Only one query runs at a time.
+// A probe queries the target over a separate connection, so that a busy pool of connections does
+// not look like a dead target. Only one query runs at a time.
 type probe struct {
 	socket  *spdkrpc.Socket // nil if there is no connection
 	gone    <-chan struct{}
 	release rpcschema.Release
-	// pending is a query to which SPDK did not respond in time. A working SPDK responds later, and
-	// until then, no other query is sent.
+	// pending is a query to which SPDK did not respond in time. If SPDK is working, it will respond
+	// later. Until then, no other query is sent.
 	pending *spdkrpc.Pending
 }
 
@@ -67,8 +67,8 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 }
 
 // timedProbe measures how long a probe takes. If a probe is already running, such as one for a
-// request to /readyz, timedProbe waits for it and then measures another one, because the measured
-// part of the first would be too short.
+// request to /readyz, timedProbe waits for it and then measures another one, because it would
+// measure only a part of the first.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {
@@ -77,8 +77,8 @@ func (t *Target) timedProbe() time.Duration {
 	}
 }
 
-// Watch probes the target until t is closed: every few seconds, and at once when the probe's
-// connection ends. Thus, the proxy notices a restart of the target even if there are no calls.
+// Watch probes the target until t is closed: every few seconds, and immediately when the probe's
+// connection closes. Thus, the proxy notices a restart of the target even if there are no calls.
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Limits defines how many calls may run concurrently.
+// Limits defines the maximum numbers of calls that may run concurrently.
 type Limits struct {
 	Total   int            // for all users together
 	PerUser int            // for each user
@@ -26,20 +26,19 @@ func (l Limits) of(who string) int {
 // waitersPerSlot is the maximum number of waiting calls per slot, which limits their memory.
 const waitersPerSlot = 4
 
-// A queue grants slots, each for one running call. A user's slots may exceed neither the user's
-// limit nor the number of slots that are still free. Therefore, if n users occupy all slots that
-// they can get, one slot in n+1 remains free for the next user, even if SPDK never responds to
-// their calls.
+// A queue grants slots, each for one running call. A user may not have more slots than the user's
+// limit, or more than are still free. Therefore, if n users occupy all the slots that they can get,
+// one slot in n+1 remains free for the next user, even if SPDK never responds to their calls.
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
 // one call each, so that a long list does not delay other users. After each change, the queue
-// grants slots until no waiting call may have one. Thus, a new call by a user without waiting calls
-// does not overtake any call that could run.
+// grants slots until no waiting call is allowed to have one. Thus, a new call by a user without
+// waiting calls does not overtake any call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
 	users     map[string]*user
-	sweepAt   int         // when this many users are known, idle users are removed
+	sweepAt   int         // idle users are removed when this many users are known
 	slots     int         // number of granted slots
 	bytes     int         // total expected length of the responses to running calls
 	waiting   int         // number of waiting calls
@@ -185,8 +184,8 @@ func (q *queue) enter(u *user, answer *size) (*waiter, error) {
 	return w, nil
 }
 
-// leave removes a call from its wait list and returns the error of why. If the call got a slot at
-// the same moment, it keeps the slot, and leave returns nil.
+// leave removes a call from its wait list and returns the error that why returns. If the call got a
+// slot at the same moment, it keeps the slot, and leave returns nil.
 func (q *queue) leave(w *waiter, why func() error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -259,7 +258,7 @@ func (q *queue) advanceAll() {
 	q.advance()
 }
 
-// busy returns the error for a call that got no slot.
+// busy returns the error for a call that did not get a slot.
 func (q *queue) busy(u *user, why string) *BusyError {
 	if q.slots < q.limits.Total {
 		return &BusyError{User: true, InFlight: u.slots, Why: why}
@@ -271,7 +270,7 @@ func (q *queue) busy(u *user, why string) *BusyError {
 type Load struct {
 	// calls that were sent but have no response, including those whose deadline has passed
 	InFlight int
-	Waiting  int // calls that wait for a slot
+	Waiting  int // calls that are waiting for a slot
 }
 
 func (q *queue) load() Load {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// longReply is the minimum length in bytes of responses that count towards memory limits.
+// longReply is the minimum length, in bytes, of responses that count toward memory limits.
 const longReply = 64 << 10
 
 // sizes predicts the length of responses from earlier ones. It distinguishes calls to a method with
@@ -28,8 +28,8 @@ func (s *sizes) find(method string, params map[string]any) *size {
 	return known.(*size)
 }
 
-// A size is the expected length of a call's response, in bytes. It may change while the call waits
-// for a slot.
+// A size is the expected length of a call's response, in bytes. It may change while the call is
+// waiting for a slot.
 type size struct{ bytes atomic.Int64 }
 
 func (s *size) expected() int { return int(s.bytes.Load()) }

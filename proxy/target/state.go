@@ -24,11 +24,11 @@ type State struct {
 	// release of the target that responded last; zero if none has responded
 	Release rpcschema.Release
 	Since   time.Time // when the phase began
-	// Reconnects counts how often the target responded again after its connection had ended, which
-	// means that it was restarted.
+	// Reconnects is the number of times that the target responded again after its connection had
+	// closed, which means that it was restarted.
 	Reconnects    int
 	Err           error // why the target is unreachable
-	UntrustedPeer bool  // a user that is not permitted listens on the socket
+	UntrustedPeer bool  // a user that is not permitted to do so is listening on the socket
 	// Examination states which bdevs the current process examines. ExaminationSince is when the
 	// proxy first got this response; restarts with the same option do not change the time.
 	Examination      Examination
@@ -37,7 +37,8 @@ type State struct {
 
 var errNotProbed = errors.New("the target has not been probed yet")
 
-// State returns the result of the last probe. While Watch runs, it is at most a few seconds old.
+// State returns the result of the last probe. While Watch is running, the result is at most a few
+// seconds old.
 func (t *Target) State() State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

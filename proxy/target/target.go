@@ -18,8 +18,7 @@ type Config struct {
 	Connections int    // connections for calls, in addition to the one for probes; 0 means 4
 	MaxInFlight int    // maximum number of running calls, over all connections; 0 means 1024
 	// UserInFlight is how many running calls one user may have, unless UsersInFlight contains a
-	// different number for that user. A user's slots never outnumber those that are free. 0 means
-	// 256.
+	// different number for that user. A user never has more slots than are free. 0 means 256.
 	UserInFlight  int
 	UsersInFlight map[string]int
 	// PeerUIDs lists the users that may listen on the socket, besides root and this process's own
@@ -40,8 +39,8 @@ type Config struct {
 }
 
 const (
-	// growAt defines when another connection is opened: when the least loaded one has this many
-	// calls. SPDK reads each connection once per poll.
+	// growAt is the number of calls on the least loaded connection at which another connection is
+	// opened. SPDK reads each connection once per poll.
 	growAt = 16
 	// These are the minimum and maximum times between two attempts to connect to an unreachable
 	// target.
@@ -50,7 +49,8 @@ const (
 )
 
 // A Target is a pool of connections to one SPDK target. It is safe for concurrent use. It connects
-// when it is first used, and again after its connections have ended or the socket was replaced.
+// when it is first used, and again after its connections have closed or the socket has been
+// replaced.
 type Target struct {
 	config    Config
 	queue     *queue
@@ -71,7 +71,7 @@ type Target struct {
 	growing     bool // another connection is being opened in the background
 	closed      bool
 	down        *DownError    // why the last attempt to connect failed
-	until       time.Time     // no other attempt is made before this time
+	until       time.Time     // no new attempt is made before this time
 	backoff     time.Duration // how long to wait after the next failure
 }
 
@@ -138,10 +138,10 @@ func (t *Target) Connect(ctx context.Context, who string) (*Conn, error) {
 	}
 }
 
-// pick returns the open connection on which the user already has calls, or else the least loaded
-// one. SPDK sends the responses on a connection one after the other, so a long response should
-// delay only calls of the same user. If all connections are busy, pick opens another one in the
-// background.
+// pick returns an open connection on which the user already has calls or, if there is none, the
+// least loaded one. SPDK sends the responses on a connection one after another, so a long response
+// should delay only calls of the same user. If all connections are busy, pick opens another one in
+// the background.
 func (t *Target) pick(who string) *Conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,7 +166,7 @@ func (t *Target) pick(who string) *Conn {
 	return least
 }
 
-// AcquireSlot waits for a slot for a user, like Call and with the same errors. It is for the
+// AcquireSlot waits for a slot for a user, as Call does, and returns the same errors. It is for the
 // proxy's own work that does not call SPDK. release returns the slot.
 func (t *Target) AcquireSlot(ctx context.Context, who string) (release func(), err error) {
 	slot, err := t.queue.acquire(ctx, who, new(size), t.config.QueueWait)
@@ -202,7 +202,7 @@ func (t *Target) add() (*Conn, error) {
 		_ = c.socket.Close()
 	}
 	if err != nil {
-		if t.down == nil { // logged once, not for every call; Watch logs it at a higher level
+		if t.down == nil { // logged only once, not for every call; Watch logs it at a higher level
 			t.config.Log.Debug("no connection to the target", "socket", t.config.Socket, "error", err.Err)
 		}
 		t.down, t.until = err, time.Now().Add(t.backoff)
@@ -220,7 +220,7 @@ func (t *Target) InFlight() int { return t.queue.load().InFlight }
 // Load returns the numbers of running and waiting calls.
 func (t *Target) Load() Load { return t.queue.load() }
 
-// Loads returns the share of each user in Load.
+// Loads returns each user's share of Load.
 func (t *Target) Loads() map[string]Load { return t.queue.loads() }
 
 // LoadOf returns a user's share of Load, and the user's limits.

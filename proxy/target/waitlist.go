@@ -1,6 +1,6 @@
 package target
 
-// A waiter is one call that waits for a slot.
+// A waiter is one call that is waiting for a slot.
 type waiter struct {
 	user   *user
 	answer *size
@@ -42,7 +42,7 @@ func (l *waitList) remove(w *waiter) {
 	l.n--
 }
 
-// A fifo is a first-in-first-out queue in a ring buffer that grows.
+// A fifo is a first-in, first-out queue in a ring buffer that can grow.
 type fifo[T any] struct {
 	ring  []T
 	first int

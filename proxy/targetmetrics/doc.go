@@ -2,7 +2,7 @@
 // limits the number of series, because a target may have 10,000 volumes. Package metrics counts the
 // proxy's own work.
 //
-// The package writes the text directly, because client_golang's registry would take about ten times
+// The package writes the text directly, because client_golang's registry would use about ten times
 // as much CPU time for the same number of series.
 //
 // The package must not depend on how figures are read, or on who may see them.

@@ -111,8 +111,8 @@ func (e *Exporter) addUp(f *figures.Figures) {
 	e.before = now
 }
 
-// add adds the operations counted since the earlier reading. If now is less than before, SPDK has
-// reset its counters.
+// add adds the operations that were counted since the earlier reading. If now is less than before,
+// SPDK has reset its counters.
 func add(sum *figures.Operation, before, now figures.Operation) {
 	if now.Count < before.Count || now.Bytes < before.Bytes || now.Latency < before.Latency {
 		before = figures.Operation{}

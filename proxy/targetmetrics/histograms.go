@@ -15,8 +15,8 @@ type histogramSum struct {
 	known  bool // before is valid
 }
 
-// addUpHistograms adds the operations counted since the previous reading. The first reading of a
-// histogram, and a reading whose counts have decreased, add nothing.
+// addUpHistograms adds the operations counted since the previous reading. It adds nothing for the
+// first reading of a histogram, or for a reading whose counts have decreased.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {

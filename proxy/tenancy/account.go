@@ -24,7 +24,7 @@ func (a amount) plus(b amount) amount {
 }
 
 // An account records how much of some quotas one tenant uses. Each tenant has one account for
-// volumes and one for exports; calls for one account do not wait for those for the other. Calls
+// volumes and one for exports; calls for one account do not wait for calls for the other. Calls
 // that create something run concurrently, and each reserves the amount that it needs. A call that
 // inherits or sets the size of a bdev runs alone, because the size must not change while the call
 // runs.
@@ -38,9 +38,9 @@ type account struct {
 	decreased  bool      // objects of the tenant may have been deleted since counting began
 	during     amount    // created by calls while counting
 	running    map[*claim]amount
-	idle       chan struct{} // closed when no call is running; nil if no call waits for that
+	idle       chan struct{} // closed when no call is running; nil if no call is waiting for that
 	unanswered []unansweredCall
-	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem named after a volume may outlive it
+	subsystems map[string]bool // subsystems that the tenant has created or changed; a subsystem that is named after a volume may outlive the volume
 
 	owners *owners.File // keeps subsystems across restarts; may be nil
 	tenant string       // the tenant's name in owners
@@ -60,14 +60,15 @@ func newAccount() *account {
 	return a
 }
 
-// forgetCount makes the next decision count the tenant's objects on the target again.
+// forgetCount discards the count, so that the next decision counts the tenant's objects on the
+// target again.
 func (a *account) forgetCount() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at = time.Time{}
 }
 
-// A claim is one call's reservation of part of the quota.
+// A claim is one call's reservation of a part of the quota.
 type claim struct {
 	account   *account
 	asked     amount
@@ -126,7 +127,7 @@ func (c *claim) besidesSizes() amount {
 	return rest
 }
 
-// leave opens the gate to the next call.
+// leave opens the gate for the next call.
 func (c *claim) leave() {
 	if c.gate {
 		c.gate = false
@@ -284,7 +285,7 @@ func (a *account) forgetSubsystems(existing map[string]bool) {
 }
 
 // remember adds the subsystems that f lists for the tenant. From then on, the account also records
-// changes in f.
+// its changes in f.
 func (a *account) remember(f *owners.File, tenant string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -25,7 +25,7 @@ type Grant struct {
 	plan         *plan.Plan
 	owned        bool              // all objects named in the call belong to the tenant
 	namedObjects int               // number of objects named in the call
-	hidden       map[string]string // unused name → the foreign name in the client's call
+	hidden       map[string]string // unused name → the foreign name that it replaces in the client's call
 	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
 	claim        *claim // reservation of quota
@@ -34,7 +34,7 @@ type Grant struct {
 // Hidden returns the number of names in the call that do not belong to the tenant.
 func (g *Grant) Hidden() int { return len(g.hidden) }
 
-// Raised returns the parameters that were set to a safer value than the client's.
+// Raised returns the parameters that Admit has set to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
 // MayCall reports whether the tenant's users may call the method with some parameters.
@@ -47,7 +47,7 @@ func (s *Scope) MayCall(method string) bool {
 }
 
 // Admit decides whether a tenant may make a call. The parameters must be valid. The error is a
-// *Refusal, a *QuotaError, ErrBusy or ask's error; the call must then not be made.
+// *Refusal, a *QuotaError, ErrBusy or ask's error; if there is an error, the call must not be made.
 func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[string]any, ask Ask) (*Grant, error) {
 	g := &Grant{Params: params, scope: s, method: m}
 	if s == nil {
@@ -109,8 +109,8 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	return g, nil
 }
 
-// checkNamedObjects decides whether the objects named in the call permit it. Each value of the call
-// has already been checked.
+// checkNamedObjects decides whether the call is permitted, given the objects that it names. Each
+// value of the call has already been checked.
 func (g *Grant) checkNamedObjects() error {
 	for _, name := range g.plan.Chosen {
 		if _, given := g.Params[name]; !given {
@@ -262,8 +262,8 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		return v, nil
 	case !isText:
 	case plan.IsInner(kind):
-		// A slash in a volume's name could make its alias look like that of a volume in another
-		// lvstore. SPDK truncates long names.
+		// A slash in a volume's name could make its alias look like the alias of a volume in
+		// another lvstore. Long names are refused because SPDK truncates them.
 		if !plain(text) || kind == "lvol-name" && (strings.Contains(text, "/") || len(text) > 63) {
 			return nil, g.scope.refuse("%s: %s must be a name of 1 to 63 bytes without a slash", g.method.Name, g.shortPath(path))
 		}
@@ -326,8 +326,7 @@ func (g *Grant) hide(kind, text string) string {
 	return unused
 }
 
-// restore replaces the names that hide invented, if SPDK's message contains any, with those that
-// the client wrote.
+// restore replaces any names in SPDK's message that hide invented with those that the client wrote.
 func (g *Grant) restore(message string) string {
 	for unused, written := range g.hidden {
 		message = strings.ReplaceAll(message, unused, written)

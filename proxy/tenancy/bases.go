@@ -14,8 +14,8 @@ import (
 // logical volume, the host may have chosen its names and UUIDs. Therefore, a bdev or lvstore that
 // is based on a logical volume, at any depth, belongs to no tenant.
 
-// maxDepth limits how many layers of bdevs are examined. A bdev with more layers counts as based on
-// a volume.
+// maxDepth is the maximum number of layers of bdevs that are examined. A bdev with more layers
+// counts as based on a volume.
 const maxDepth = 8
 
 // isVolumeName reports whether a bdev with this name may be a logical volume. A volume's name is
@@ -54,7 +54,7 @@ func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
 	return t.Skip(i)
 }
 
-// readBaseList reads the names of a RAID's base bdevs. A missing base bdev has no name.
+// readBaseList reads the names of a RAID's base bdevs. A base bdev that is missing has no name.
 func (b *bdev) readBaseList(t *jsonwalk.Text, i int) (end int) {
 	if t.TypeAt(i) != jsonwalk.Array {
 		return t.Skip(i)
@@ -112,8 +112,8 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 	return false, nil
 }
 
-// basesOf returns the bases of a bdev. It queries the target once per call, and for all bdevs if
-// the call needs many.
+// basesOf returns the bases of a bdev. For each call, it queries the target at most once, or for
+// all bdevs if the call needs many.
 func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []string, err error) {
 	below, known := v.bases[name]
 	if known || v.listed {
@@ -154,7 +154,7 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether a host may have created the named object by writing to a volume. This is
+// written reports whether a host may have created the named object by writing to a volume. That is
 // possible if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev holds the members of an item in bdev_get_bdevs that this package needs.
+// A bdev holds those members of an item in the result of bdev_get_bdevs that this package needs.
 type bdev struct {
 	name      string
 	aliases   []string

@@ -46,7 +46,7 @@ type exportLists struct {
 }
 
 // readExports reads the target's exports. It includes iSCSI targets only if iscsi is set, which
-// means that iSCSI targets can belong to tenants.
+// must be the case if iSCSI targets can belong to tenants.
 func readExports(ctx context.Context, ask Ask, iscsi bool) (l exportLists, err error) {
 	if err := query(ctx, ask, "nvmf_get_subsystems", &l.subsystems); err != nil || !iscsi {
 		return l, err

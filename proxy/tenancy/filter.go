@@ -28,7 +28,7 @@ func (g *Grant) filter(ctx context.Context, result json.RawMessage) (json.RawMes
 			return nil, f.err
 		case f.Bad:
 			return nil, &unreadableError{g.method.Name, errNoJSON}
-		case len(g.ownership.unknown) > 0: // query them all at once, then filter again
+		case len(g.ownership.unknown) > 0: // query all of them at once, then filter again
 			if err := g.ownership.resolve(ctx); err != nil {
 				return nil, err
 			}
@@ -59,7 +59,7 @@ func (g *Grant) learnFromResult(ctx context.Context, result string) (err error) 
 
 // A filter filters one result. In its methods, owned means that the object containing a value
 // belongs to the tenant; if so, a value that names nothing also belongs to the tenant. A value's
-// verdict is determined before those of its contents.
+// verdict is determined before the verdicts on its contents.
 type filter struct {
 	jsonwalk.Edit
 	ctx   context.Context
@@ -77,7 +77,7 @@ const (
 )
 
 // root filters the whole result. It returns false if the tenant may not see any part of it. If the
-// call changed the tenant's objects, a name in its result refers to an object that the call
+// call changed the tenant's objects, a name in its result is that of an object that the call
 // created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned
@@ -212,7 +212,7 @@ func (f *filter) items(w *plan.Form, i int, owned bool) (end int) {
 	return m.End
 }
 
-// pass leaves the value at i unchanged if the verdict is show, and filters its contents otherwise.
+// pass leaves the value at i unchanged if the verdict is show, and otherwise filters its contents.
 // It returns the end of the value.
 func (f *filter) pass(w *plan.Form, v verdict, i int, owned bool) (end int) {
 	switch {
@@ -231,7 +231,7 @@ type self uint8
 const (
 	unnamed self = iota
 	theirs       // belongs to the tenant
-	another      // does not belong to the tenant, or unknown
+	another      // does not belong to the tenant, or the owner is unknown
 )
 
 // identified determines the owner of an object from the member that names it. If that member occurs

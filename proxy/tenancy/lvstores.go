@@ -25,8 +25,8 @@ type lvstores struct {
 	asked  time.Time
 }
 
-// An lvstoreQuery is a query for the lvstores that several calls may share. The query began after
-// each of these calls arrived.
+// An lvstoreQuery is a query for the lvstores that several calls may share. Each of these calls
+// arrived before the query began.
 type lvstoreQuery struct {
 	began  time.Time
 	done   chan struct{} // closed when answer and err are set
@@ -42,7 +42,7 @@ type store struct {
 	OnVolume    bool   `json:"-"` // Base is a logical volume, or is based on one
 }
 
-// storesKeep is how long the cached names of lvstores are used.
+// storesKeep is how long the cached list of lvstores is used.
 const storesKeep = 2 * time.Second
 
 // list returns the lvstores, from the cache if that is recent and not older than fresh.
@@ -55,7 +55,7 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		switch {
 		case k != nil:
 			return k.byUUID, nil
-		case joined > 1 && !mine: // a call must not wait for a failing target repeatedly
+		case joined > 1 && !mine: // a call must not wait repeatedly for a failing target
 			q, mine = newQuery(), true
 		}
 		if mine {
@@ -73,8 +73,8 @@ func (s *stores) list(ctx context.Context, ask Ask, fresh time.Time) (map[string
 		if q.err == nil {
 			return q.answer.byUUID, nil
 		}
-		// The query may have failed only because its caller disconnected, so loop to share the next
-		// query.
+		// The query may have failed only because its caller disconnected, so loop in order to share
+		// the next query.
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 	return nil
 }
 
-// share returns the running query if it began after fresh, or the cache if a response has just
+// share returns the running query if that began after fresh, or the cache if a response has just
 // arrived. Otherwise, it returns a new query. mine means that the caller must run this query.
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()

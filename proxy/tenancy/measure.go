@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A sizing names the parameter that contains the bdev whose size a call inherits or sets.
+// A sizing names the parameter that contains the name of the bdev whose size a call inherits or
+// sets.
 type sizing struct {
 	source string // parameter with the bdev whose size is inherited
 	volume string // parameter with the volume whose size is set
@@ -32,8 +33,8 @@ var sizedBy = map[string]sizing{
 }
 
 // measure returns the amount that the call will use. If there is a quota of bytes, it also makes
-// the call refer by UUID to the bdevs whose size counts, and to the lvstore whose clusters
-// determine the rounding. Otherwise, another object could take over the name before SPDK executes
+// the call refer by UUID to the bdevs whose sizes count, and to the lvstore whose cluster size
+// determines the rounding. Otherwise, another object could take over the name before SPDK executes
 // the call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	by := sizedBy[g.method.Name]
@@ -107,7 +108,8 @@ func (g *Grant) measureEach(ctx context.Context, ask Ask, by sizing) (sum amount
 }
 
 // inherit records that the call creates a volume with the size of bdev b, and returns that size. An
-// unanswered call may have changed the size, so the result can be larger than b's current size.
+// unanswered call may have changed the size, so the result can be larger than the current size of
+// b.
 func (c *claim) inherit(b *bdev) uint64 {
 	size := c.account.largest(b.name, b.size())
 	c.sizes = append(c.sizes, bdevSize{b.name, size, amount{bytes: size, volumes: 1}})
@@ -115,7 +117,7 @@ func (c *claim) inherit(b *bdev) uint64 {
 }
 
 // pinStore finds the lvstore in which the call creates a volume, and makes the call refer to it by
-// UUID. It replaces a missing lvstore with an unused name.
+// UUID. It replaces the name of a missing lvstore with an unused name.
 func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 	lvs, byName := g.Params["lvs_name"].(string)
 	id, _ := g.Params["uuid"].(string)

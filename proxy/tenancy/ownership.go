@@ -22,17 +22,17 @@ type ownershipCheck struct {
 	listed bool            // bdevs contains all of the target's bdevs
 	bases  bases
 	fresh  bool      // the call changes objects, so cached volumes must not be used
-	asked  int       // number of bdevs queried one by one
+	asked  int       // number of bdevs that were queried one by one
 	began  time.Time // when the call, or its result, arrived
 
-	// While filtering is set, the check collects unknown UUIDs, to query them all at once.
+	// While filtering is set, the check collects unknown UUIDs in order to query them all at once.
 	filtering bool
 	unknown   []string
 }
 
-// owns reports whether an object named by the client or SPDK belongs to the tenant. Only names that
-// are or contain UUIDs need a query to the target. For all other names, the spelling decides, so
-// the result does not depend on whether an object exists.
+// owns reports whether an object that the client or SPDK has named belongs to the tenant. Only
+// names that are or contain UUIDs need a query to the target. For all other names, the spelling
+// determines the owner, so the result does not depend on whether an object exists.
 func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, error) {
 	if !plain(name) {
 		return false, nil
@@ -97,7 +97,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	return v.bdevs[name], nil
 }
 
-// asksBeforeListing is how many bdevs are queried one by one before all bdevs are listed. A list of
+// asksBeforeListing is how many bdevs are queried one by one before all bdevs are listed. Listing
 // all bdevs delays everything else on the target.
 const asksBeforeListing = 4
 
@@ -114,7 +114,7 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() {
-			defer func() { panics[i] = recover() }() // in a goroutine, a panic would end the process
+			defer func() { panics[i] = recover() }() // in a goroutine, a panic would otherwise end the process
 			answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 		})
 	}
@@ -152,7 +152,7 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 }
 
 // note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if every
-// record of it is positive.
+// record says so.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}
@@ -162,7 +162,7 @@ func (v *ownershipCheck) note(name string, own bool) {
 }
 
 // learn records the owners of the bdevs in a list that are named by UUID. For other names, the
-// spelling decides.
+// spelling determines the owner.
 func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
@@ -286,8 +286,8 @@ func isCanonical(id string) bool {
 	return true
 }
 
-// notExecuted converts the error of a query made before the call to an error stating that the call
-// was not executed.
+// notExecuted converts the error of a query that was made before the call to an error that states
+// that the call was not executed.
 func notExecuted(err error) error {
 	if errors.Is(err, spdkrpc.OutcomeUnknown) {
 		return &spdkrpc.Error{Method: "bdev_get_bdevs", Kind: spdkrpc.Unreachable, Message: "the target did not report in time who owns the object"}

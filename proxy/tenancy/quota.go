@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// how long a count is used; amounts of the tenant's later calls are added to it
+	// how long a count is used; the amounts of the tenant's later calls are added to it
 	countKeep = 10 * time.Second
-	// how long calls over the quota cause no new count, unless objects of the tenant were deleted,
-	// because counting keeps the target busy
+	// minimum time between counts caused by calls over the quota, unless objects of the tenant were
+	// deleted; counting keeps the target busy
 	recountAfter   = time.Second
-	unansweredKeep = 10 * time.Minute // how long a call without a response counts as if it might still be executed
-	turnWait       = 30 * time.Second // how long a call waits for earlier ones
+	unansweredKeep = 10 * time.Minute // how long to assume that a call without a response may still be executed
+	turnWait       = 30 * time.Second // how long a call waits for earlier calls
 )
 
 // reserve checks the call's amount against the quota, and reserves it.

@@ -30,7 +30,7 @@ func (e *QuotaError) Error() string {
 		e.Tenant, most, used, asked, freedBy[e.What], key)
 }
 
-// freedBy describes what a tenant can do to use less of a quota.
+// freedBy maps each quota to what a tenant can do to use less of it.
 var freedBy = map[string]string{
 	"bytes":      "delete volumes or snapshots",
 	"volumes":    "delete volumes or snapshots",

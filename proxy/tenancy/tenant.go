@@ -19,13 +19,13 @@ import (
 // A Tenant lists the objects that belong to a team.
 type Tenant struct {
 	Name        string
-	LVStores    []string // names of lvstores; every volume in them belongs to the tenant
+	LVStores    []string // names of lvstores; all volumes in them belong to the tenant
 	Bdevs       []string // globs (* ? [a-z]) over names of other bdevs
 	NQNPrefixes []string // prefixes of subsystems' NQNs
 	VolumeNQN   string   // a subsystem named with this prefix and a volume's UUID belongs to the volume's tenant
 	IQNPrefixes []string // prefixes of iSCSI targets' names
 	KeyPrefixes []string // prefixes of keys' names in the target's keyring
-	Addresses   []string // addresses to listen on: IP:PORT, or IP for all its ports
+	Addresses   []string // addresses to listen on: IP:PORT, or IP for all ports of that address
 	Hosts       []string // globs over the NQNs of hosts that may be admitted
 	Allow       []string // kinds of access permitted for other clients (rpcschema.Openings)
 	Quota       Quota
@@ -33,11 +33,11 @@ type Tenant struct {
 
 // A Quota limits a tenant's usage; 0 means no limit.
 type Quota struct {
-	Bytes      uint64 // provisioned: the full sizes of all volumes and snapshots, even if they are thin
+	Bytes      uint64 // provisioned bytes: the full sizes of all volumes and snapshots, even if they are thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe-oF subsystems and iSCSI targets
-	Hosts      int    // admitted hosts, summed over all subsystems
-	Listeners  int    // listeners, summed over all subsystems
+	Hosts      int    // number of admitted hosts in all subsystems together
+	Listeners  int    // number of listeners in all subsystems together
 	Keys       int    // keys stored through the proxy; counted by package keys
 }
 
@@ -119,7 +119,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	return t, nil
 }
 
-// Remember makes the Tenancy record the owners of subsystems in the file, and adds the owners that
+// Remember makes the Tenancy record the owners of subsystems in the file, and loads the owners that
 // the file already lists. It must be called before the first call.
 func (t *Tenancy) Remember(f *owners.File) {
 	t.owners = f
@@ -157,7 +157,7 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// addressParts is an address in a call or a result: that of an NVMe-oF listener or an iSCSI portal.
+// addressParts is the address of an NVMe-oF listener or an iSCSI portal in a call or a result.
 type addressParts struct{ host, port string }
 
 // set sets one member. It returns false for a member or value that is not permitted in a tenant's
@@ -183,8 +183,8 @@ func (a *addressParts) set(name, value string) bool {
 	return true
 }
 
-// ownsAddressParts reports whether an address to listen on belongs to the tenant. Anything but an
-// IP address in its usual spelling belongs to no tenant.
+// ownsAddressParts reports whether an address to listen on belongs to the tenant. Anything other
+// than an IP address in its usual spelling belongs to no tenant.
 func (s *Scope) ownsAddressParts(a addressParts) bool {
 	ip, err := netip.ParseAddr(a.host)
 	number, portErr := strconv.ParseUint(a.port, 10, 16)

@@ -104,8 +104,8 @@ func (t Tenant) validate() (wrong []error) {
 	return wrong
 }
 
-// disjoint returns an error for everything that two tenants would both own. Tenants may share hosts
-// and addresses, which are not objects on the target.
+// disjoint returns an error for each object that two tenants would both own. Tenants may share
+// hosts and addresses, which are not objects on the target.
 func disjoint(a, b Tenant) (wrong []error) {
 	complain := func(key, x, y string) {
 		wrong = append(wrong, fmt.Errorf("tenants %s and %s overlap in %s: %s and %s", a.Name, b.Name, key, x, y))
@@ -140,7 +140,7 @@ func oneOrNone(text string) []string {
 	return []string{text}
 }
 
-// globsOverlap reports whether two globs may match the same name. If both have wildcards, it
+// globsOverlap reports whether two globs may match the same name. If both contain wildcards, it
 // compares only their literal prefixes.
 func globsOverlap(x, y string) bool {
 	lx, ly := literal(x), literal(y)

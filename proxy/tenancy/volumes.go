@@ -12,7 +12,7 @@ import (
 // volumes caches the lvstore of each logical volume, by the volume's UUID in SPDK's spelling. A
 // volume's lvstore never changes while the volume exists. A call that could delete a volume, or
 // load another volume with the same UUID, empties the cache. Volumes that have not been used for a
-// while are also removed. Only calls that read use the cache. It does not record who owns an
+// while are also removed. Only calls that read use the cache. The cache does not record who owns an
 // lvstore.
 type volumes struct {
 	mu        sync.RWMutex
@@ -27,7 +27,7 @@ const (
 	maxVolumes  = 64 << 10         // in each of the two maps
 )
 
-// of returns the lvstore of a volume, or "" if unknown.
+// of returns the lvstore of a volume, or "" if it is unknown.
 func (v *volumes) of(volume string) string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -43,7 +43,7 @@ func (v *volumes) of(volume string) string {
 	return v.recent[volume]
 }
 
-// learn adds pairs of a volume and its lvstore that were read after since.
+// learn adds a list of volumes, each with its lvstore. The list was read after since.
 func (v *volumes) learn(list [][2]string, since time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,7 +71,7 @@ func (v *volumes) forget() {
 	v.recent, v.older, v.forgotten = map[string]string{}, nil, now()
 }
 
-// stable lists the methods that change bdevs but never move a UUID to another volume.
+// stable lists the methods that change bdevs but can never move a UUID to another volume.
 var stable = []string{
 	"bdev_lvol_create", "bdev_lvol_resize", "bdev_lvol_set_read_only", "bdev_set_qos_limit", "bdev_enable_histogram", "bdev_reset_iostat", "bdev_set_qd_sampling_period",
 }

@@ -29,7 +29,7 @@ type Server struct {
 }
 
 // NewServer returns a Server with the given status. failed, if not nil, is the reason why there is
-// no status, and state is one word for it.
+// no status, and state is one word that describes the reason.
 func NewServer(name, url string, s *Status, state string, failed error) Server {
 	one := Server{Name: name, URL: url, State: state, Status: s}
 	if failed != nil {
@@ -84,7 +84,7 @@ func (f *Fleet) Attention() (n int) {
 	return n
 }
 
-// JSON returns a fleet in a form for scripts.
+// JSON returns the fleet in a form for scripts.
 func (f *Fleet) JSON() ([]byte, error) { return toJSON(f) }
 
 // YAML returns the same as JSON, in YAML.
@@ -93,7 +93,7 @@ func (f *Fleet) YAML() ([]byte, error) { return toYAML(f) }
 // FleetColumns lists the column titles of a fleet's table.
 var FleetColumns = []string{"Server", "State", "SPDK", "Proxy", "Free", "Provisioned", "Config", "Certificate"}
 
-// Fleet returns a fleet as a table, with a line below each server for each of its warnings.
+// Fleet returns a fleet as a table. Below each server, there is a line for each of its warnings.
 func (p Page) Fleet(f *Fleet) string {
 	rows := make([][]string, len(f.Servers))
 	head, widths := make([]string, len(FleetColumns)), make([]int, len(FleetColumns))
@@ -137,7 +137,7 @@ func (f *Fleet) Summary() string {
 }
 
 // Incomplete describes which methods the user is not permitted to call, and on how many servers. It
-// returns "" if there are none.
+// returns "" if there are no such methods.
 func (f *Fleet) Incomplete() string {
 	servers, methods := f.denied()
 	if servers == 0 {
@@ -146,7 +146,7 @@ func (f *Fleet) Incomplete() string {
 	return fmt.Sprintf("incomplete for %s, because the user's roles or tenant do not permit it: %s", Plural(servers, "storage server"), strings.Join(methods, ", "))
 }
 
-// Down reports whether the server has no status, or its target does not respond.
+// Down reports whether the server has no status, or whether its target is not responding.
 func (s Server) Down() bool { return s.urgency() < 2 }
 
 // Warnings returns the reason why there is no status, or the server's problems.

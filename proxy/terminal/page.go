@@ -43,7 +43,7 @@ func fit(text string, columns int) string {
 	return string(runes[:columns-1]) + "…"
 }
 
-// bytes formats a size.
+// bytes formats a size in bytes.
 func bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, i := float64(n), 0
@@ -167,7 +167,7 @@ func (p Page) Status(s *Status) string {
 	return b.String()
 }
 
-// mayNot reports whether the user may not call a method that the status needs.
+// mayNot reports whether the user is not permitted to call a method that the status needs.
 func (s *Status) mayNot(method string) bool {
 	return slices.ContainsFunc(s.denied, func(f figures.Failure) bool { return f.Method == method })
 }

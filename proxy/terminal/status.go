@@ -40,7 +40,7 @@ type Status struct {
 	Exports     Exports     `json:"exports"`
 	Connections Connections `json:"connections"`
 	Cores       int         `json:"cores"`
-	Busy        float64     `json:"busy"` // busy share of the cores' time since the start, 0 to 1
+	Busy        float64     `json:"busy"` // share of time since the start that the cores were busy, 0 to 1
 	Users       []User      `json:"users,omitempty"`
 	Tenants     []Tenant    `json:"tenants,omitempty"` // tenants that the user may see
 	// the user's own limits; absent if there is no proxy
@@ -48,7 +48,7 @@ type Status struct {
 	Warnings []string `json:"warnings"`
 	Missing  []string `json:"missing,omitempty"` // data that could not be read, and why
 
-	denied []figures.Failure // the failures in Missing of methods that the user may not call
+	denied []figures.Failure // those failures in Missing whose methods the user is not permitted to call
 	broken []string          // the rest of Missing
 }
 
@@ -62,7 +62,7 @@ type Store struct {
 	Snapshots int    `json:"snapshots"`
 }
 
-// Exports counts the target's exports.
+// Exports contains the numbers of the target's exports.
 type Exports struct {
 	Subsystems  int `json:"nvmf_subsystems"`
 	Namespaces  int `json:"nvmf_namespaces"`
@@ -70,7 +70,7 @@ type Exports struct {
 	TargetNodes int `json:"iscsi_target_nodes"`
 }
 
-// Connections counts the connected hosts.
+// Connections contains the numbers of connected hosts.
 type Connections struct {
 	Controllers uint64 `json:"nvmf_controllers"`
 	QueuePairs  uint64 `json:"nvmf_queue_pairs"`
@@ -88,7 +88,7 @@ type User struct {
 	Name    string `json:"name"`
 	Calls   uint64 `json:"calls"`
 	Refused uint64 `json:"refused"` // refused by role, tenant or quota
-	Failed  uint64 `json:"failed"`  // all other calls that did not succeed
+	Failed  uint64 `json:"failed"`  // all other calls that failed
 }
 
 // A Configuration states whether the target's configuration is saved for its next start.
@@ -269,8 +269,8 @@ func (s *Status) addMetrics(text string) error {
 	return nil
 }
 
-// withoutHistograms removes the histograms, which are most of the text and which addMetrics does
-// not read. For many servers, most of the time would be spent on parsing them.
+// withoutHistograms removes the histograms, which make up most of the text and which addMetrics
+// does not read. With many servers, most of the time would be spent on parsing them.
 func withoutHistograms(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -286,7 +286,7 @@ func withoutHistograms(text string) string {
 	return b.String()
 }
 
-// JSON returns a status in a form for scripts.
+// JSON returns the status in a form for scripts.
 func (s *Status) JSON() ([]byte, error) { return toJSON(s) }
 
 // YAML returns the same as JSON, in YAML.

@@ -14,8 +14,8 @@ import (
 // whole target.
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
-// AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the status
-// no longer lists data as missing that no tenant may read.
+// AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, data that no
+// tenant may read is no longer listed as missing.
 func (s *Status) AddTenants(list []Tenant) {
 	s.Tenants = list
 	for _, t := range list {

@@ -17,7 +17,7 @@ type Rate struct {
 	Reads, Writes       float64 // operations per second
 	BytesRead, Written  float64 // bytes per second
 	ReadTime, WriteTime float64 // mean latency, in seconds
-	// latency of all operations in the last minute, in seconds; 0 means unknown
+	// percentiles of the latencies in the last minute, in seconds; 0 means unknown
 	Median, P99 float64
 }
 
@@ -40,7 +40,7 @@ var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate
 
 // Rates returns the rates between two readings of a target, sorted by one of Orders, largest first.
 // If all is set, the result includes bdevs that are not volumes. The result is empty if the
-// target's counts were not read again between the two readings.
+// target's counters were not read again between the two readings.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
@@ -109,8 +109,8 @@ func AddPercentiles(rates []Rate, history []spdkrpc.ProxyBdevIO) {
 	}
 }
 
-// Top returns a table of the first rows elements of rates. If the percentiles of any of them are
-// known, the table has columns for them.
+// Top returns a table of the first elements of rates, at most rows. If the percentiles of any of
+// them are known, the table has columns for percentiles.
 func (p Page) Top(title string, rates []Rate, rows int) string {
 	rates = rates[:min(rows, len(rates))]
 	hasPercentiles := slices.ContainsFunc(rates, func(r Rate) bool { return r.P99 > 0 })

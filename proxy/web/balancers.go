@@ -34,8 +34,8 @@ func (b Balancers) Trusted(a netip.Addr) bool {
 }
 
 // sourceOf returns where a request came from. Each load balancer appends its peer's address to
-// X-Forwarded-For, but the beginning of that header may come from the client. Therefore, the
-// client's address is the last one that does not belong to a load balancer.
+// X-Forwarded-For, but the beginning of that header may have been sent by the client. Therefore,
+// the client's address is the last one that does not belong to a load balancer.
 func (b Balancers) sourceOf(r *http.Request) (auditlog.Source, error) {
 	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // valid, because net/http set it
 	source := auditlog.Source{Address: peer}

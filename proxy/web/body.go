@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// declaredLength returns the length that the client declared for the body, or limit if it declared
-// none.
+// declaredLength returns the length of the body that the client declared, or limit if it did not
+// declare one.
 func declaredLength(r *http.Request, limit int) int {
 	if r.ContentLength < 0 {
 		return limit
@@ -40,7 +40,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int, timeout time.Du
 	body, err := readAll(http.MaxBytesReader(netHTTP(w), r.Body, int64(limit)), r.ContentLength)
 	if err == nil {
 		// The server keeps reading so that it notices when the client disconnects. If the deadline
-		// passed while SPDK is working, the server would assume that the client has disconnected.
+		// passed while SPDK was still working, the server would assume that the client had
+		// disconnected.
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	var tooLong *http.MaxBytesError

@@ -35,9 +35,9 @@ type endpoint struct {
 	// refused records the calls in a request that was refused with err.
 	refused func(v *Visit, err error)
 	answer  func(v *Visit)
-	// endless means that the response to a successful call is a stream that never ends by itself.
+	// endless means that the response to a successful call is a stream that never ends on its own.
 	endless bool
-	// fromOtherSites is as in Page.FromOtherSites.
+	// fromOtherSites has the same meaning as Page.FromOtherSites.
 	fromOtherSites bool
 }
 
@@ -54,7 +54,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 	}
 	s.Gate.Perform(r.Context(), v.current, v.X)
 	if !d.endless || v.X.Calls[0].Err() != nil {
-		s.limitUnreadBody(v) // not for a stream, which this deadline would end
+		s.limitUnreadBody(v) // not for a stream, because this deadline would end it
 	}
 	if s.Gate.Draining() {
 		// so that the client's next call reaches the next process

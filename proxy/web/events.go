@@ -16,8 +16,8 @@ import (
 const NotificationsMethod = "notify_get_notifications"
 
 // events returns the page with the target's and the proxy's events, a stream of server-sent events.
-// It ends when the client leaves or reads too slowly, when the user may no longer listen, or when
-// the proxy stops.
+// The stream ends when the client disconnects or reads too slowly, when the user may no longer
+// listen, or when the proxy stops.
 func (s *Server) events() http.HandlerFunc {
 	return s.Stream(Page{Method: NotificationsMethod}, mayListen, func(e *Stream) {
 		after, err := strconv.ParseUint(e.visit.R.Header.Get("Last-Event-ID"), 10, 53)
@@ -37,7 +37,7 @@ func mayListen(current *gate.Settings, user string) bool {
 }
 
 // sendEvents sends a listener's events until the stream must end. The current settings determine
-// which events a tenant's users get.
+// which events a tenant's users receive.
 func (e *Stream) sendEvents(l *events.Listener) {
 	for {
 		list, more := l.Take()
@@ -67,8 +67,8 @@ func (e *Stream) sendEvent(one events.Event) bool {
 	return e.Send(one.Type, strconv.FormatUint(one.ID, 10), data)
 }
 
-// SeenBy reports whether users with a scope get an event. A tenant's users receive the event only
-// if it certainly concerns one of their objects.
+// SeenBy reports whether users with a scope receive an event. A tenant's users receive the event
+// only if it certainly concerns one of their objects.
 func SeenBy(scope *tenancy.Scope, e events.Event) bool {
 	switch {
 	case scope == nil, e.Type == events.Gap:

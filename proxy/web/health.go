@@ -13,7 +13,7 @@ import (
 // readyWait is how long the proxy waits for the target's response to a probe.
 const readyWait = 2 * time.Second
 
-// serveHealth reports that this process is alive, by acquiring the locks that every call acquires.
+// serveHealth reports that this process is alive. It acquires the locks that every call acquires.
 // It does not check the target.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	s.SkipAnyBody(w, r)
@@ -24,11 +24,11 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveReady reports whether calls can be expected to work: the target must respond, and must not
-// be waiting for framework_start_init. The proxy accepts calls in any case. The response contains
-// no reason, because the request needs no authentication; the log contains it.
+// be waiting for framework_start_init. The proxy accepts calls in any case. The response does not
+// contain the reason, because the request needs no authentication. The log contains it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
-// serveStrictlyReady is like serveReady, but also requires that the target contains everything in
+// serveStrictlyReady is like serveReady, but also requires that the target contain everything in
 // its saved configuration: disks, exports, hosts. If that is unknown, or target.save is not set, it
 // reports not ready.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,8 @@ import (
 const MaxHeaderBytes = 16 << 10
 
 // HTTP returns the HTTP server around the handler. It has no ReadTimeout or WriteTimeout, because
-// these would also end slow calls: readBody sets a deadline for each body, and package clientconn
-// for each write.
+// these would also end slow calls. Instead, readBody sets a deadline for each body, and package
+// clientconn sets one for each write.
 func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 	return &http.Server{
 		Handler:           handler,

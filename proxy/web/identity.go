@@ -11,16 +11,16 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/session"
 )
 
-// crossOrigin detects requests that a web page on another site made a browser send. The browser
-// adds a stored password or certificate to such a request, and sends no preflight request first,
-// because the proxy requires no Content-Type. Clients other than browsers send none of the headers
-// that crossOrigin checks.
+// crossOrigin detects requests that a page on another site made a browser send. The browser adds a
+// stored password or certificate to such a request, and sends no preflight request first, because
+// the proxy requires no Content-Type. Clients other than browsers send none of the headers that
+// crossOrigin checks.
 var crossOrigin = http.NewCrossOriginProtection()
 
 // These are names of sessions in requests and in the log.
 const (
-	// sessionCookie holds the id of a session. A browser accepts the prefix __Host- only over TLS,
-	// from this host itself, and for all paths.
+	// sessionCookie holds the id of a session. A browser accepts a cookie with the prefix __Host-
+	// only over TLS, from this host itself, and for all paths.
 	sessionCookie = "__Host-spdkgate"
 	csrfHeader    = "X-Csrf-Token"
 	// backgroundHeader marks a request that the console sends without a user action. Such a request
@@ -44,13 +44,13 @@ func (s *Server) AuthenticateByCredentials(v *Visit) error {
 	who, err := v.current.Authn.Authenticate(v.R.Context(), v.Evidence())
 	v.X.NoteSender(v.current.Authn, who, err)
 	if v.sentByPage() {
-		v.X.Sender.Challenges = nil // the page, not the browser, asks for credentials
+		v.X.Sender.Challenges = nil // the page, rather than the browser, asks for credentials
 	}
 	return err
 }
 
 // resume identifies the sender of a request by its session. The session ends if the current
-// settings no longer contain the credential with which it began.
+// settings no longer contain the credential that was used to begin it.
 func (s *Server) resume(v *Visit, id string) error {
 	found, ok := s.Sessions.Find(id)
 	err := gate.ErrSessionEnded
@@ -98,7 +98,7 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 // challenge, so that the browser does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
-	// identifies the person if the user is a group of people
+	// identifies the person, because the user may be a group of people
 	if began := found.Value.Binding.Identity().Credential; began != "" {
 		v.X.Sender.Credential += ", " + began
 	}
@@ -119,7 +119,7 @@ func (v *Visit) sentInBackground() bool {
 }
 
 // CheckCrossOrigin refuses a request, with any HTTP method, that a page on another site made a
-// browser send. Such a page could not read the response to a GET, but would use up the user's
+// browser send. Such a page could not read the response to a GET, but it could use up the user's
 // streams, memory and calls.
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
@@ -132,8 +132,8 @@ func CheckCrossOrigin(r *http.Request) error {
 	return nil
 }
 
-// checkOrigin refuses a request that a browser was made to send with its credentials by a page on
-// another site, or by a page without the session's token.
+// checkOrigin refuses a request if a page on another site, or a page without the session's token,
+// made the browser send it with the user's credentials.
 func (v *Visit) checkOrigin() error {
 	if err := CheckCrossOrigin(v.R); err != nil {
 		return err

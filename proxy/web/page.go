@@ -17,18 +17,18 @@ type Page struct {
 	Identify func(v *Visit) error
 	// Write writes the value of a successful call.
 	Write func(v *Visit, value any)
-	// Fail writes an error. If it is nil, errors are written as in JSON-RPC.
+	// Fail writes an error. If it is nil, errors are written as JSON-RPC errors.
 	Fail func(v *Visit, c *gate.Call)
-	// Stream means that the response never ends by itself. A stopping server does not wait for the
+	// Stream means that the response never ends on its own. A stopping server does not wait for the
 	// response.
 	Stream bool
-	// FromOtherSites means that a page on another site may cause the request. Identify must then
-	// determine whether the user began the request.
+	// FromOtherSites means that a page on another site is allowed to cause the request. Identify
+	// must then determine whether the user began the request.
 	FromOtherSites bool
 }
 
 // maxOwnAnswer is the maximum size, in bytes, of a response that the proxy itself generates. This
-// size counts towards the user's memory before the response is generated.
+// size counts toward the user's memory before the response is generated.
 const maxOwnAnswer = 1 << 20
 
 // Page returns the handler of a page.

@@ -10,7 +10,7 @@ import (
 )
 
 // Handler serves the proxy's paths. Like rpc_http_proxy.py, it accepts POST and HEAD on any other
-// path, because that program's clients may use URLs with a path.
+// path, because clients of that program may use URLs with a path.
 func (s *Server) Handler() http.Handler {
 	r := mux.NewRouter().SkipClean(true)
 	if s.Console != nil {
@@ -48,7 +48,7 @@ func belongsToConsole(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.HasPrefix(r.URL.Path, ConsolePath) || r.URL.Path == strings.TrimSuffix(ConsolePath, "/")
 }
 
-// callsFirst directly serves calls to /, and passes other requests to the router. For each call,
+// callsFirst serves calls to / directly, and passes other requests to the router. For each call,
 // the router would compare all paths and copy the request twice.
 func (s *Server) callsFirst(router http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ const (
 	// streamCheckInterval is the interval at which a stream checks that its user is still
 	// authorized, and that its client is still connected.
 	streamCheckInterval = 5 * time.Second
-	// streamPause is the time between two parts of a stream, so that many events are sent together.
+	// streamPause is the time between two parts of a stream, so that events are sent together.
 	streamPause = 200 * time.Millisecond
 	// streamPart is how many bytes of events are sent together.
 	streamPart = 64 << 10
@@ -31,7 +31,7 @@ type Stream struct {
 	out strings.Builder // events that have not been written yet
 }
 
-// OpenStream counts an open stream for a user. It is for pages that are streams.
+// OpenStream counts a stream that a user has opened. It is for pages that are streams.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
 // Stream returns a page whose response is an endless stream of events. run sends the events until
@@ -57,8 +57,8 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 // Visit returns the request that opened the stream.
 func (e *Stream) Visit() *Visit { return e.visit }
 
-// Send sends an event, no later than when the stream waits. data must not contain a line break; id
-// may be "". It returns false if the client has disconnected.
+// Send queues an event, which is sent no later than when Wait is called. data must not contain a
+// line break; id may be "". It returns false if the client has disconnected.
 func (e *Stream) Send(name, id string, data []byte) bool {
 	e.out.WriteString("event: " + name + "\n")
 	if id != "" {
@@ -125,9 +125,8 @@ func (e *Stream) Pause() {
 	}
 }
 
-// mayContinue reports whether the request's credentials still authenticate the same user, and
-// whether that user is still authorized for the stream. The check does not count as a use of the
-// session.
+// mayContinue reports whether the request's credentials still authenticate the same user, and that
+// user is still authorized for the stream. The check does not count as a use of the session.
 func (e *Stream) mayContinue() bool {
 	user := e.visit.X.Sender.User
 	v := &Visit{W: e.visit.W, R: e.visit.R, X: gate.NewExchange(e.visit.X.Source), current: e.server.Gate.Settings()}

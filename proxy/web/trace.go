@@ -10,7 +10,7 @@ import (
 
 var (
 	requestIDs = regexp.MustCompile(`^[!-~]{1,128}$`)
-	// Later versions of traceparent may contain more after the flags.
+	// Later versions of traceparent may contain more fields after the flags.
 	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 	noTraceID    = strings.Repeat("0", 32)
 )

@@ -20,10 +20,10 @@ type File struct {
 
 	mu      sync.Mutex
 	of      map[string]map[string]bool // NQNs by tenant
-	changes int                        // counts changes of the map
+	changes int                        // number of changes to the map
 
 	writing sync.Mutex
-	written int // value of changes when the file was last written; guarded by writing
+	written int // changes when the file was last written; guarded by writing
 }
 
 // content is the JSON document in the file.
@@ -105,8 +105,8 @@ func (f *File) Retain(tenant string, existing map[string]bool) {
 	f.changed()
 }
 
-// changed unlocks mu, and returns after the file contains the change. Concurrent changes are
-// written together.
+// changed unlocks mu, and returns once the file contains the change. Concurrent changes are written
+// together.
 func (f *File) changed() {
 	f.changes++
 	mine := f.changes
@@ -139,7 +139,7 @@ func (f *File) write(c content) error {
 		return err
 	}
 	dir := filepath.Dir(f.path)
-	// CreateTemp makes it readable only by its owner
+	// CreateTemp creates a file that only its owner can read
 	made, err := os.CreateTemp(dir, "."+filepath.Base(f.path)+"-")
 	if err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A Form describes the values that the schema permits in one position, in a representation that is
-// fast to use during calls. It combines all nodes that may apply to a value in that position.
+// A Form describes the values that the schema permits in one position. Its representation is fast
+// to use during calls. It combines all nodes that may apply to a value in that position.
 type Form struct {
 	Fits      [jsonwalk.Types]bool
 	Kinds     [jsonwalk.Types][]string // kinds of objects that such a value may name
@@ -21,7 +21,7 @@ type Form struct {
 	UUID      bool // may be a UUID
 	Emptiable bool // may be an empty string
 
-	Identity     string // the member that names the object itself; "": none does
+	Identity     string // the member that names the object itself; "" if there is none
 	IdentityKind string
 	Members      []Member       // in the schema's order, which is usually that of SPDK's responses
 	byName       map[string]int // index in members
@@ -29,11 +29,11 @@ type Form struct {
 	Items        *Form
 }
 
-// An Opening describes access that some values of a parameter give to clients other than the named
-// hosts (x-spdk-opens).
+// An Opening describes the access that some values of a parameter give to clients other than the
+// named hosts (x-spdk-opens).
 type Opening struct {
 	*rpcschema.Opens
-	ByDefault bool // applies even if the parameter is absent
+	ByDefault bool // the access is given even if the parameter is absent
 }
 
 // A Member is an object member named in the schema.
@@ -48,7 +48,7 @@ type forms struct {
 	made   map[string]*Form
 }
 
-// samples holds one value of each type, in jsonwalk.Type's order.
+// samples holds one value of each type, in the order of jsonwalk.Type.
 var samples = [jsonwalk.Types]any{nil, false, 0, "", []any{}, map[string]any{}}
 
 // TypeOf returns the type of a decoded value.

@@ -2,9 +2,9 @@ package plan
 
 import "slices"
 
-// A value's kind (x-spdk-resource) determines how package tenancy treats the name in it. Kinds not
-// listed here cannot belong to any tenant: files on the target's host, controllers, iSCSI groups,
-// and kinds added to the schema later.
+// A value's kind (x-spdk-resource) determines how package tenancy treats the name that the value
+// contains. Kinds not listed here cannot belong to any tenant: files on the target's host,
+// controllers, iSCSI groups, and kinds added to the schema later.
 var (
 	// objectKinds are kinds of objects on the target. The response to a call that names a foreign
 	// object is the same as if that object did not exist.
@@ -34,8 +34,8 @@ func IsConfigured(kind string) bool { return slices.Contains(configuredKinds, ki
 // IsInner reports whether values of a kind name something within the object that the call concerns.
 func IsInner(kind string) bool { return slices.Contains(innerKinds, kind) }
 
-// Created returns the kind of the object that a call creates with a name of this kind, or "" if it
-// creates none.
+// Created returns the kind of the object that a call creates if it contains a name of this kind, or
+// "" if it creates none.
 func Created(kind string) string { return newKinds[kind] }
 
 // HarmlessText reports whether a parameter, written as METHOD.PARAMETER, never names an object
@@ -51,9 +51,8 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // These lists contain facts that the schema cannot express.
 var (
-	// harmless lists methods that return strings which do not name tenants' objects, that act only
-	// on a barrier at which the same user's call is waiting, or that filter their own results by
-	// tenant.
+	// harmless lists methods whose strings do not name tenants' objects, that act only on a barrier
+	// at which the same user's call is waiting, or that filter their own results by tenant.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
 
 	// lvstoreMethods lists methods that add or remove lvstores, apart from those with a parameter
@@ -67,9 +66,10 @@ var (
 	// these bdevs when they appear. These bdevs may belong to another tenant.
 	deferredTargets = []string{"bdev_examine", "bdev_split_create", "bdev_error_create"}
 
-	// uncounted lists methods that, on each call, add state that SPDK does not list, so that no
+	// uncounted lists methods each of whose calls adds state that SPDK does not list, so that no
 	// quota can limit it. Examples are the hosts that see a namespace, and the states of copies.
-	// SPDK keeps a copy's state until a client requests it by number, which tenants may not do.
+	// SPDK keeps the state of a copy until a client requests it by number, which tenants are not
+	// allowed to do.
 	uncounted = []string{"nvmf_ns_add_host", "bdev_lvol_start_shallow_copy"}
 
 	// claiming lists methods that make SPDK load a bdev at each start of the target, although a

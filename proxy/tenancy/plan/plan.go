@@ -10,8 +10,8 @@ import (
 type Plan struct {
 	Refusal string // why tenants may not call the method; "" if they may
 	Open    bool   // the method names no objects and changes nothing
-	Lists   bool   // the method's result can be filtered, whatever its parameters
-	Raw     bool   // if all objects in its parameters belong to the tenant, so does the whole result
+	Lists   bool   // the method's result can be filtered, regardless of the parameters
+	Raw     bool   // if all objects named in the parameters belong to the tenant, so does the whole result
 	Creates bool   // the method creates a bdev that a parameter names
 	Volume  bool   // the method creates a logical volume
 
