@@ -10,15 +10,16 @@ import (
 	"unicode/utf8"
 )
 
-// An acceptor recognizes, without allocating, parameters that are certainly valid, as those of
-// nearly all calls are. It never rejects a call: the JSON Schema validator checks everything that
-// the acceptor does not accept, and writes the error messages. An acceptor understands only the
-// keywords used in this project's document; a schema with any other keyword has no acceptor.
+// An acceptor recognizes parameters that are certainly valid, without allocating memory. The
+// parameters of nearly all calls are. An acceptor never rejects a call: the JSON Schema validator
+// checks everything that the acceptor does not accept, and writes the error messages. An acceptor
+// understands only the keywords used in this project's document; a schema with any other keyword
+// has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor
 	required   []string
-	// applies to members not in properties; nil means that no others are allowed
+	// applies to members not in properties; nil means that no other members are allowed
 	others     *acceptor
 	items      *acceptor // nil accepts anything
 	enum       []any     // nil means any value
@@ -144,7 +145,7 @@ func (a *acceptor) listed(v any) bool {
 	return false
 }
 
-// An integer can represent every int64 and every uint64.
+// An integer can represent any int64 and any uint64.
 type integer struct {
 	negative  bool
 	magnitude uint64
@@ -209,7 +210,7 @@ func (m *acceptors) ref(name string) *acceptor {
 	a := &acceptor{}
 	m.shared[name] = a
 	if !m.fill(a, s) {
-		// Other acceptors may already refer to this one, so it must accept nothing.
+		// Other acceptors may already refer to this one, so it must not accept anything.
 		*a = acceptor{enum: []any{}}
 	}
 	return a

@@ -3,12 +3,12 @@ package rpcschema
 import "encoding/json"
 
 // Allocates marks a number that determines how much memory SPDK allocates, or how often it loops,
-// during a call. Such a call blocks the whole target. The bounds apply to tenants. A parameter that
-// tenants cannot send need not have bounds.
+// during a call. A call with a large number blocks the whole target. The bounds apply to tenants. A
+// parameter that tenants cannot send does not need bounds.
 type Allocates struct {
 	AtMost json.Number `json:"at-most"` // "" means no bound
-	// AtLeast is the smallest value, because smaller values need more memory, except 0, which means
-	// the default and is allowed. "" means no bound.
+	// AtLeast is the smallest allowed value; smaller values need more memory. The value 0, which
+	// means the default, is also allowed. "" means no bound.
 	AtLeast json.Number `json:"at-least"`
 }
 

@@ -7,7 +7,7 @@ const (
 	ParamsEither = "either"
 )
 
-// WithoutParams returns the form in which SPDK accepts a call of m without parameters.
+// WithoutParams returns the form in which SPDK accepts a call of m that has no parameters.
 func (m *Method) WithoutParams() string {
 	switch {
 	case m.ParamsForm != "":

@@ -1,11 +1,11 @@
 package rpcschema
 
-// A Capability is a behaviour that SPDK has had since a certain release, and on which code outside
+// A Capability is a behavior that SPDK has had since a certain release, and on which code outside
 // of rpcschema depends. The schema itself records the releases of methods, parameters and result
-// members: use [Window.Has] for these, unless a call depends on several of them.
+// members. Use [Window.Has] for these, unless a call depends on several of them.
 type Capability struct {
 	since Release
-	// source names the file and commit in SPDK's repository, or the targets on which the behaviour
+	// source names the file and commit in SPDK's repository, or the targets on which the behavior
 	// was observed.
 	source string
 }
@@ -19,12 +19,12 @@ func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since)
 // These are all capabilities. No package outside of rpcschema compares releases, except in tests.
 var (
 	// GrowsBeyondParent means that a volume may be larger than its parent. On earlier releases,
-	// such as v24.01, reads beyond the parent's end fail with an I/O error, as do writes of less
-	// than a cluster in that range.
+	// such as v24.01, reads past the parent's end fail with an I/O error, as do writes of less than
+	// a cluster in that range.
 	GrowsBeyondParent = Capability{Release{24, 5}, "lib/blob/blob_bs_dev.c: 00311abc73, for chains b357ad48a5"}
 
 	// InflatesBeyondParent means that bdev_lvol_inflate works for a volume that is larger than its
-	// parent. On v24.01, the target crashes. The releases between v24.01 and v26.05 were not
+	// parent. On v24.01, the target crashes. The releases between v24.01 and v26.05 have not been
 	// tested.
 	InflatesBeyondParent = Capability{Release{26, 5}, "lib/blob/blobstore.c: bs_cluster_needs_allocation; seen on real v24.01 and v26.05"}
 
@@ -37,8 +37,8 @@ var (
 	// ListsClusters means that bdev_lvol_get_lvols returns a volume's number of allocated clusters.
 	ListsClusters = Capability{Release{25, 1}, "module/bdev/lvol/vbdev_lvol_rpc.c: a70c3a90b6"}
 
-	// ListsDuringDeletion means that bdev_lvol_get_lvols works while volumes are deleted. Earlier
-	// releases crash when they list a volume whose clusters are being cleared.
+	// ListsDuringDeletion means that bdev_lvol_get_lvols works while volumes are being deleted.
+	// Earlier releases crash when they list a volume whose clusters are being cleared.
 	ListsDuringDeletion = Capability{Release{24, 9}, "module/bdev/lvol/vbdev_lvol_rpc.c: afcb180bcb, https://github.com/spdk/spdk/issues/3505"}
 
 	// QueuesSubsystemChanges means that SPDK queues concurrent changes to an NVMe-oF subsystem.
@@ -64,6 +64,6 @@ var (
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 
-// Future is later than every release. It lacks all methods and members that any release has
+// Future is a release later than all others. It lacks every method and member that any release has
 // removed.
 var Future = Release{99, 12}

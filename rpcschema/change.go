@@ -10,7 +10,7 @@ import (
 )
 
 // Replaces describes how a member relates to an older member that it replaced. At most one
-// conversion is set; if none is set, only the name changed.
+// conversion is set. If none is set, only the name has changed.
 type Replaces struct {
 	Name string `json:"name"`
 	// Factor means that old = new × Factor. An old value that is not a multiple of Factor is
@@ -47,7 +47,7 @@ func (rep *Replaces) inWords(name string) string {
 }
 
 // modern converts an old value to the new form. It returns a value of the wrong type unchanged,
-// because validation will report it.
+// because validation will report the error.
 func (rep *Replaces) modern(v any) (any, error) {
 	if rep.List {
 		return []any{v}, nil
@@ -76,7 +76,7 @@ func (rep *Replaces) modern(v any) (any, error) {
 	return spelt(number, n)
 }
 
-// former converts a new value to the old form, if possible.
+// former converts a new value to the old form if possible.
 func (rep *Replaces) former(v any) (any, error) {
 	if rep.List {
 		if list, ok := v.([]any); ok && len(list) == 1 {
@@ -112,8 +112,8 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 }
 
 // A change describes how to adapt a parameter, or a member of one, to another release. The member
-// may have been replaced by one with another name, may have values that later releases imply, or
-// may have been accepted in any letter case.
+// may have been replaced by one with another name, it may have values that later releases imply, or
+// its values may have been accepted in any letter case.
 type change struct {
 	path  []string // names of the objects that contain the member, outermost first
 	old   Property // zero if there is no old member

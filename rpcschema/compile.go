@@ -90,8 +90,8 @@ func (d *Document) newCompiler(r Release) (*compiler, error) {
 	return c, nil
 }
 
-// paramsObject returns the schema of the object that contains a method's parameters, made from the
-// raw document.
+// paramsObject returns the schema of the object that contains a method's parameters. It derives the
+// schema from the raw document.
 func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	list, _ := raw["params"].([]any)
@@ -107,8 +107,8 @@ func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 }
 
 // RequiredAt reports whether release r requires a parameter. If r supports both an old parameter
-// and its successor, it requires neither by itself. If r supports only the old parameter, that one
-// is required if its successor is.
+// and its successor, it requires neither by itself. If r supports only the old parameter, that
+// parameter is required if its successor is.
 func (m *Method) RequiredAt(name string, r Release) bool {
 	p := m.Param(name)
 	if !p.Schema.Has(r) {

@@ -12,7 +12,7 @@ import (
 // Discloses reports whether a method's result may contain secrets.
 func (d *Document) Discloses(m *Method) bool { return d.MayHaveSecrets(m.Result.Schema) }
 
-// MayHaveSecrets reports whether values of a schema may be or contain secrets.
+// MayHaveSecrets reports whether values of a schema may be secrets or contain secrets.
 func (d *Document) MayHaveSecrets(s *Schema) bool { return d.secret(s, nil) }
 
 // secret reports whether a schema describes a sensitive value at any depth. within lists the
@@ -49,14 +49,14 @@ func (d *Document) secret(s *Schema, within []string) bool {
 
 // RedactResult returns a copy of a result without secrets. It replaces a secret string with
 // [Redacted], and any other secret with null. It omits members that the schema does not describe,
-// because these may be secrets. Everything else remains as the target wrote it, in the same order.
-// If a member is duplicated, every occurrence is redacted.
+// because these may be secrets. Everything else remains exactly as the target wrote it, in the same
+// order. If a member is duplicated, every occurrence is redacted.
 func (d *Document) RedactResult(method string, result json.RawMessage) (json.RawMessage, error) {
 	m := d.byName[method]
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// Do not copy the bytes: nothing writes to them, and a copy would double the memory.
+	// Do not copy the bytes: nothing writes to them, and a copy would double the memory needed.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))
@@ -118,7 +118,7 @@ func (r *redaction) members(p *redactPlan, i int) (end int) {
 	return w.End
 }
 
-// A redactPlan lists the parts of a value that may be shown. It combines all forms of the value. A
+// A redactPlan lists the parts of a value that may be shown. It covers all forms of the value. A
 // nil plan shows nothing.
 type redactPlan struct {
 	members map[string]*redactPlan

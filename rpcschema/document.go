@@ -15,8 +15,8 @@ import (
 //go:embed openrpc.json
 var OpenRPC []byte
 
-// A Document is the schema of SPDK's RPCs. It does not change after it is loaded, and may be used
-// by several goroutines at once.
+// A Document is the schema of SPDK's RPCs. It does not change after it has been loaded, and is safe
+// for concurrent use.
 type Document struct {
 	methods    []*Method // sorted by name
 	byName     map[string]*Method
@@ -39,11 +39,11 @@ type Method struct {
 	// parameters must be omitted or have one of the listed values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
 	// Saved states when a change is saved in the target's configuration: SavedFirst, SavedNever, or
-	// "" for shortly after the response.
+	// "", which means shortly after the response.
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects named in the call from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes names the method that creates the objects which this method removes. It is set if both
+	// Undoes names the method that creates the objects that this method removes. It is set if both
 	// methods identify an object only by equal parameters, such as a group's tag.
 	Undoes string `json:"x-spdk-undoes"`
 	// Stalls means that the method may block the target's I/O or wait forever, although it changes
@@ -55,8 +55,8 @@ type Method struct {
 	// Statistics means that the result consists of figures on load, health or usage.
 	Statistics bool     `json:"x-spdk-statistics"`
 	Aliases    []string `json:"x-spdk-aliases"` // deprecated names
-	// ServedBy names the program that serves the method: "" for SPDK, ServedByProxy for spdk-proxy
-	// itself.
+	// ServedBy names the program that serves the method: "" means SPDK, and ServedByProxy means
+	// spdk-proxy itself.
 	ServedBy string `json:"x-spdk-served-by"`
 	Tags     []struct {
 		Name string `json:"name"`
@@ -70,8 +70,8 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds contains the kinds of error codes that have a different meaning for this method
-	// than in general. They are stored here because OpenRPC's error objects allow no extensions.
+	// ErrorKinds contains the kinds of those error codes whose meaning for this method differs from
+	// the general one. They are stored here because OpenRPC's error objects allow no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK returns when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
@@ -81,7 +81,7 @@ type Method struct {
 	// Instead describes the replacement for a removed method.
 	Instead string `json:"x-spdk-instead"`
 	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path. It is nil if rpc.py
-	// has no such command. RPCPyFails lists the releases whose rpc.py cannot make the call. See
+	// has no such command. RPCPyFails lists the releases whose rpc.py cannot make the call; see
 	// RPCPyAt.
 	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
 	RPCPyFails []Release             `json:"x-spdk-rpcpy-fails"`
@@ -93,8 +93,8 @@ type Method struct {
 
 // These are the values of Method.Saved.
 const (
-	// SavedFirst means before the response, because the change determines who can access data, or
-	// limits a volume.
+	// SavedFirst means that a change is saved before the response, because it determines who can
+	// access data, or limits a volume.
 	SavedFirst = "first"
 	SavedNever = "never" // the method changes nothing that SPDK saves
 )
@@ -117,8 +117,8 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is one of ErrorKinds if the code has a different meaning for this method than in
-	// general, and "" otherwise.
+	// Kind is one of ErrorKinds if the code's meaning for this method differs from the general one,
+	// and "" otherwise.
 	Kind string `json:"-"`
 }
 
@@ -215,7 +215,7 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references and returns the schema that they lead to. Annotations beside a
+// Resolve follows references and returns the schema that they lead to. Annotations next to a
 // reference apply only to that use, so the caller must read them before it calls Resolve.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
@@ -245,8 +245,8 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// Nearest returns the candidate most similar to name, for "did you mean". The edit distance must be
-// at most a third of the length of name; if no candidate is that close, Nearest returns "".
+// Nearest returns the candidate that is most similar to name, for "did you mean". The edit distance
+// must be at most a third of the length of name; if no candidate is that close, Nearest returns "".
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {

@@ -6,7 +6,7 @@ import (
 	"maps"
 )
 
-// Export returns the OpenRPC document for release r. It contains only the methods selected by keep
+// Export returns the OpenRPC document for release r. It contains only the methods that keep selects
 // (nil selects all), and the schemas to which they refer. Objects in parameters refuse members that
 // the document does not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {

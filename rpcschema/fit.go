@@ -1,7 +1,7 @@
 package rpcschema
 
 // Fit adapts a call to release r without loss. It adapts the parameters as [Method.Translate] does,
-// and replaces a deprecated name by the method's present name. done lists the translations in
+// and replaces a deprecated name with the method's current name. done lists the translations in
 // order. If translate is false, Fit returns an [UnknownMethodError] for an old name, and leaves the
 // parameters unchanged.
 func (m *Method) Fit(name string, params map[string]any, r Release, translate bool) (fitted map[string]any, done []Translation, err error) {

@@ -12,8 +12,8 @@ import (
 type Name struct{ Kind, Value string }
 
 // Names lists the resources named in a call's parameters, in the order of the method's parameters.
-// It returns at most limit names; more is how many names it omits beyond limit. Names ignores
-// secrets, including redacted ones.
+// It returns at most limit names; more is the number of names that it omits. Names ignores secrets,
+// including redacted ones.
 func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {
@@ -35,8 +35,8 @@ type nameWalk struct {
 	more     int
 }
 
-// walk collects the names in a value. kind is the kind of resource according to the enclosing
-// schemas.
+// walk collects the names in a value. kind is the kind of resource that the enclosing schemas
+// specify.
 func (w *nameWalk) walk(s *Schema, kind string, v any) {
 	if s == nil || s.Sensitive {
 		return

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Opens describes parameter values that give access to an object to hosts other than those named
-// for it, or that give access to deleted data.
+// Opens describes parameter values that let hosts other than the named ones access an object, or
+// that give access to deleted data.
 type Opens struct {
 	To string `json:"to"` // one of Openings
 	If []any  `json:"if"` // values that open the object

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// An RPCPyWord describes how a parameter, or a member of one, is written on the command line of
-// SPDK's scripts/rpc.py. It has a position, an option, or flags.
+// An RPCPyWord describes how a parameter, or a member of a parameter, is written on the command
+// line of SPDK's scripts/rpc.py. It has a position, an option, or flags.
 type RPCPyWord struct {
 	// Since and Until limit the releases of rpc.py to which the word applies.
 	Since Release `json:"since,omitzero"`
 	Until Release `json:"until,omitzero"`
-	// Position is the place among the positional arguments, counted from 1. Optional means that it
-	// may be omitted.
+	// Position is the place among the positional arguments, counted from 1. Optional means that the
+	// argument may be omitted.
 	Position int  `json:"position,omitzero"`
 	Optional bool `json:"optional,omitzero"`
 	// Option is the option that precedes the value.
@@ -38,10 +38,10 @@ type RPCPyWord struct {
 	MiBOf string `json:"mib-of,omitzero"`
 	// Only lists the numbers that rpc.py accepts; nil means all.
 	Only []json.Number `json:"only,omitzero"`
-	// Sends is the value that rpc.py sends if the argument is omitted; nil means none, or the
-	// schema's default.
+	// Sends is the value that rpc.py sends if the argument is omitted. nil means that it sends no
+	// value, or the schema's default.
 	Sends json.RawMessage `json:"sends,omitzero"`
-	// NotWith names the parameter whose option rpc.py refuses together with this one.
+	// NotWith names a parameter whose option cannot be combined with this one in rpc.py.
 	NotWith string `json:"not-with,omitzero"`
 	// NonzeroUntil is the last release whose rpc.py does not send the value 0. An export for one
 	// release contains Nonzero instead.
@@ -82,8 +82,8 @@ func (w *RPCPyWord) UnmarshalJSON(b []byte) error {
 func (w *RPCPyWord) Has(r Release) bool { return Window{w.Since, w.Until}.Has(r) }
 
 // RPCPyAt returns the words of rpc.py of release r, by parameter or by the path to a member, such
-// as listen_address.traddr. It returns nil if that rpc.py cannot make the call, or if the release
-// is unknown.
+// as listen_address.traddr. It returns nil if rpc.py of that release cannot make the call, or if
+// the release is unknown.
 func (m *Method) RPCPyAt(r Release) (map[string]RPCPyWord, error) {
 	if m.RPCPy == nil || !r.Known() || slices.Contains(m.RPCPyFails, r) {
 		return nil, nil

@@ -22,7 +22,8 @@ type Schema struct {
 	Additional  Additional `json:"additionalProperties"`
 	Items       *Schema    `json:"items"`
 	Enum        []any      `json:"enum"`
-	// EnumSince maps enumerated values added later than their member to their first release.
+	// EnumSince maps enumerated values that were added later than their member to the first release
+	// that supports them.
 	EnumSince map[string]Release `json:"x-spdk-enum-since"`
 	Const     any                `json:"const"`
 	Default   any                `json:"default"`
@@ -45,7 +46,8 @@ type Schema struct {
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive means that the value is a secret, which must never be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
-	// Opens describes values that give access to further hosts or to deleted data; nil means none.
+	// Opens describes values that give access to additional hosts or to deleted data; nil means
+	// that there are none.
 	Opens *Opens `json:"x-spdk-opens"`
 	// Allocates marks a number that determines how much memory SPDK allocates; nil for any other
 	// value.

@@ -9,7 +9,7 @@ import (
 // call was not sent.
 type BusyError struct {
 	User     bool // the user has reached their own limit; other users can still make calls
-	InFlight int  // number of running calls: the user's if User is set, otherwise those of all users
+	InFlight int  // running calls: the user's if User is set, otherwise all users'
 	Why      string
 }
 

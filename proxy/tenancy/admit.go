@@ -25,7 +25,7 @@ type Grant struct {
 	plan         *plan.Plan
 	owned        bool              // all objects named in the call belong to the tenant
 	namedObjects int               // number of objects named in the call
-	hidden       map[string]string // unused name → the foreign name that it replaces in the client's call
+	hidden       map[string]string // unused name → the foreign name that it replaces
 	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
 	claim        *claim // reservation of quota

@@ -114,7 +114,7 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() {
-			defer func() { panics[i] = recover() }() // in a goroutine, a panic would otherwise end the process
+			defer func() { panics[i] = recover() }() // a panic in a goroutine would end the process
 			answers[i], errs[i] = v.ask(ctx, "bdev_get_bdevs", map[string]any{"name": name})
 		})
 	}

@@ -15,7 +15,7 @@ const (
 	// minimum time between counts caused by calls over the quota, unless objects of the tenant were
 	// deleted; counting keeps the target busy
 	recountAfter   = time.Second
-	unansweredKeep = 10 * time.Minute // how long to assume that a call without a response may still be executed
+	unansweredKeep = 10 * time.Minute // how long a call without a response may still be executed
 	turnWait       = 30 * time.Second // how long a call waits for earlier calls
 )
 

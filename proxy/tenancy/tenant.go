@@ -33,7 +33,7 @@ type Tenant struct {
 
 // A Quota limits a tenant's usage; 0 means no limit.
 type Quota struct {
-	Bytes      uint64 // provisioned bytes: the full sizes of all volumes and snapshots, even if they are thin
+	Bytes      uint64 // provisioned: full sizes of all volumes and snapshots, even if thin
 	Volumes    int    // volumes and snapshots
 	Subsystems int    // NVMe-oF subsystems and iSCSI targets
 	Hosts      int    // number of admitted hosts in all subsystems together

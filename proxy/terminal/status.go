@@ -40,7 +40,7 @@ type Status struct {
 	Exports     Exports     `json:"exports"`
 	Connections Connections `json:"connections"`
 	Cores       int         `json:"cores"`
-	Busy        float64     `json:"busy"` // share of time since the start that the cores were busy, 0 to 1
+	Busy        float64     `json:"busy"` // share of the time that the cores were busy, 0 to 1
 	Users       []User      `json:"users,omitempty"`
 	Tenants     []Tenant    `json:"tenants,omitempty"` // tenants that the user may see
 	// the user's own limits; absent if there is no proxy
@@ -48,7 +48,7 @@ type Status struct {
 	Warnings []string `json:"warnings"`
 	Missing  []string `json:"missing,omitempty"` // data that could not be read, and why
 
-	denied []figures.Failure // those failures in Missing whose methods the user is not permitted to call
+	denied []figures.Failure // the failures in Missing that lack permission caused
 	broken []string          // the rest of Missing
 }
 

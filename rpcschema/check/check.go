@@ -14,7 +14,7 @@ import (
 // A Violation is one place in the input that does not match the schema.
 type Violation struct {
 	File    string
-	Line    int    // the line on which the call or response begins
+	Line    int    // line on which the call or response begins
 	Method  string // "" means unknown
 	Pointer string // JSON pointer into the call or response, such as /params/nqn
 	Message string // never contains a value from the input, because it may be secret
@@ -62,8 +62,8 @@ type Checker struct {
 	Release  rpcschema.Release
 }
 
-// Read checks everything in one input, which the report calls file. Input that is not JSON is also
-// a violation; an error means that the input could not be read.
+// Read checks everything in one input. The report refers to the input as file. Input that is not
+// JSON is also a violation; an error means that the input could not be read.
 func (c Checker) Read(file string, in io.Reader) (*Report, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
@@ -168,8 +168,8 @@ func (r *run) params(method string, value any) {
 	r.judge(method, "/params", r.Document.ValidateParams(method, params, r.Release))
 }
 
-// failure checks the form of an error. Codes that the schema does not list are accepted, because
-// the schema may be incomplete in this respect.
+// failure checks the form of an error. Error codes that the schema does not list are accepted,
+// because the schema's lists may be incomplete.
 func (r *run) failure(method string, value any) {
 	r.report.Errors++
 	failure, ok := value.(map[string]any)

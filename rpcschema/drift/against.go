@@ -154,7 +154,7 @@ func (c *comparison) forms(s *rpcschema.Schema) (list []*rpcschema.Schema) {
 	return list
 }
 
-// shape returns that form of a value which has members or items.
+// shape returns the form of a value that has members or items.
 func (c *comparison) shape(s *rpcschema.Schema) *rpcschema.Schema {
 	forms := c.forms(s)
 	for _, form := range forms {

@@ -60,8 +60,8 @@ func readKnown(text []byte) ([]explanation, error) {
 	return list, nil
 }
 
-// explain adds the known reasons to the differences, and reports reasons that do not apply to this
-// release.
+// explain adds the known reasons to the differences. It also reports reasons that explain no
+// difference in this release.
 func explain(found []Difference, reasons []explanation, r rpcschema.Release) []Difference {
 	var stale []Difference
 	for _, e := range reasons {

@@ -2,7 +2,7 @@ package jsonrpc
 
 import "fmt"
 
-// These are the codes of JSON-RPC 2.0 and SPDK's only additional code.
+// These are the codes that JSON-RPC 2.0 defines, and SPDK's only additional code.
 const (
 	CodeParseError     = -32700
 	CodeInvalidRequest = -32600
@@ -10,7 +10,7 @@ const (
 	CodeInvalidParams  = -32602
 	CodeInternalError  = -32603
 	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists, but cannot be called
-	// in the target's present state (startup, runtime).
+	// in the target's current state (startup, runtime).
 	CodeWrongState = -1
 )
 

@@ -10,7 +10,7 @@ import (
 
 // A Request is one decoded call.
 type Request struct {
-	// ID is the id as the client spelled it; the response repeats it exactly. It is nil for a
+	// ID is the id as the client wrote it; the response repeats it exactly. It is nil for a
 	// notification, which has no id and gets no response.
 	ID     json.RawMessage
 	Method string

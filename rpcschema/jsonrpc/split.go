@@ -4,7 +4,7 @@ package jsonrpc
 // socket. It finds the bracket that closes the first message, and checks nothing else:
 // [DecodeMessage] decides whether the text is a message. The zero value is ready to use.
 type Splitter struct {
-	scanned  int // number of bytes of the text examined so far
+	scanned  int // number of bytes of the text that have been examined so far
 	depth    int
 	inString bool
 	escaped  bool

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits restricts one text that is decoded. A zero field means no limit.
+// Limits restricts a text that is to be decoded. A zero field means no limit.
 type Limits struct {
 	Bytes  int // length of the text in bytes
 	Values int // values as SPDK counts them: each scalar, member name, and opening and closing bracket
@@ -23,7 +23,7 @@ type Limits struct {
 var (
 	// LimitsBeforeV2605 applies up to v26.01.
 	LimitsBeforeV2605 = Limits{Bytes: 32 << 10, Values: 1024, Depth: 32}
-	// LimitsV2605 applies from v26.05.
+	// LimitsV2605 applies since v26.05.
 	LimitsV2605 = Limits{Bytes: 256 << 10, Values: 8192, Depth: 32}
 )
 
@@ -45,7 +45,7 @@ func DecodeValue(text []byte, lim Limits) (any, error) {
 	d := decoder{dec: decoders.Get().(*jsontext.Decoder), lim: lim}
 	d.dec.Reset(bytes.NewBuffer(text))
 	defer func() {
-		// drops the reference to the request, which may contain secrets
+		// drop the reference to the request, which may contain secrets
 		d.dec.Reset(bytes.NewBuffer(nil))
 		decoders.Put(d.dec)
 	}()

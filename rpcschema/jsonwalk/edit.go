@@ -1,7 +1,7 @@
 package jsonwalk
 
-// An Edit copies JSON text from beginning to end, omitting or replacing parts of it. If there are no
-// changes, nothing is copied.
+// An Edit copies JSON text from beginning to end, omitting or replacing parts of it. If nothing is
+// changed, nothing is copied.
 type Edit struct {
 	Text
 	out    []byte // copy of the edited text up to offset done
@@ -12,7 +12,7 @@ type Edit struct {
 // NewEdit starts an edit of JSON text.
 func NewEdit(text string) Edit { return Edit{Text: Text{S: text}} }
 
-// Expect sets the expected length of the copy, to avoid repeated reallocation.
+// Expect sets the expected length of the copy in order to avoid repeated reallocation.
 func (e *Edit) Expect(length int) { e.expect = length }
 
 // Cut omits the text between two offsets. Changes must be made in ascending order of offsets.

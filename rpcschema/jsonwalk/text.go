@@ -5,9 +5,9 @@ package jsonwalk
 import "github.com/go-json-experiment/json/jsontext"
 
 // A Text is JSON written by the target. Walking does not decode values: to skip a value, it only
-// has to find the end. The text may contain duplicate members, and its strings may contain any
-// bytes, because SPDK writes such results. If the text is not JSON, the walk ends, and Bad returns
-// true.
+// has to find the value's end. The text may contain duplicate members, and its strings may contain
+// any bytes, because SPDK writes such results. If the text is not JSON, the walk ends, and Bad
+// returns true.
 type Text struct {
 	S   string
 	Bad bool
@@ -133,7 +133,7 @@ func (t *Text) skipText(i int) (end int, literal bool) {
 }
 
 // TextAt returns the string that begins at i. sound is false if the value is not a string, or if a
-// strict decoder would refuse it.
+// strict decoder would refuse the string.
 func (t *Text) TextAt(i int) (value string, sound bool, end int) {
 	if t.at(i) != '"' {
 		return "", false, t.Skip(i)

@@ -139,7 +139,7 @@ func (p *page) values(s *rpcschema.Schema) (values []string) {
 	return values
 }
 
-// formatRanges lists the bounds that an integer's type implies.
+// formatRanges lists the bounds that integer types imply.
 var formatRanges = []string{"255", "65535", "4294967295", "18446744073709551615", "-2147483648", "2147483647", "-9223372036854775808", "9223372036854775807"}
 
 func limitsOf(s *rpcschema.Schema) string {
@@ -219,8 +219,8 @@ func (p *page) forms(s *rpcschema.Schema) (forms []*rpcschema.Schema) {
 	return forms
 }
 
-// inside writes the members of a value at any depth. within lists the enclosing schemas, so that it
-// does not recurse forever.
+// inside writes the members of a value at any depth. within lists the enclosing schemas, so that
+// inside does not recurse forever.
 func (p *page) inside(at string, s *rpcschema.Schema, say words, within []string) {
 	if name := s.RefName(); name != "" {
 		if slices.Contains(within, name) {

@@ -68,7 +68,7 @@ func (p *page) head(m *rpcschema.Method) {
 
 type fact struct{ name, value string }
 
-// about returns the facts that apply to a method as a whole.
+// about returns the facts about a method as a whole.
 func (p *page) about(m *rpcschema.Method) (facts []fact) {
 	does := "only reads"
 	if m.Mutates {

@@ -34,8 +34,9 @@ func invisible(r rune) bool {
 	return r > ' ' && unicode.In(r, unicode.Z, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// String returns s with each unsafe character replaced by \uXXXX, and invalid UTF-8 by U+FFFD. It
-// also escapes line breaks and tabs, so the result fits on one line and in one table cell.
+// String returns s with each unsafe character replaced with \uXXXX, and invalid UTF-8 replaced with
+// U+FFFD. It also escapes line breaks and tabs, so the result fits on one line and in one table
+// cell.
 func String(s string) string {
 	if Valid(s) {
 		return s

@@ -11,14 +11,14 @@ import (
 // without control characters keeps its value, because other unsafe characters occur only within
 // strings. A Writer is safe for concurrent use.
 type Writer struct {
-	// Raw is the underlying writer, for text that is already escaped, such as text with colours.
+	// Raw is the underlying writer, for text that is already escaped, such as colored text.
 	Raw io.Writer
 
 	mu   sync.Mutex
 	rest []byte // the beginning of a character that the next Write will complete
 }
 
-// NewWriter returns a Writer on top of w, or w itself if it already is a Writer.
+// NewWriter returns a Writer on top of w, or w itself if w is already a Writer.
 func NewWriter(w io.Writer) *Writer {
 	if already, ok := w.(*Writer); ok {
 		return already
@@ -61,7 +61,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 }
 
 // mayNeedEscapes returns false for text that consists of safe ASCII characters, such as most log
-// lines. To decode each of their characters would take most of the time of a Write.
+// lines. Decoding each of their characters would take up most of the time of a Write.
 func mayNeedEscapes(text []byte) bool {
 	for _, b := range text {
 		if b-' ' > '~'-' ' && b != '\n' && b != '\t' {

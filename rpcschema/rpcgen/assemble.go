@@ -65,7 +65,7 @@ func assemble(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// readArea adds the methods and schemas in a file, and marks them with the file's name.
+// readArea adds the methods and schemas in a file to the maps, and marks them with the file's name.
 func readArea(path string, methods, schemas map[string]*yaml.Node) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

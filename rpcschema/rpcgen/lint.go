@@ -21,7 +21,7 @@ var (
 	paramsForms = []string{rpcschema.ParamsNone, rpcschema.ParamsObject, rpcschema.ParamsEither}
 )
 
-// lint reports mistakes that are possible in the format of area files.
+// lint reports mistakes that the format of area files allows.
 func lint(doc *rpcschema.Document) error {
 	var found []error
 	complain := func(where, format string, args ...any) {
@@ -130,7 +130,7 @@ func lint(doc *rpcschema.Document) error {
 		if m.Stalls && m.Mutates {
 			complain(m.Name, "x-spdk-stalls belongs to methods that only read")
 		}
-		if m.Pauses && m.Mutates { // calls of mutating methods are delayed anyway
+		if m.Pauses && m.Mutates { // calls to mutating methods are delayed anyway
 			complain(m.Name, "x-spdk-pauses belongs to methods that only read")
 		}
 		if (m.Saved != "" || m.Removes) && !m.Mutates || m.Saved != "" && m.Saved != rpcschema.SavedFirst && m.Saved != rpcschema.SavedNever || m.Removes && m.Saved == rpcschema.SavedNever {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// lintRPCPy reports mistakes in the rpc.py words: words that name nothing or do not fit their
-// parameter's type, and required parameters without a word.
+// lintRPCPy reports mistakes in the rpc.py words: words that do not name a parameter or do not fit
+// their parameter's type, and required parameters without a word.
 func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args ...any)) {
 	for _, m := range doc.Methods() {
 		if m.RPCPy == nil {

@@ -5,12 +5,12 @@ import (
 	"unicode"
 )
 
-// spellings lists the words that are not simply capitalized in Go names, in the spelling of the
-// documents of SPDK, NVMe and iSCSI. Every other word begins with a capital letter:
-// bdev_lvol_create becomes BdevLvolCreate. This rule also applies to words that those documents do
-// not separate (traddr, hostnqn, cpumask), and to words that SPDK writes only in lower case (bdev,
-// lvol, ublk, vhost, uring). ReadOnly and similar words are listed because SPDK sometimes writes
-// them as one word and sometimes as two.
+// spellings lists the words that are not simply capitalized in Go names. They are spelled as in the
+// documentation of SPDK, NVMe and iSCSI. Every other word begins with a capital letter:
+// bdev_lvol_create becomes BdevLvolCreate. This rule also applies to compounds that the
+// documentation does not separate (traddr, hostnqn, cpumask), and to words that SPDK writes only in
+// lower case (bdev, lvol, ublk, vhost, uring). ReadOnly and similar words are listed because SPDK
+// sometimes writes them as one word and sometimes as two.
 var spellings = strings.Fields(`
 	ACK AE4DMA AES AESNI AIO ANA API BufSize CBC CHAP CID CM CPU CQ CQE CRC CRC32C CSI CUDA CUSE DAOS DHCHAP DIF DIX DMA DPDK DRAM DSA DSM
 	EUI64 FTL GPT GUID IAA ID IDs IG IO IOAT IOMMU IOPS IOQ IOStat IOs IP IQN IRQ ISCSI ISID JSON KB KTLS KiB LBA LBAs LUKS LUN LUNs

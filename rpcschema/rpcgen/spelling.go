@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// checkSpelling finds generated Go names that spell the same word in two ways. Either their capital
+// checkSpelling finds generated Go names that spell the same word in two ways. Either the capital
 // letters differ (BdevNvmeHost and BdevNVMeAttach), or one name splits the word in two (Iostat and
 // IOStat).
 func checkSpelling(files map[string][]byte) error {
@@ -60,7 +60,7 @@ func checkSpelling(files map[string][]byte) error {
 // A spelling is a word in the spelling of a Go name.
 type spelling struct {
 	word, name string
-	reported   bool // a second spelling was already reported
+	reported   bool // a second spelling has already been reported
 }
 
 // declared returns the names that a node declares.

@@ -6,8 +6,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Client generators name their types by title. A component's title is its name. The title of a
-// schema inside a component or a method is the path to it, as in the names of the typed Go client.
+// Client generators use titles as the names of their types. A component's title is its name. The
+// title of a schema inside a component or a method is the path to it, as in the names of the typed
+// Go client.
 
 // titleMethod sets the titles of the schemas in a method.
 func titleMethod(m *yaml.Node, name string) {
@@ -25,7 +26,7 @@ func titleMethod(m *yaml.Node, name string) {
 	}
 }
 
-// titleValue sets the titles of a schema that is not yet named, and of the schemas in it.
+// titleValue sets the titles of a schema that has no name yet, and of the schemas in it.
 func titleValue(s *yaml.Node, title string) {
 	if s.Kind != yaml.MappingNode || member(s, "$ref") != nil {
 		return

@@ -110,7 +110,7 @@ func (g *generator) constants(typ string, values []any) {
 	declared := map[string]bool{}
 	for _, v := range values {
 		name := typ + goName(fmt.Sprint(v))
-		if !declared[name] { // a word in upper case and in lower case is only one constant
+		if !declared[name] { // two values that differ only in letter case share a constant
 			fmt.Fprintf(b, "\t%s %s = %q\n", name, typ, v)
 		}
 		declared[name] = true
@@ -125,8 +125,8 @@ type field struct {
 	schema    *rpcschema.Schema
 }
 
-// fieldsOf returns an object's members. A member that some releases lack may be absent even if it
-// is required.
+// fieldsOf returns an object's members. A member that does not exist in every release may be absent
+// even if it is required.
 func fieldsOf(s *rpcschema.Schema) []field {
 	var fields []field
 	for _, p := range s.Properties {

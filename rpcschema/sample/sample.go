@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Maker makes values for one release. Numbers are json.Numbers, as jsonrpc.DecodeValue returns
-// them.
+// A Maker creates values for one release. Numbers are of type json.Number, as jsonrpc.DecodeValue
+// returns them.
 type Maker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// ErrFound is returned by a command after it has printed violations or differences.
+// ErrFound means that a command has printed violations or differences.
 var ErrFound = errors.New("violations or differences were found: see above")
 
 // A UsageError reports an invalid command line.

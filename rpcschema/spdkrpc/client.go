@@ -29,13 +29,13 @@ type Client struct {
 // A ClientOption configures a Client.
 type ClientOption func(*Client)
 
-// WithoutValidation disables validation: the client also sends parameters that the schema does not
-// allow. SPDK may accept them, and then crash or behave unexpectedly.
+// WithoutValidation disables validation, so that the client also sends parameters that the schema
+// does not allow. SPDK may accept them, and then crash or behave unexpectedly.
 func WithoutValidation() ClientOption { return func(c *Client) { c.trusts = true } }
 
-// NewClient returns a Client that uses a Caller. It refuses parameters that the schema does not
-// allow with InvalidParams before sending anything. The client queries the target's release when a
-// request first depends on it.
+// NewClient returns a Client that uses a Caller. If the schema does not allow a call's parameters,
+// the client returns InvalidParams without sending anything. The client requests the target's
+// release when a call first depends on it.
 func NewClient(caller Caller, options ...ClientOption) *Client {
 	c := &Client{caller: caller}
 	for _, option := range options {
@@ -44,8 +44,8 @@ func NewClient(caller Caller, options ...ClientOption) *Client {
 	return c
 }
 
-// Release returns the target's release. The client queries it once, and again after a call fails
-// with an error that a different release would explain.
+// Release returns the target's release. The client requests it once, and again after a call has
+// failed with an error that a different release would explain.
 func (c *Client) Release(ctx context.Context) (rpcschema.Release, error) {
 	if r := c.release.Load(); r != nil {
 		return *r, nil
@@ -78,11 +78,11 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// explains reports whether an error could mean that the target no longer runs the known release. A
-// target that did not respond may have been restarted. Errors of methods that the proxy itself
-// serves depend on the proxy's configuration, not on the release. If the method's parameters are
-// the same in all releases, InvalidParams has another cause. For example, nvmf_get_subsystems
-// returns it from v26.09 on if the subsystem does not exist.
+// explains reports whether an error could mean that the target is no longer running the known
+// release. A target that did not respond may have been restarted. Errors of methods that the proxy
+// itself serves depend on the proxy's configuration, not on the release. If the method's parameters
+// are the same in all releases, InvalidParams has another cause. For example, nvmf_get_subsystems
+// has returned it since v26.09 if the subsystem does not exist.
 func explains(method string, kind Kind) bool {
 	switch kind {
 	case Unreachable, OutcomeUnknown:

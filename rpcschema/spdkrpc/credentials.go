@@ -91,8 +91,7 @@ func clientTLS(c HTTPSConfig) *tls.Config {
 		t.ClientSessionCache = tls.NewLRUClientSessionCache(0)
 		return t
 	}
-	// Do not resume TLS sessions, because a resumed session keeps the certificate with which it
-	// began.
+	// Do not resume TLS sessions, because a resumed session keeps its original certificate.
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {

@@ -22,14 +22,13 @@ const (
 	NoSpace      Kind = "no space"       // the lvstore or the target's memory is full
 	// the object is in use, or another operation is in progress
 	Busy Kind = "busy"
-	// SPDK refused the parameters. Many failures of logical volumes also have this kind: check the
-	// state
+	// SPDK refused the parameters. Many failures of logical volumes also have this kind, so check
+	// the state.
 	InvalidParams  Kind = "invalid parameters"
 	MethodNotFound Kind = "no such method" // this release does not have the method
 	// not allowed in the target's current state (startup or runtime), so certainly not executed
 	WrongState Kind = "wrong state"
-	// The proxy protects an object that is in use. The message gives advice, and a retry does not
-	// help.
+	// The proxy protects an object that is in use. The message gives advice. A retry does not help.
 	InUse Kind = "in use"
 	// The proxy does not allow this user to make the call.
 	Denied         Kind = "denied"
@@ -41,11 +40,11 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
-// These are reasons for errors whose kind does not show what must be corrected. Test for them with
-// errors.Is(err, spdkrpc.ErrCredentials).
+// These are the reasons for errors whose kind does not show what must be corrected. Test for them
+// with errors.Is(err, spdkrpc.ErrCredentials).
 var (
-	// ErrCredentials means that the proxy refused the credentials, or does not check them after too
-	// many failed logins. The kind is Denied or Unreachable.
+	// ErrCredentials means that the proxy refused the credentials, or that it did not check them
+	// after too many failed logins. The kind is Denied or Unreachable.
 	ErrCredentials = errors.New("credentials refused")
 	// ErrCertificate means that the caller does not trust the proxy's certificate. Nothing was
 	// sent. The kind is Unreachable.

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// writeBound limits how long a write may block before the connection is closed.
+	// writeBound is how long a write may block before the connection is closed.
 	writeBound = 10 * time.Second
 	// longReply is the length in bytes above which a reply's buffer is not reused.
 	longReply = 256 << 10
@@ -30,15 +30,16 @@ type socketFraming struct {
 }
 
 func newSocketFraming(c net.Conn) *socketFraming {
-	// Without this buffer, the decoder reads only as much as one value needs, even if many replies
-	// have arrived.
+	// Without this buffer, the decoder would read only as much as one value needs, even if many
+	// replies have arrived.
 	f := &socketFraming{conn: c, in: bounded{r: bufio.NewReaderSize(c, 32<<10)}}
 	f.dec = jsontext.NewDecoder(&f.in, lenient...)
 	return f
 }
 
 func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
-	// Limit the time, because a target that has stopped reading must not block all callers.
+	// Limit the time of a write, because a target that has stopped reading must not block all
+	// callers.
 	if err := f.conn.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
 		return 0, err
 	}
@@ -79,7 +80,7 @@ func (f *socketFraming) read() (message, error) {
 
 func (f *socketFraming) close() error { return f.conn.Close() }
 
-// bounded is a reader that returns an error if a reply is longer than any reply of SPDK, so that
+// bounded is a reader that returns an error if a reply is longer than any reply from SPDK, so that
 // another program behind the socket cannot exhaust memory.
 type bounded struct {
 	r     io.Reader

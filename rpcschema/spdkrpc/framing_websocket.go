@@ -46,7 +46,7 @@ func newWebSocket(ws *websocket.Conn, conn *gathering) *webSocket {
 // pings without reading the pongs.
 func (w *webSocket) mayAnswer() bool { return w.conn.waiting() <= maxControl }
 
-// maxControl is the maximum number of bytes of pongs that wait to be written.
+// maxControl is the maximum number of bytes of pongs that may be waiting to be written.
 const maxControl = 4 << 10
 
 func (w *webSocket) write(messages [][]byte) (complete int, err error) {
@@ -144,7 +144,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// SetWriteDeadline does nothing for buffered writes: flush has its own deadline.
+// SetWriteDeadline has no effect on buffered writes: flush has its own deadline.
 func (g *gathering) SetWriteDeadline(t time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -24,9 +24,9 @@ import (
 type HTTPSConfig struct {
 	URL string // https://host:port/, or http:// if the network is trusted
 
-	// Username with Password, a token, or a client certificate authenticate the client. The
-	// certificate can also be combined with a password or a token. Files are read when needed, so
-	// they may be renewed at any time.
+	// The client authenticates with Username and Password, with a token, or with a client
+	// certificate. The certificate can also be combined with a password or a token. Files are read
+	// when they are needed, so they may be renewed at any time.
 	Username string
 	Password string
 	Token    string
@@ -37,7 +37,8 @@ type HTTPSConfig struct {
 	CertFile string
 	KeyFile  string
 
-	// CA contains the certificate authorities to trust. If it is nil, the system's are trusted.
+	// CA contains the certificate authorities to trust. If it is nil, the system's authorities are
+	// trusted.
 	CA *x509.CertPool
 	// MaxConnections limits the number of connections for POST requests, and therefore the number
 	// of calls in flight that do not use the stream. 0 means 64.
@@ -105,8 +106,8 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	return h, nil
 }
 
-// Close closes idle connections, and closes the stream when its last call has ended. It does not
-// interrupt calls in flight. Later calls are POST requests.
+// Close closes idle connections at once, and closes the stream when its last call has ended. It
+// does not interrupt calls in flight. Later calls are POST requests.
 func (h *HTTPS) Close() error {
 	h.streams.close()
 	h.transport.Load().CloseIdleConnections()
@@ -115,8 +116,8 @@ func (h *HTTPS) Close() error {
 
 // noteStatus closes idle connections after a refusal, because their client certificate may have
 // expired: the next connection will use the current certificate. Without a client certificate,
-// connections stay open, because closing them could make a request fail that net/http is about to
-// send.
+// connections stay open, because closing them could cause a request that net/http is about to send
+// to fail.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
 		h.transport.Load().CloseIdleConnections()
@@ -148,8 +149,8 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // renew makes later POST requests use new connections, because the old ones lead to a proxy that is
-// stopping. It does not close the old connections, because this could make a request fail that is
-// just being sent. The proxy closes them, or they time out.
+// stopping. It does not close the old connections, because that could cause a request that is just
+// being sent to fail. The proxy closes them, or they time out.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()
@@ -157,9 +158,9 @@ func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 
 // post sends a call as a POST request.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
-	// Until the first byte of the request is written, the call cannot have been executed. net/http
-	// itself retries a POST only if the proxy closed an idle connection, and so cannot have read
-	// the request.
+	// Until the first byte of the request has been written, the call cannot have been executed.
+	// net/http itself retries a POST only if the proxy closed an idle connection, in which case it
+	// cannot have read the request.
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { sent.Store(false) },
@@ -202,8 +203,8 @@ func (h *HTTPS) answer(method string, id uint64, status int, text []byte, result
 	m, err := messageOf(dec, text)
 	decoders.Put(dec)
 	if err != nil {
-		// spdk-proxy and SPDK write exactly one of result and error; other programs may add the
-		// other one as null.
+		// spdk-proxy and SPDK write exactly one of result and error. Other programs may also write
+		// the other one, as null.
 		var reply jsonrpc2.Response
 		if err := json.Unmarshal(text, &reply); err != nil || reply.Error == nil && reply.Result == nil {
 			return refusedWith(method, status)
@@ -229,7 +230,7 @@ func refusedWith(method string, status int) error {
 	if !known {
 		kind = OutcomeUnknown
 	}
-	// spdk-proxy sends these codes with these statuses.
+	// These are the codes that spdk-proxy sends with these statuses.
 	code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
 	return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
 }

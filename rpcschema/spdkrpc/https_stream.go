@@ -23,12 +23,12 @@ const (
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
-	// streamCalls is the maximum number of calls in flight on a stream. At 256, the proxy stops
-	// reading and would not respond to pings.
+	// streamCalls is the maximum number of calls in flight on a stream. At 256, the proxy would
+	// stop reading and would not respond to pings.
 	streamCalls = 255
 	// streamRequest is the maximum length in bytes of a request sent on a stream. If a request on a
-	// stream is too long, the proxy ends the stream with all its calls; if a POST request is too
-	// long, only that request fails.
+	// stream is too long, the proxy closes the stream, which ends all calls on it. If a POST
+	// request is too long, only that request fails.
 	streamRequest = 32 << 10
 	// streamBeat is the time between two ticks. As a result, the client sends a ping after 15 s of
 	// silence, waits 15 s for the pong, and ends a stream after a minute without calls. The proxy
@@ -37,15 +37,15 @@ const (
 	// streamWait is how long to wait for a stream to open.
 	streamWait = 30 * time.Second
 
-	// These are the pauses before the next attempt: after a connection was lost or could not be
+	// These are the pauses before the next attempt after a connection was lost or could not be
 	// established, and after an upgrade was refused. maxPause limits both.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute
 )
 
-// A streamSource opens the stream of an HTTPS, and a new one when the stream has ended. No caller
-// waits for a stream: until one is open, calls are POST requests.
+// A streamSource opens the stream of an HTTPS, and opens a new one when that stream has ended. No
+// caller waits for a stream: until one is open, calls are POST requests.
 type streamSource struct {
 	dial func(ctx context.Context, path string) (*stream, error)
 	// draining is called when the proxy is stopping, before calls are sent by POST.
@@ -147,7 +147,7 @@ func (s *streamSource) open() {
 	go s.run(s.offered)
 }
 
-// run opens a stream and waits for its end.
+// run opens a stream and waits until it ends.
 func (s *streamSource) run(path string) {
 	ctx, cancel := context.WithTimeout(context.Background(), streamWait)
 	defer cancel()

@@ -50,8 +50,8 @@ type message struct {
 
 var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. keep returns a part of the message in memory that stays valid: dec
-// reuses its memory unless it was given the whole text.
+// splitMessage reads a message. keep returns a part of the message in memory that stays valid. It
+// is needed because dec reuses its memory unless it was given the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -150,8 +150,8 @@ func decodeReply(method string, m message, result any) error {
 	return decodeResult(method, m.result, result)
 }
 
-// decodeResult decodes the result of a call. If it returns an error, the call was executed
-// nevertheless.
+// decodeResult decodes the result of a call. The call has been executed even if decodeResult
+// returns an error.
 func decodeResult(method string, raw json.RawMessage, result any) error {
 	switch result := result.(type) {
 	case nil:

@@ -10,10 +10,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Socket is a Caller on the target's UNIX socket. It uses one connection for many calls in flight,
-// and matches replies to calls by id. A reply that arrives after the caller has stopped waiting is
-// discarded. The Socket connects on first use, and again after the connection is lost. Close closes
-// the connection.
+// Socket is a Caller that uses the target's UNIX socket. It sends many concurrent calls over one
+// connection, and matches replies to calls by id. A reply that arrives after the caller has stopped
+// waiting is discarded. The Socket connects on first use, and again after the connection is lost.
+// Close closes the connection.
 type Socket struct {
 	path   string
 	check  func(net.Conn) error
@@ -31,7 +31,7 @@ type Socket struct {
 // A SocketOption configures a Socket.
 type SocketOption func(*Socket)
 
-// WithPeerCheck calls check on each connection before anything is sent on it. If check returns an
+// WithPeerCheck calls check for each connection before anything is sent on it. If check returns an
 // error, the connection is not used.
 func WithPeerCheck(check func(net.Conn) error) SocketOption {
 	return func(s *Socket) { s.check = check }
@@ -44,8 +44,8 @@ func WithTimeout(d time.Duration) SocketOption {
 	return func(s *Socket) { s.wait = d }
 }
 
-// WithOneConnection makes the socket's calls fail with [Unreachable] after its connection has
-// ended. By default, the socket connects again with the next call, possibly to another process.
+// WithOneConnection makes the socket's calls fail with [Unreachable] once its connection has
+// closed. By default, the socket connects again with the next call, possibly to another process.
 func WithOneConnection() SocketOption {
 	return func(s *Socket) { s.once = true }
 }
@@ -61,7 +61,7 @@ func NewSocket(path string, options ...SocketOption) *Socket {
 }
 
 // SetLimits sets the target's limits on a request. A request that exceeds them is not sent, because
-// the target would close the connection and thereby end every other call on it. Without SetLimits,
+// the target would close the connection, which would end every other call on it. Without SetLimits,
 // the limits of older releases apply.
 func (s *Socket) SetLimits(lim jsonrpc.Limits) { s.limits.Store(&lim) }
 
@@ -90,7 +90,7 @@ func (s *Socket) Call(ctx context.Context, method string, params, result any) er
 	return p.Wait(ctx, result)
 }
 
-// A Pending is a started call.
+// A Pending is a call that has been started.
 type Pending struct {
 	method string
 	stream *stream
@@ -194,7 +194,7 @@ func (s *Socket) encode(id uint64, method string, params any) ([]byte, error) {
 	}
 	lim := *s.limits.Load()
 	if len(text) <= lim.Values && len(text) <= lim.Bytes {
-		return text, nil // every value is at least one byte long
+		return text, nil // each value is at least one byte long
 	}
 	if _, err := jsonrpc.DecodeValue(text, lim); err != nil {
 		return nil, &Error{Method: method, Kind: InvalidParams, Code: jsonrpc.CodeTooLarge, Message: "the request does not fit the target", Err: err}

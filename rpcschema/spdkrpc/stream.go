@@ -18,7 +18,7 @@ type framing interface {
 	close() error
 }
 
-// A prober is a framing that can check with pings whether its peer still responds.
+// A prober is a framing that can check with pings whether its peer is still responding.
 type prober interface {
 	// ping prepares a ping, which the next write sends.
 	ping() error
@@ -30,14 +30,14 @@ type prober interface {
 // Streams are used on the target's socket and over WebSocket; only the framing differs. A stream is
 // safe for concurrent use.
 //
-// Calls started while another goroutine writes are sent together in the next write.
+// Calls that are started while another goroutine is writing are sent together in the next write.
 type stream struct {
 	framing framing
 	prober  prober        // nil if silence does not mean that the connection is lost
 	beat    time.Duration // time between two ticks
 	timer   *time.Timer   // guarded by mu; nil means no ticks
 	limit   int           // maximum number of calls without a reply; 0 means unlimited
-	ended   chan struct{} // closed when the connection has ended
+	ended   chan struct{} // closed when the connection has closed
 
 	mu    sync.Mutex
 	state inFlight // modified only by the method update
@@ -48,7 +48,7 @@ type stream struct {
 // inFlight is the state of a stream.
 type inFlight struct {
 	calls   map[uint64]*streamCall // calls without a reply
-	awaited int                    // number of calls for which a caller waits
+	awaited int                    // number of calls for which a caller is waiting
 	queue   []*streamCall          // calls to be written
 	batch   []*streamCall          // calls being written; the memory is reused for the next queue
 	control bool                   // a ping or a pong must be written
@@ -57,7 +57,7 @@ type inFlight struct {
 	leaving  bool
 	draining bool  // the peer has announced that it will close the connection
 	answered bool  // a reply has arrived
-	err      error // why the connection has ended, or is about to end
+	err      error // why the connection has closed, or is about to close
 	closed   bool
 
 	heard   uint64 // result of prober.heard at the last tick
@@ -79,7 +79,7 @@ type streamCall struct {
 
 	// The following fields are guarded by stream.mu.
 	progress  progress
-	abandoned bool // the caller no longer waits
+	abandoned bool // the caller is no longer waiting
 }
 
 // A progress states how far the sending of a call has advanced.
@@ -108,8 +108,8 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update modifies the state; no other function does. It ends the connection if change has set err,
-// or if the stream is leaving and no call is awaited.
+// update modifies the state; no other function does. It closes the connection if change has set
+// err, or if the stream is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *stream) flush() {
 	}
 }
 
-// run reads until the connection ends.
+// run reads until the connection closes.
 func (s *stream) run() {
 	for {
 		m, err := s.framing.read()
@@ -304,10 +304,10 @@ func (s *stream) giveUp(c *streamCall, err error) {
 	})
 }
 
-// leave makes the stream refuse further calls, and end as soon as no call is awaited.
+// leave makes the stream refuse further calls, and makes it end as soon as no call is awaited.
 func (s *stream) leave() { s.update(func(f *inFlight) { f.leaving = true }) }
 
-// end ends the connection.
+// end closes the connection.
 func (s *stream) end(err error) {
 	s.update(func(f *inFlight) {
 		if f.err == nil {
@@ -322,7 +322,7 @@ func (s *stream) isDraining() (draining bool) {
 	return draining
 }
 
-// outcome returns why the connection ended, and whether it ever delivered a reply.
+// outcome returns the reason why the connection closed, and whether it ever delivered a reply.
 func (s *stream) outcome() (err error, answered bool) {
 	s.update(func(f *inFlight) { err, answered = f.err, f.answered })
 	return err, answered
@@ -330,7 +330,7 @@ func (s *stream) outcome() (err error, answered bool) {
 
 // The stream sends a ping after pingAfter ticks without received data, and treats the connection as
 // lost after lostAfter ticks. After leaveAfter ticks without a call, it closes the connection
-// before the proxy does, so that it never sends a call at the moment when the proxy closes the
+// before the proxy does, so that it never sends a call at the moment at which the proxy closes the
 // connection.
 const (
 	pingAfter  = 3

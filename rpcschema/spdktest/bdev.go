@@ -24,7 +24,7 @@ type bdev struct {
 	samplingPeriod uint64 // sampling period of the queue depth, in us
 	stat           spdkrpc.BdevIOStatBdev
 	histogram      histogramSetting
-	driver         driver      // implements what is specific to the kind of bdev
+	driver         driver      // implements the behavior of this kind of bdev
 	users          []*bdevUser // notified when the bdev is removed
 }
 
@@ -34,7 +34,8 @@ type driver interface {
 	describe(e *engine, b *bdev, info *spdkrpc.BdevInfo)
 }
 
-// A claim records which module has claimed a bdev, and which access other modules still have.
+// A claim records which module has claimed a bdev, and which kind of access other modules still
+// have.
 type claim struct {
 	by     string // name of the module; "" if unclaimed
 	kind   string // SPDK's name for the type of claim
@@ -50,7 +51,7 @@ const (
 // A bdevUser is a module that has opened a bdev.
 type bdevUser struct {
 	writes    bool
-	channel   bool       // the user does I/O or may do so
+	channel   bool       // the user does I/O, or may do so
 	latencies *histogram // I/Os counted on the channel
 	gone      func()     // called when the bdev is removed
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An aio bdev is backed by a file on the target's host. The simulation opens this file: the file's
+// An aio bdev is backed by a file on the target's host. The simulation opens this file. The file's
 // size determines the bdev's size, and an lvstore writes its mark to the file.
 type aio struct {
 	path     string
-	override bool // the call specified the block size
+	override bool // whether the call specified the block size
 	params   spdkrpc.BdevAIOCreateParams
 }
 

@@ -26,8 +26,8 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID returns the NUMA node that a bdev reports, or nil. Memory bdevs report SPDK's value for
-// any node.
+// numaID returns the NUMA node that a bdev reports, or nil. Memory bdevs report the value with
+// which SPDK represents any node.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))
@@ -91,7 +91,7 @@ func (n *null) config(b *bdev) spdkrpc.BdevNullCreateParams {
 	}
 }
 
-// mallocMemory is the size in bytes of the largest malloc bdev that fits in the target's memory.
+// mallocMemory is the size, in bytes, of the largest malloc bdev that fits in the target's memory.
 const mallocMemory = 1 << 32
 
 // bdevModules contains the modules' counters.

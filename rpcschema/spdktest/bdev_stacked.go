@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A stacked bdev (passthru or crypto) is on top of a base bdev, which it claims. If the base bdev
+// A stacked bdev (passthru or crypto) lies on top of a base bdev, which it claims. If the base bdev
 // does not exist yet, SPDK stores the request, and creates the stacked bdev when the base bdev
 // appears.
 type stacked struct {
@@ -99,7 +99,7 @@ func (e *engine) raise(p stackPlan, base *bdev) error {
 	return nil
 }
 
-// examineStacks creates the stacked bdevs that waited for a base bdev.
+// examineStacks creates the stacked bdevs that were waiting for a base bdev.
 func (e *engine) examineStacks(base *bdev) {
 	for _, p := range e.bdevMod.stacks {
 		if _, there := e.bdevs.find(p.name); !there && p.base == base.name {

@@ -44,7 +44,7 @@ func (l *lvol) clones() (found []*lvol) {
 	return found
 }
 
-// takeOver gives a clone the clusters of its snapshot and the snapshot's place in the chain.
+// takeOver gives a clone its snapshot's clusters and place in the chain.
 func (l *lvol) takeOver(snapshot *lvol) {
 	l.Allocated = max(l.Allocated, min(snapshot.Allocated, l.Clusters))
 	l.takeOverOwn(snapshot)
@@ -89,7 +89,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	}
 	switch n := l.store.checkName(p.CloneName); {
 	case n != 0:
-		return "", invalid(n) // up to v26.01, also returned if the name is missing
+		return "", invalid(n) // up to v26.01, SPDK also returns this if the name is missing
 	case !l.ReadOnly:
 		return "", invalid(syscall.EINVAL)
 	case l.busy:
@@ -108,7 +108,7 @@ func (e *engine) cloneLvol(p spdkrpc.BdevLvolCloneParams) (string, error) {
 	return e.keepNew(l.store, r)
 }
 
-// copyLvol copies l's data to a new volume, while other calls continue to run. Until the copy is
+// copyLvol copies l's data to a new volume while other calls continue to run. Until the copy is
 // complete, the new name is reserved and l is busy.
 func (e *engine) copyLvol(l *lvol, r *lvolRecord) error {
 	if e.dir == nil && e.target.opts.Work == 0 {

@@ -40,7 +40,7 @@ var startup = func() (bySubsystem map[string][]configCall) {
 var startupText []byte
 
 // A subsystemInfo describes a subsystem of spdk_tgt. Its function returns the subsystem's
-// configuration, and is nil if the subsystem has none.
+// configuration. The function is nil if the subsystem has no configuration.
 type subsystemInfo struct {
 	spdkrpc.FrameworkSubsystem
 	config func(*engine) []configPart

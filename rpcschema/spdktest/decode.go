@@ -84,7 +84,7 @@ func newField(doc *rpcschema.Document, s *rpcschema.Schema, r rpcschema.Release)
 	return f
 }
 
-// decode checks params and returns them with integers written as plain digits.
+// decode checks params, and returns them with all integers written as plain digits.
 func (d *decoder) decode(params any) (map[string]any, bool) {
 	if params == nil {
 		return nil, d.none || d.optional

@@ -11,7 +11,7 @@ type Plan struct {
 	Refusal string // why tenants may not call the method; "" if they may
 	Open    bool   // the method names no objects and changes nothing
 	Lists   bool   // the method's result can be filtered, regardless of the parameters
-	Raw     bool   // if all objects named in the parameters belong to the tenant, so does the whole result
+	Raw     bool   // if the tenant owns all objects in the parameters, it owns the whole result
 	Creates bool   // the method creates a bdev that a parameter names
 	Volume  bool   // the method creates a logical volume
 

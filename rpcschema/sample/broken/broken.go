@@ -30,7 +30,7 @@ type Call struct {
 // Calls returns invalid calls to m. Each consists of the Maker's valid parameters with one mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
-// From creates invalid calls from the given parameters, which must be valid.
+// From creates invalid calls from valid parameters, which the caller provides.
 func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 	b := &breaker{Maker: k, base: base}
 	for _, p := range m.Params {
@@ -43,7 +43,7 @@ func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 		case given && m.RequiredAt(p.Name, k.Release):
 			b.set("missing", pointer, nothing)
 		case !given && b.inGroup(m, p.Name):
-			continue // if another parameter would also violate the rule on the group
+			continue // skip it if another parameter would also violate the rule on the group
 		case !given:
 			value = k.Value(p.Schema)
 		}
@@ -98,12 +98,12 @@ func (b *breaker) groups(m *rpcschema.Method) {
 	}
 }
 
-// known returns those parameters of a group that the release supports.
+// known returns the parameters of a group that the release supports.
 func (b *breaker) known(m *rpcschema.Method, group []string) []string {
 	return slices.DeleteFunc(slices.Clone(group), func(name string) bool { return !m.Param(name).Schema.Has(b.Release) })
 }
 
-// variants returns those forms of a union that the release supports.
+// variants returns the forms of a union that the release supports.
 func (b *breaker) variants(s *rpcschema.Schema) []*rpcschema.Schema {
 	return slices.DeleteFunc(slices.Concat(s.OneOf, s.AnyOf), func(v *rpcschema.Schema) bool { return !v.Has(b.Release) })
 }
@@ -215,7 +215,7 @@ func (b *breaker) number(pointer string, s *rpcschema.Schema) {
 	}
 }
 
-// next returns an integer plus a step.
+// next returns the sum of an integer and a step.
 func next(n json.Number, step *big.Int) json.Number {
 	i, ok := new(big.Int).SetString(n.String(), 10)
 	if !ok {

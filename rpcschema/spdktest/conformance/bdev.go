@@ -188,7 +188,7 @@ func testQoS(s *suite) {
 		s.ok("bdev_set_qos_limit", P{"name": a, "rw_ios_per_sec": 0, "r_mbytes_per_sec": 0})
 		assert.Zero(s, limits(a))
 	} else {
-		// If a bdev has no I/O, its limiter always counts as starting, so SPDK refuses further
+		// If a bdev has no I/O, its limiter always counts as being started, so SPDK refuses further
 		// changes.
 		s.fails(invalidParams, "bdev_set_qos_limit", P{"name": a, "r_mbytes_per_sec": 7})
 		assert.Equal(s, spdkrpc.BdevRateLimits{RWIOsPerSec: 2000}, limits(a))

@@ -119,7 +119,7 @@ func testSnapshots(s *suite) {
 	s.ok("bdev_lvol_delete", P{"name": in("b")})
 	assert.EqualValues(s, 127, s.free(store))
 
-	// A volume made read-only can be cloned like a snapshot.
+	// A volume that has been made read-only can be cloned like a snapshot.
 	s.lvol(store, "ro", 8, true)
 	s.ok("bdev_lvol_set_read_only", P{"name": in("ro")})
 	s.ok("bdev_lvol_clone", clone("ro", "k"))

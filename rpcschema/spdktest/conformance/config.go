@@ -102,7 +102,7 @@ func testBdevConfig(s *suite) {
 			var all []spdkrpc.BdevInfo
 			for _, name := range []string{memory, null, aio, front} {
 				info := s.bdev(name)
-				if name == aio && s.before("v24.05") { // the UUID differs each time
+				if name == aio && s.before("v24.05") { // the UUID is different each time
 					info.UUID, info.Aliases = "", nil
 				}
 				all = append(all, info)

@@ -1,8 +1,8 @@
-// Package conformance specifies an SPDK target's behaviour as one set of assertions about results,
-// error codes, the state after each step, and behaviour on the wire. The tests always run the suite
-// on the simulated target. If a real target is available, they also run it on that target, both
-// directly and through the proxy. This shows that the simulation behaves like SPDK, and that the
-// proxy does not change a target's behaviour.
+// Package conformance specifies an SPDK target's behavior as one set of assertions about results,
+// error codes, the state after each step, and behavior on the wire. The tests always run the suite
+// on the simulated target. If a real target is available, they also run the suite on that target,
+// both directly and through the proxy. This shows that the simulation behaves like SPDK, and that
+// the proxy does not change a target's behavior.
 //
 // The suite must not depend on facts about the target that are not in Env.
 package conformance
@@ -34,7 +34,7 @@ type Env struct {
 	Caller spdkrpc.Caller
 	// Dir is a directory for the files of AIO bdevs and keys. The target must run on this host.
 	Dir string
-	// Socket is the target's UNIX socket if Caller calls it directly. If it is empty, behaviour on
+	// Socket is the target's UNIX socket if Caller calls it directly. If it is empty, behavior on
 	// the wire is not tested.
 	Socket string
 	// Validates means that the Caller validates parameters before it sends a call to the target. It
@@ -45,19 +45,19 @@ type Env struct {
 // P is a set of parameters.
 type P = map[string]any
 
-// callTimeout is the timeout of each call, long enough for a target that polls its sockets.
+// callTimeout is the timeout of each call. It is long enough for a target that polls its sockets.
 const callTimeout = 30 * time.Second
 
 // A Summary lists the outcomes of the groups in a run.
 type Summary struct {
 	Passed, Failed []string
-	// Skipped lists the groups that were skipped because the target was built without some of their
-	// methods, with these methods.
+	// Skipped lists the groups that were skipped because the target was built without some of the
+	// methods that they need. Each group is listed with these methods.
 	Skipped map[string][]string
 }
 
 // A group is a part of the suite. It is skipped if the target lacks a method that the group needs
-// and the release supports.
+// and that the release supports.
 type group struct {
 	name  string
 	test  func(*suite)
@@ -214,8 +214,8 @@ func (s *suite) fails(code int, method string, params any) {
 }
 
 // settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
-// is complete, and until then refuse other calls with -32603. settled retries such a call, unless
-// -32603 is the expected code.
+// is complete, and they refuse other calls with -32603 until it is. settled retries such a call,
+// unless -32603 is the expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)
@@ -245,7 +245,7 @@ func (s *suite) valid(method string, params any) bool {
 	return err == nil && (isObject || value == nil)
 }
 
-// undo schedules a call for the end of the group, and ignores its response.
+// undo schedules a call for the end of the group. The response is ignored.
 func (s *suite) undo(method string, params any) {
 	s.Cleanup(func() { _, _ = s.call(method, params) })
 }
@@ -346,5 +346,5 @@ const (
 	parseError     = jsonrpc.CodeParseError
 )
 
-// unknownUUID belongs to no object.
+// unknownUUID is a UUID that belongs to no object.
 const unknownUUID = "00000000-0000-4000-8000-00000000dead"

@@ -70,8 +70,8 @@ func (s *suite) port() string {
 	}
 }
 
-// portsGiven contains all ports that port has returned. port consults it because the kernel may
-// choose the same port again.
+// portsGiven contains all ports that the function port has returned. It is needed because the
+// kernel may choose the same port again.
 var portsGiven sync.Map
 
 func tcp(port string) P {
@@ -246,8 +246,8 @@ func testNamespaces(s *suite) {
 		s.fails(invalidParams, "nvmf_subsystem_set_ns_ana_group", P{"nqn": other, "nsid": 1, "anagrpid": 5})
 	}
 
-	// An exported volume can still be snapshotted and grown. When the volume is deleted, its
-	// namespace is removed as well.
+	// Snapshots of an exported volume can still be taken, and the volume can still be grown. When
+	// it is deleted, its namespace is removed as well.
 	s.ok("bdev_lvol_resize", P{"name": v, "size_in_mib": 128})
 	s.ok("bdev_lvol_snapshot", P{"lvol_name": v, "snapshot_name": "s"})
 	assert.True(s, s.bdev(v).Claimed)

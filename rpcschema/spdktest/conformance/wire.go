@@ -37,7 +37,7 @@ func (s *suite) dial() *wire {
 }
 
 // sent sends text on a new connection, and returns the connection. The target may close it before
-// all of the text is sent.
+// all of the text has been sent.
 func (s *suite) sent(text string) *wire {
 	s.Helper()
 	w := s.dial()
@@ -286,7 +286,7 @@ func testBatches(s *suite) {
 }
 
 // testConnections checks that the target serves at most 64 connections, and that further
-// connections wait until one of these closes.
+// connections have to wait until one of these is closed.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {
