@@ -151,7 +151,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			return f.Kind == Orphan && f.Volume == text && strings.HasPrefix(f.Object, "volume ")
 		})
 		if i < 0 {
-			problems = append(problems, fmt.Errorf("%s is not an orphan, because the list of volumes names it or it does not exist: it is not deleted", text))
+			problems = append(problems, fmt.Errorf("%s is not an orphan volume that was found on a target: it is not deleted", text))
 			continue
 		}
 		id, err := request.ParseVolumeID(text)

@@ -223,8 +223,9 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group, and then removes the claim. If the target may still
-// be executing the creation, it keeps the claim.
+// createPortalGroup creates the portal group. If the target certainly did not create it,
+// createPortalGroup removes the claim; if the call may still be executed, the claim remains. After
+// success, the caller removes the claim.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {
 	host := at.Addr
 	if at.isIPv6() {

@@ -334,8 +334,8 @@ func (n nvmf) exists(ctx context.Context, id string) (bool, error) {
 }
 
 // delete deletes the volume's subsystem. If the target confirmed the deletion, deleted is true, and
-// the subsystem is no longer in the saved configuration either. Otherwise, the subsystem did not
-// exist before the call.
+// the subsystem is no longer in the saved configuration either. If deleted is false without an
+// error, the subsystem was already gone, or the response was lost.
 func (n nvmf) delete(ctx context.Context, id string) (deleted bool, err error) {
 	deleted = true
 	err = readback.NewStep("delete subsystem "+NQN(id), func() error {

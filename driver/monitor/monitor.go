@@ -195,8 +195,8 @@ func (m *Monitor) read(ctx context.Context) ([]Volume, mount.Table, error) {
 	return volumes, mounts, err
 }
 
-// keep stores the new states, and logs the changes. A volume that a call changed during the round
-// keeps its previous state.
+// keep stores the new states, and logs the changes. A volume on which a call worked during the
+// round keeps its previous state.
 func (m *Monitor) keep(volumes []Volume, found []State) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,9 +40,9 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 
 // DeleteSnapshot deletes a snapshot. If the snapshot has one clone, its contents move to that
 // clone. If the snapshot has several clones, DeleteSnapshot fails with ErrInUse or, with
-// Config.DetachClones, first detaches them. DeleteSnapshot calls claim, which may be nil, for each
-// of those clones. DeleteSnapshot fails with ErrMember if the snapshot belongs to a group, and
-// succeeds if it does not exist.
+// Config.DetachClones, first detaches all of them but one. DeleteSnapshot calls claim, which may be
+// nil, for each clone that it detaches. DeleteSnapshot fails with ErrMember if the snapshot belongs
+// to a group, and succeeds if it does not exist.
 func (s *Service) DeleteSnapshot(ctx context.Context, id string, claim Claim) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if errors.Is(err, ErrNotFound) {

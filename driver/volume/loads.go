@@ -26,7 +26,8 @@ const (
 	LoadsUnknown Loading = "unknown"
 )
 
-// Loads asks the target's proxy whether the target loads lvstores that hosts write into volumes.
+// Loads asks the target's proxy whether the target loads lvstores and RAIDs that hosts write into
+// volumes.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.targetInfo(ctx)
 	switch {

@@ -297,7 +297,7 @@ func (u *sum) promise(volume string, bytes, limit int64) (*promise, error) {
 		before = -1
 	}
 	if others := u.total - max(0, before); others+bytes > limit {
-		return nil, fmt.Errorf("its volumes and snapshots use %d, and %d more would exceed the limit of %d", others, bytes, limit)
+		return nil, fmt.Errorf("the sizes of its volumes and snapshots add up to %d, and %d more would exceed the limit of %d", others, bytes, limit)
 	}
 	u.put(volume, bytes)
 	return &promise{u, volume, before}, nil

@@ -124,7 +124,7 @@ func (b *testService) makePortal(t *testing.T) {
 	}
 }
 
-// removeExports removes exports that an earlier test left on a real target.
+// removeExports removes the exports that this test left on a real target.
 func (b *testService) removeExports(t *testing.T, ctx context.Context) {
 	t.Helper()
 	subs, err := b.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
