@@ -61,7 +61,7 @@ func (e *DecisionError) Unwrap() error {
 }
 
 var reasons = map[replica.Reason]string{
-	replica.WitnessUnreachable: "the record of its in-sync replicas cannot be read or changed; the volume starts when the API server responds",
+	replica.WitnessUnreachable: "the record of its in-sync replicas cannot be read or changed; the driver continues when the API server responds",
 	replica.Fenced:             "it was published to another node, or again to this one; only the new publication may use it",
 	replica.WitnessOlder:       "a replica has a later epoch than the record of the in-sync replicas, which was restored from a backup; an administrator must repair the record",
 	replica.ReplicaMissing:     "required replicas are not connected or cannot be read; the volume starts when they are available again",
