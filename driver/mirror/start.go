@@ -9,8 +9,8 @@ import (
 )
 
 // Start starts the mirror as [replica.Decide] decides, and returns the decision. If the mirror is
-// already running, Start finishes changes that an earlier plugin process began; only the Action of
-// the decision is then set.
+// already running, Start finishes changes that an earlier plugin process began; only Action, InSync
+// and Logged of the decision are then set.
 //
 // Start does not add replicas that must be rebuilt first: see [Mirror.Add].
 func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
