@@ -148,7 +148,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	g := r.post(`{"id":1,"method":"nvmf_subsystem_remove_host","params":{"nqn":"` + volumeNQN + `","host":"nqn.2014-08.org.nvmexpress:uuid:11111111-1111-4111-8111-111111111111"}}`)
 	assert.Equal(t, http.StatusInternalServerError, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeNotSaved, g.code(t))
-	assert.Contains(t, g.body, "the target executed the call")
+	assert.Contains(t, g.body, "the target did it")
 	assert.NotContains(t, g.body, r.dir)
 	assert.Equal(t, jsonrpc.CodeNotSaved, r.post(`{"id":1,"method":"spdkgate_config_await"}`).code(t))
 	require.NoError(t, os.RemoveAll(block))

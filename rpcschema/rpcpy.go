@@ -28,7 +28,8 @@ type RPCPyWord struct {
 	Needed bool `json:"needed,omitzero"`
 	// Hex means that rpc.py parses the number as hexadecimal.
 	Hex bool `json:"hex,omitzero"`
-	// List is the separator between the items of a list: "space" or "comma".
+	// List is the separator ("space" or "comma") between the items of a list that is a single word
+	// on the command line.
 	List string `json:"list,omitzero"`
 	// Item names the members of a list's items that are objects. On the command line, colons
 	// separate them.

@@ -23,7 +23,7 @@ const MaxPasswords = 2
 // Hashing is deliberately slow, so the last successful login with each hash is remembered. Failures
 // are never remembered.
 type passwords struct {
-	names   map[string]bool // of all users with passwords
+	names   map[string]bool // of all users, including those without passwords
 	hashes  map[string][]Hash
 	decoys  map[string][]Hash // by kind; as many as any user has hashes of that kind
 	limiter *limiter

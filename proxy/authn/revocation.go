@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// revocations holds the lists of revoked certificates. If there are no lists, revocation is not
+// revocations holds the lists of revoked certificates. If it is nil, revocation is not
 // checked. Otherwise, there must be a valid list from each authority in a certificate's path,
 // because the certificate could be on a list that is missing.
 type revocations []*x509.RevocationList

@@ -26,7 +26,7 @@ func DecodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %w", err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return errors.New("the file contains more than one document (---): keep one")
+		return errors.New("the file contains a second document (---): keep one")
 	}
 	var s strictness
 	s.check(document.Content[0], reflect.TypeOf(into).Elem(), "")

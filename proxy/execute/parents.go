@@ -47,8 +47,9 @@ func setsParent(c Command) bool {
 
 // checkNothingOn refuses to set a new parent for a volume that has clones, or that another bdev
 // claims, such as a clone in another lvstore. The new parent could be one of these, and SPDK does
-// not detect such a loop. checkNothingOn also refuses to set a new parent for a snapshot, because a
-// snapshot's content must not change.
+// not detect such a loop. A volume without clones and claims cannot become part of a loop.
+// checkNothingOn also refuses to set a new parent for a snapshot, because a snapshot's content must
+// not change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
 	v, err := e.bdev(ctx, c, name)
 	if err != nil || v == nil || v.DriverSpecific.Lvol == nil {

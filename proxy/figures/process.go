@@ -18,8 +18,8 @@ func (r *Reader) readReactors(raw json.RawMessage) error {
 	for _, c := range result.Reactors {
 		one := Reactor{Core: uint64(c.Lcore), Busy: seconds(c.Busy, result.TickRate), Idle: seconds(c.Idle, result.TickRate), Threads: len(c.LwThreads)}
 		r.reactors = append(r.reactors, one)
-		// A reactor in interrupt mode does not count all of the time, so use the longest time of
-		// any reactor.
+		// A reactor in interrupt mode does not count all of the time. The first thread starts with
+		// the target, so use the longest time of any reactor or thread.
 		r.uptime = max(r.uptime, one.Busy+one.Idle)
 		for _, t := range c.LwThreads {
 			r.uptime = max(r.uptime, seconds(t.Elapsed, result.TickRate))

@@ -16,7 +16,7 @@ type outcome struct {
 	process   string        // the process whose configuration was read
 	savedAt   time.Time     // the current file's time
 	missing   []Call        // calls in the current file that the target lacks
-	unsettled bool          // when the current file was chosen, if the target has not loaded it yet
+	unsettled bool          // the target may be stopping; see Options.Settle
 	chosen    time.Time     // when the current file was chosen, if not loaded yet
 	lost      []raids.Lost  // see Status.NotRestorable
 }

@@ -136,7 +136,7 @@ func TestSimilarObjectsAreAllKept(t *testing.T) {
 			w := newWorld(t)
 			w.target.restart("p1", with(one, other))
 			w.save()
-			for i, process := range []string{"p1", "p2"} {
+			for i, process := range []string{"p1", "p2"} { // first removed without a call, then kept
 				w.target.restart(process, with(other))
 				w.save()
 				assert.ElementsMatch(t, []string{one, other}, w.saved(), process)

@@ -35,8 +35,8 @@ type size struct{ bytes atomic.Int64 }
 func (s *size) expected() int { return int(s.bytes.Load()) }
 
 // note updates the expected length after a response of n bytes. If the response was longer than
-// expected, n becomes the expected length; if it was shorter, the expected length changes by an
-// eighth of the difference.
+// expected, n becomes the expected length; if it was shorter, the expected length decreases to n,
+// but by no more than an eighth.
 func (s *size) note(n int) {
 	known := s.expected()
 	if n < longReply {

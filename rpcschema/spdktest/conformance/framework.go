@@ -102,7 +102,7 @@ func testSchema(s *suite) {
 	for name := range have {
 		m, known := rpcschema.Default().Method(name)
 		if known {
-			assert.True(s, m.Has(s.release), "the target has %s; according to the schema, it has %s", name, m.Window)
+			assert.True(s, m.Has(s.release), "the target has %s, but the schema lists it for %s", name, m.Window)
 		}
 	}
 	for _, m := range rpcschema.Default().Methods() {
