@@ -63,8 +63,9 @@ func openSocket(name string) (net.Listener, error) {
 		return nil, nil
 	}
 	path := filepath.Join(os.Getenv(runtimeVariable), name)
+	// A killed process leaves its socket behind.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%s socket: %w", name, err) // the process may have been killed
+		return nil, fmt.Errorf("%s socket: %w", name, err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {

@@ -112,8 +112,8 @@ func (v *ownershipCheck) onVolume(ctx context.Context, names []string, depth int
 	return false, nil
 }
 
-// basesOf returns the bases of a bdev. For each call, it queries the target at most once, or for
-// all bdevs if the call needs many.
+// basesOf returns the bases of a bdev. During a call, it queries the target only once for each bdev
+// that exists, or for all bdevs if the call needs many.
 func (v *ownershipCheck) basesOf(ctx context.Context, name string) (below []string, err error) {
 	below, known := v.bases[name]
 	if known || v.listed {

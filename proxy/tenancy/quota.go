@@ -14,8 +14,9 @@ const (
 	countKeep = 10 * time.Second
 	// minimum time between counts caused by calls over the quota, unless objects of the tenant were
 	// deleted; counting keeps the target busy
-	recountAfter   = time.Second
-	unansweredKeep = 10 * time.Minute // how long a call without a response may still be executed
+	recountAfter = time.Second
+	// how long a call without a response counts as if it might still be executed
+	unansweredKeep = 10 * time.Minute
 	turnWait       = 30 * time.Second // how long a call waits for earlier calls
 )
 
