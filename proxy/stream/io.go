@@ -92,8 +92,8 @@ type response struct {
 	done func()   // called when the response has been written or cannot be written
 }
 
-// An output writes the responses on a connection. SPDK responds to calls that arrived together at
-// the same time, so the output sends their responses together. While more responses are expected
+// An output writes the responses on a connection. SPDK responds at the same time to calls that
+// arrived together, so the output sends their responses together. While more responses are expected
 // shortly, those that are ready wait for the last one.
 type output struct {
 	write func(text []byte) error

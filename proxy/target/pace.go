@@ -29,7 +29,7 @@ type pace struct {
 	start     func() // starts measuring; nil if a test calls nextRound itself
 }
 
-// noteSent records that a user has sent inRound of the running calls in this round.
+// noteSent records that inRound of a user's running calls were sent in this round.
 func (p *pace) noteSent(inRound int) {
 	p.largest = max(p.largest, inRound)
 	if inRound >= min(firstBurst, p.burst) && !p.measuring && p.start != nil {
