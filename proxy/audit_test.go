@@ -74,7 +74,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
-	call(secret, "x", create) // a password sent as the user name
+	call(secret, "x", create) // a password that was sent as the user name
 	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
@@ -90,7 +90,7 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// A client cannot keep parameters out of the log by padding the request with spaces or by adding
+// A client cannot keep parameters out of the log by padding the request with spaces, or by adding
 // other calls to a batch.
 func TestPaddingDoesNotHideParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -108,7 +108,8 @@ func TestPaddingDoesNotHideParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// These limits equal those in package auditlog, which merges entries for unauthenticated requests.
+// These limits are the same as those in package auditlog, which merges entries for unauthenticated
+// requests.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"

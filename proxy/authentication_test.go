@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A gatehouse is a proxy with the configuration from docs/authentication.md. It serves over TLS and
+// A gatehouse is a proxy with the configuration from docs/authentication.md. It serves TLS, and
 // provides test credentials of every kind.
 type gatehouse struct {
 	*serving
@@ -81,7 +81,7 @@ func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a call that every user in this test is permitted to make.
+// ask makes a call that every user in this test is allowed to make.
 func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
 	require.NoError(g.t, err)
@@ -131,7 +131,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers     []string
 		certificate *tls.Certificate
-		user, auth  string // an empty user means that the status is 401
+		user, auth  string // if the user is empty, the status is 401
 		says        string
 	}{
 		"nobody":                          {says: "HTTP Basic"},
@@ -243,8 +243,8 @@ func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 		assert.Equal(t, 200, answer.StatusCode)
 	}
 
-	// Once the proxy has fetched the issuer's keys, tokens stay valid during an outage and after a
-	// reload.
+	// Once the proxy has fetched the issuer's keys, tokens remain valid during an outage and after
+	// a reload.
 	g = newGatehouse(t)
 	client, token := g.client(nil), "Bearer "+g.csiToken(csiAudience, csiSubject, nil)
 	answer, err := g.ask(client, token)

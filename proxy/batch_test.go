@@ -124,7 +124,7 @@ func TestDocumentedHostileInput(t *testing.T) {
 	}
 }
 
-// If a batch must end while its first call is in flight, its other calls are not executed.
+// If a batch must end while its first call is in flight, the other calls in it are not executed.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
@@ -133,7 +133,7 @@ func TestBatchEndsEarly(t *testing.T) {
 		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
 		// The memory for results is limited as documented, regardless of how many batches a user
-		// sends at once.
+		// sends concurrently.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ const changesMethod = "spdkgate_lvol_changes"
 
 // chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
 // metadata to the file, so chained writes the metadata that SPDK would have written. Snapshot sN
-// allocates clusters from number N on, as many as the target reports.
+// allocates clusters from number N on, as many as the target reports for the snapshot.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
@@ -100,8 +100,8 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 	assert.Contains(t, g.body, "full backup")
 }
 
-// Targets before v24.05 do not report cluster counts, so the configuration must permit reading
-// changes without them.
+// Targets before v24.05 do not report numbers of clusters, so changes can be read only if the
+// configuration allows that.
 func TestChangesBeforeV2405MustBePermitted(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
@@ -162,7 +162,7 @@ func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 	assert.Contains(t, b.as(t, "team", changesMethod, `{"snapshot":"lvs0/s2","base":"lvs0/s1"}`, http.StatusOK).body, `"bitmap"`)
 }
 
-// Errors for tenants contain no path on the target's host and no bdev below an lvstore. The log
+// Errors for tenants contain neither paths on the target's host nor bdevs below lvstores. The log
 // contains both.
 func TestTenantsChangesErrorsNameNoDevices(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {

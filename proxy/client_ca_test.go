@@ -56,8 +56,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			}
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
-			// Connections whose certificate is no longer valid still accept an Authorization
-			// header, unless certificates are required.
+			// On connections whose certificate is no longer valid, the proxy still accepts an
+			// Authorization header, unless certificates are required.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -111,7 +111,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	}
 }
 
-// dialed counts a client's connections, and records whether the last one has resumed a TLS session.
+// dialed counts a client's connections, and records whether the last one resumed a TLS session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

@@ -53,7 +53,7 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 }
 
 // A snapshot must not become a clone of its own clone. SPDK would allow this, but the snapshot
-// could no longer be read and, after a restart, no longer be loaded.
+// could then no longer be read and, after a restart, no longer be loaded.
 func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {
@@ -83,7 +83,7 @@ func TestParentLoopsAreRefused(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
 }
 
-// The proxy refuses to set another parent for a snapshot, even one without clones, because this
+// The proxy refuses to set another parent for a snapshot, even one without clones, because that
 // would change the snapshot's content.
 func TestSnapshotsKeepTheirParent(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))

@@ -35,7 +35,7 @@ func (v *visitor) counters() map[string]float64 {
 	return read
 }
 
-// increased returns the counters that have increased, and by how much.
+// increased returns the counters that have increased, with the differences.
 func (v *visitor) increased(before map[string]float64) map[string]float64 {
 	after := v.counters()
 	for name, n := range before {

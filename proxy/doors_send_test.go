@@ -44,8 +44,8 @@ func (v *visitor) signIn() {
 	v.session.csrf = began.CSRF
 }
 
-// sendHTTP returns a function that sends a request with the visitor's session or, without one, with
-// credentials. text returns the body; a nil text means an empty body.
+// sendHTTP returns a function that sends a request with the visitor's session or, if there is none,
+// with credentials. text returns the body; if text is nil, the body is empty.
 func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		body := ""

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The manual's example roles make the decisions documented in its table.
+// The manual's example roles lead to the decisions that are documented in its table.
 func TestDocumentedRoles(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]

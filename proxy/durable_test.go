@@ -31,8 +31,9 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// If the target crashes after a fence, after an unpublication, or after a publication on another
-// node, the restarted target admits exactly the hosts that the responses have confirmed.
+// If the target crashes after a node was fenced, after a volume was unpublished, or after it was
+// published on another node, the restarted target admits exactly the hosts that the responses have
+// confirmed.
 func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -57,7 +58,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	assert.NotContains(t, admitted(), volumeNQN)
 }
 
-// Access is saved before the response even if the target lacks another object.
+// Changes to access are saved before the response even if the target lacks another object.
 func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -78,8 +79,8 @@ func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	assert.Empty(t, r.save(t).Missing)
 }
 
-// startWithout restarts the target with a copy of the saved file from which the given methods are
-// removed, as an administrator might do.
+// startWithout restarts the target with a copy of the saved file from which the given methods have
+// been removed. An administrator might do this.
 func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	t.Helper()
 	current := filepath.Join(r.dir, "current.json")
@@ -138,8 +139,8 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 }
 
 // If a change cannot be saved, the response states that the change was made. If the client retries
-// and SPDK refuses the call, or if the client calls spdkgate_config_await, the response also comes
-// only after the save.
+// and SPDK refuses the call, or if the client calls spdkgate_config_await, the client also receives
+// the response only after the save.
 func TestResponseReportsUnsavedChange(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -158,7 +159,7 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 }
 
 // If the saved file admits a host to a subsystem that the target lacks, clients can detect this and
-// remove the host, although SPDK refuses the call.
+// remove the host, even though SPDK refuses the call.
 func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -177,7 +178,7 @@ func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 
 // If the saved file admits a host to a subsystem that exists on the target without that host,
 // deleting the subsystem also removes the host from the file. Therefore, after a confirmed
-// deletion, a client need not check the exports of a restarted target.
+// deletion, a client does not need to check the exports of a restarted target.
 func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

@@ -49,10 +49,10 @@ const (
 	noStream         = "too many streams"
 )
 
-// admins is the rule that allows the caller all calls, unless a stage assigns another role.
+// admins is the rule that allows the caller to make any call, unless a stage assigns another role.
 const admins = "role admin: allow *"
 
-// anyCall is a call that the caller may make, unless a stage refuses it.
+// anyCall returns a call that the caller may make, unless a stage refuses it.
 func anyCall(d *endpoint) request {
 	if d.method != "" {
 		return request{method: d.method}
@@ -368,7 +368,7 @@ func zero() *policy.Integer {
 	return n
 }
 
-// takeSlots occupies all of the caller's slots and every place in their queues.
+// takeSlots occupies all of the caller's slots and every place in the slots' queues.
 func takeSlots(v *visitor) {
 	_, err := v.proxy.target.AcquireSlot(v.t.Context(), caller)
 	require.NoError(v.t, err)

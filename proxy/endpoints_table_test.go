@@ -15,7 +15,7 @@ import (
 // dryRunEndpoint is the prefix of the names of dry-run endpoints.
 const dryRunEndpoint = "dry run"
 
-// opens is the reason why some stages do not apply to messages on a stream.
+// opens is the reason why some stages do not apply to the messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
 // These reasons apply to several endpoints.

@@ -34,7 +34,7 @@ type endpoint struct {
 	local bool
 }
 
-// reasons maps the name of a stage to the reason why it does not apply to an endpoint.
+// reasons maps the name of a stage to the reason why the stage does not apply to an endpoint.
 type reasons map[string]string
 
 // because merges several sets of reasons.
@@ -50,14 +50,14 @@ func because(all ...reasons) reasons {
 // at all endpoints.
 type stage struct {
 	name    string
-	hosts   bool                            // the target must load lvstores that hosts write
+	hosts   bool                            // the target must load lvstores that hosts have written
 	config  func(*config.Config, *endpoint) // nil if the caller may make all calls
 	prepare func(d *visitor)                // may be nil
 	request func(d *endpoint) request
 	want    refusal
 }
 
-// A request describes a request that a test sends to an endpoint.
+// A request is a request that a test sends to an endpoint.
 type request struct {
 	method, params string
 	text           string   // if not empty, sent instead of a call
@@ -77,14 +77,14 @@ func (r request) call() string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
 }
 
-// A response describes an endpoint's response. Fields that do not apply to the endpoint are zero.
+// A response is an endpoint's response. Fields that do not apply to the endpoint are zero.
 type response struct {
 	status  int // HTTP status
 	code    int // JSON-RPC error code
 	message string
 	http    bool   // the client received an HTTP response
 	retry   string // the header Retry-After
-	rule    string // only set by dry runs
+	rule    string // set only by dry runs
 }
 
 // A refusal describes how a stage refuses a request at all endpoints.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Although a new target process numbers its notifications from 0 again, a stream reports them at
+// Even though a new target process numbers its notifications from 0 again, a stream reports them at
 // once.
 func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	b := newBench(t, "v26.05")

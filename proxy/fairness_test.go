@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// newFairBench creates a bench with the volumes v and v0 to v16, and the users admin and other, who
-// have the same password.
+// newFairBench creates a bench with the volumes v and v0 to v16. Its users, admin and other, have
+// the same password.
 func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	b := newBench(t, release, withJournal(t), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: c.Users[0].PasswordHash, Roles: []string{policy.Admin}})
@@ -51,7 +51,7 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 		})
 	}
 	t.Cleanup(func() {
-		// the other snapshots reach their barriers once they get a slot
+		// the other snapshots reach their barriers as soon as they get a slot
 		for ended := false; !ended; {
 			for i := range 16 {
 				b.of(user, barrierCall(fmt.Sprint("barrier-", i), "give-up"))
@@ -76,8 +76,8 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 	}
 }
 
-// One user's snapshots waiting at barriers do not block another user's deletions and snapshots,
-// with or without a barrier.
+// One user's snapshots that are waiting at barriers do not block another user's deletions and
+// snapshots, with or without a barrier.
 func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{})
 	open := b.awaitAtBarriers(t, "admin", 8)
@@ -95,7 +95,7 @@ func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	open()
 }
 
-// A snapshot waiting at a barrier counts as a running call of its user.
+// A snapshot that is waiting at a barrier counts as a running call of its user.
 func TestBarriersCountAsRunningCalls(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 2}})
 	open := b.awaitAtBarriers(t, "admin", 2)
@@ -113,8 +113,8 @@ func TestDeletionCountsAsOneCall(t *testing.T) {
 	b.call(t, safeDeleteMethod, `{"name":"lvs0/s"}`)
 }
 
-// Before v24.09, volumes cannot be listed during a deletion. A group snapshot waiting at a barrier
-// deletes nothing, so it does not prevent listings.
+// Before v24.09, volumes cannot be listed during a deletion. A group snapshot that is waiting at a
+// barrier does not delete anything, so it does not prevent listings.
 func TestBarriersDoNotPreventListings(t *testing.T) {
 	b := newFairBench(t, "v24.01", config.Limits{})
 	taken := make(chan got, 1)

@@ -32,7 +32,7 @@ type witness struct {
 	release rpcschema.Release
 
 	mu      sync.Mutex
-	allowed map[string]int // keyed by the call as formatted by inWords
+	allowed map[string]int // keyed by the call in the format of inWords
 	wrong   []string       // log messages about panics and other faults
 }
 
@@ -107,9 +107,9 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// FuzzConnection sends arbitrary bytes on a connection, either raw or as the body of a request by a
-// user with few rights. The proxy must not panic, must send SPDK only calls that it allowed with
-// exactly these parameters, and must still serve other users.
+// FuzzConnection sends arbitrary bytes on a connection, either raw or as the body of a request from
+// a user with few rights. The proxy must not panic, and must still serve other users. The only
+// calls that it sends to SPDK must be ones that it has allowed, with exactly the same parameters.
 func FuzzConnection(f *testing.F) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(f, err)
@@ -177,7 +177,7 @@ func FuzzConnection(f *testing.F) {
 		require.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(long)))
-		_, _ = conn.Write(text) // the proxy may close the connection before everything is written
+		_, _ = conn.Write(text) // the proxy may close the connection before the end
 		if framing%3 == 0 {
 			_ = conn.(*net.TCPConn).CloseWrite()
 		}

@@ -99,8 +99,8 @@ func newBench(t *testing.T, release string, change ...func(*config.Config)) *ben
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release)}, change...)
 }
 
-// newSafeBench creates a proxy for a target that does not load lvstores written by hosts, as
-// tenants require.
+// newSafeBench creates a proxy for a target that does not load lvstores written by hosts. Tenants
+// require such a target.
 func newSafeBench(t *testing.T, release string, change ...func(*config.Config)) *bench {
 	return newBenchWith(t, spdktest.Options{Release: rpcschema.MustRelease(release), ExamineListed: true}, change...)
 }
@@ -155,7 +155,7 @@ func (b *bench) post(body string) got {
 	return b.do("POST", "/", "admin", adminPassword, strings.NewReader(body))
 }
 
-// postTogether sends each call in a separate request, all concurrently.
+// postTogether sends each call in a separate request; all requests are concurrent.
 func (b *bench) postTogether(user, password string, calls []string) []got {
 	answers := make([]got, len(calls))
 	var sending sync.WaitGroup

@@ -15,8 +15,8 @@ import (
 
 const enableWhole = `{"id":1,"method":"bdev_enable_histogram","params":{"name":"lvs0/v0","enable":true,"min_nsec":0,"max_nsec":18446744073709551615}}`
 
-// The proxy exports the latencies of a bdev whose histogram is enabled. If it cannot read them, it
-// logs the reason once.
+// The proxy exports the latencies of a bdev whose histogram is enabled. If the proxy cannot read
+// them, it logs the reason once.
 func TestLatencyHistogramsAreExported(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.LatencyHistograms = []string{"lvs0/v0"} })
 	b.fill(t)

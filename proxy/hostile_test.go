@@ -75,8 +75,8 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// The time to read a request is limited, even if the client sends slowly or nothing at all. The
-// time to write a response is also limited.
+// The time to read a request is limited, even if the client sends it slowly or sends nothing at
+// all. The time to write a response is also limited.
 func TestHostileConnectionsEnd(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
@@ -114,7 +114,7 @@ func TestHostileConnectionsEnd(t *testing.T) {
 	}, long, time.Millisecond, "and the connection no longer counts")
 }
 
-// The proxy refuses calls that a page on another site makes through an administrator's browser. The
+// The proxy refuses calls that a page on another site makes an administrator's browser send. The
 // log contains the administrator's name.
 func TestPagesOnOtherSitesAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -221,7 +221,7 @@ func TestConfiguredTLSVersionAndSuites(t *testing.T) {
 }
 
 // The number of connections from one source is limited. Further connections are closed before the
-// TLS handshake, and open ones stay open.
+// TLS handshake, and connections that are already open stay open.
 func TestConnectionsPerSourceAreLimited(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS(""), func(c *config.Config) { c.Limits.ConnectionsPerSource = 3 }))
 	var open []*rawClient

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// If no rule matches a local user, the responses are errors with the requests' ids. A reload
+// If no rule matches a local user, the responses are errors with the requests' ids. A reload also
 // applies to open connections.
 func TestUnknownLocalUsersAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "nobody"))

@@ -204,8 +204,8 @@ func TestLocalStream(t *testing.T) {
 	b.nothingIsHeld()
 }
 
-// Calls on a connection start in the order in which they arrived, although the proxy has to query
-// the target before some of them.
+// Calls on a connection start in the order in which they arrived, even though the proxy has to
+// query the target before some of them.
 func TestLocalCallsStartInOrder(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	p := serveLocally(t, b).program()
@@ -261,7 +261,7 @@ func TestHalfClosedLocalClientGetsItsResponses(t *testing.T) {
 	p.closed()
 }
 
-// If a client disconnects while its call waits for a slot, the call is not executed.
+// If a client disconnects while its call is waiting for a slot, the call is not executed.
 func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"), func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	gone := make(chan struct{})
@@ -271,7 +271,7 @@ func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	require.Eventually(t, func() bool { return b.proxy.target.Loads()["admin"].InFlight == 1 }, long, time.Millisecond)
 	p := s.program().send(createMalloc)
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
-	time.Sleep(2 * 10 * time.Millisecond) // the proxy checks only calls that wait longer than 10 ms
+	time.Sleep(2 * 10 * time.Millisecond) // the proxy checks calls only after 10 ms
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)

@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// A deletion makes only these calls to SPDK. It opens no new connection, on which the proxy would
-// also have to query the release.
+// A deletion makes only these calls to SPDK. It does not open a new connection, on which the proxy
+// would also have to query the release.
 func TestDeletionMakesTheseRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
@@ -58,8 +58,8 @@ func TestDeletionMakesTheseRPCs(t *testing.T) {
 	assert.Equal(t, []string{"bdev_get_bdevs", "bdev_get_bdevs", "bdev_lvol_delete"}, sent)
 }
 
-// SPDK may continue to execute a call for minutes after its deadline. Until SPDK has responded, the
-// volume, its parent and its clones are not deleted.
+// SPDK may continue to execute a call for minutes after its deadline. The volume, its parent and
+// its clones are not deleted until SPDK has responded.
 func TestDeletionsWaitForCallsThatOutlastTheirDeadline(t *testing.T) {
 	for method, params := range map[string]string{
 		"bdev_lvol_inflate": `{"name":"lvs0/v"}`, "bdev_lvol_decouple_parent": `{"name":"lvs0/v"}`, "bdev_lvol_resize": `{"name":"lvs0/v","size_in_mib":12}`,
@@ -146,8 +146,8 @@ func TestDeletionsByOtherNamesWait(t *testing.T) {
 	b.call(t, "bdev_lvol_delete", `{"name":"`+id+`"}`)
 }
 
-// A deletion by UUID waits for a call that names the volume by its alias, although the call locks
-// only that name.
+// A deletion by UUID waits for a call that names the volume by its alias, even though the call
+// locks only that name.
 func TestDeletionByUUIDWaitsForACallByName(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

@@ -42,7 +42,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// The declared length of a body counts before the body arrives, so that many slow bodies cannot
+// The declared length of a body is counted before the body arrives, so that many slow bodies cannot
 // exceed the limit.
 func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
@@ -67,7 +67,7 @@ func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
 	assert.Equal(t, http.StatusOK, good.answer().StatusCode)
 }
 
-// All memory is released, regardless of the outcome of a request.
+// All memory is released, regardless of the request's outcome.
 func TestMemoryIsReleased(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, body := range []string{version, createMalloc, `{`, `[` + version + `,` + version + `]`, `{"method":"nope"}`} {

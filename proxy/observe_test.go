@@ -67,7 +67,8 @@ func TestCallsAreCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), `spdk_proxy_outcomes_total{outcome="unreachable"} 1`)
 }
 
-// A call without a response from SPDK is counted as in flight, and its connection as open.
+// A call without a response from SPDK is counted as in flight, and its connection is counted as
+// open.
 func TestCallsInFlightAreCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	server := httptest.NewUnstartedServer(b.proxy.Handler())
@@ -157,7 +158,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_target_stranger 0\n")
 	b.target.Crash()
 	require.NoError(t, os.RemoveAll(b.target.Socket()))
-	// unlike with t.TempDir, other users can access the directory
+	// other users can access this directory, unlike one from t.TempDir
 	dir, err := os.MkdirTemp("", "stranger-")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -174,7 +175,7 @@ func TestUntrustedPeerIsCounted(t *testing.T) {
 	require.NotNil(t, l)
 	defer func() { _ = l.Close() }()
 	require.NoError(t, os.Symlink(filepath.Join(dir, "s"), b.target.Socket()))
-	// Retry, because the proxy caches for a moment that no process listens.
+	// Retry, because the proxy remembers for a moment that no process was listening.
 	require.Eventually(t, func() bool { return strings.Contains(b.scrape(), "\nspdk_proxy_target_stranger 1\n") }, time.Minute, 10*time.Millisecond)
 }
 

@@ -130,7 +130,7 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 }
 
 // A browser gets no session if it did not begin the sign-in, or if it returns values that are not
-// the issuer's. The proxy does not even query the issuer.
+// from the issuer. In these cases, the proxy does not even query the issuer.
 func TestForgedReturnsFromTheIssuer(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
@@ -214,7 +214,7 @@ func TestSignInFailsIfTheIssuerFails(t *testing.T) {
 	fresh.issuer.Register("console", "another secret", "ann@example", nil)
 }
 
-// Failed sign-ins at the issuer are rate limited like wrong passwords.
+// Failed sign-ins at the issuer are rate-limited in the same way as wrong passwords.
 func TestFailedReturnsFromTheIssuerAreLimited(t *testing.T) {
 	w := newOIDC(t, map[string]any{"nonce": "another"})
 	u := w.browser()

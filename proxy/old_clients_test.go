@@ -45,8 +45,8 @@ const (
 	// Go's HTTP client sends the password without waiting for a challenge.
 	spdkCSIHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: Go-http-client/1.1\r\nContent-Length: %d\r\n" +
 		"Authorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-	// Python's requests.post with data as text sends no Content-Type and uses a separate session
-	// for each call.
+	// Python's requests.post with a string as data sends no Content-Type, and uses a separate
+	// session for each call.
 	cinderHeader = "POST / HTTP/1.1\r\nHost: 127.0.0.1:9009\r\nUser-Agent: python-requests/2.34.2\r\nAccept-Encoding: gzip, deflate\r\n" +
 		"Accept: */*\r\nConnection: keep-alive\r\nContent-Length: %d\r\nAuthorization: Basic YWRtaW46Y29ycmVjdCBob3JzZQ==\r\n\r\n"
 )
@@ -88,8 +88,8 @@ func TestCinderWorksAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response like rpcClient.call in spdk-csi: it ignores the body if the status is
-// 400 or more, requires ids to be equal numbers, and distinguishes errors by their text.
+// asSPDKCSI reads a response as rpcClient.call in spdk-csi does: it ignores the body if the status
+// is 400 or higher, requires ids to be equal numbers, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
 		return fmt.Sprintf("HTTP error code: %d", status)
@@ -101,7 +101,7 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response like _rpc_call in Cinder: the status must be ok as defined by the
+// asCinder reads a response as _rpc_call in Cinder does: the status must be ok as defined by the
 // Python library requests, and the response must contain a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
@@ -116,7 +116,7 @@ func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]an
 }
 
 // TestOldClientsKeepWorking replays a volume's life cycle with existing clients, on old and current
-// releases of the target. SPDK_SOCK names a real target, which must be freshly started.
+// releases of the target. SPDK_SOCK may name a real target, which must have been freshly started.
 func TestOldClientsKeepWorking(t *testing.T) {
 	releases := []string{"v23.01", "v24.01", "v26.05"}
 	if realtarget.Given() {
@@ -252,8 +252,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Every kind of translation is logged with the call and causes one warning per user, even after
-// reloads.
+// Every kind of translation is logged with the call. It causes only one warning per user, even
+// after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})
@@ -290,7 +290,7 @@ func TestTranslationsAreLogged(t *testing.T) {
 }
 
 // With translation disabled, old parameters are refused with a message that names the new ones. A
-// reload suffices to disable translation.
+// reload is enough to disable translation.
 func TestTranslationCanBeDisabled(t *testing.T) {
 	b := newBench(t, "v26.05")
 	next := *b.config

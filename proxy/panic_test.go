@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// A panickingLog panics on each line with a given message.
+// A panickingLog panics at each line that has a given message.
 type panickingLog struct {
 	slog.Handler
 	at string

@@ -186,7 +186,7 @@ func TestOnlyChangesAreFollowedByASave(t *testing.T) {
 	assert.False(t, pending(), "the change is saved before the response")
 }
 
-// If SPDK executes a change after the call's deadline, the change is saved, even if the proxy has
+// If SPDK executes a change after the call's deadline, the change is saved, even if the proxy
 // already read the configuration at the deadline.
 func TestLateChangesAreSaved(t *testing.T) {
 	r := newRestartBench(t, func(c *config.Config) {
@@ -305,7 +305,7 @@ func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	}
 	assert.Contains(t, b.as(t, a, "spdkgate_key_remove", `{"name":"a-1"}`, http.StatusOK).body, "true")
 
-	// A tenant's changes of keys run one at a time, and do not delay other tenants' changes.
+	// A tenant's changes to keys run one at a time, and do not delay other tenants' changes.
 	give, err := b.proxy.execute.HoldKeys(t.Context(), "team-a")
 	require.NoError(t, err)
 	waits := make(chan got)

@@ -85,7 +85,7 @@ func TestDocumentedRevocation(t *testing.T) {
 	}
 }
 
-// A user's only token is revoked when it is removed in any of the possible ways.
+// A user's only token is revoked when it is removed, no matter in which of the possible ways.
 func TestRemovedTokenIsRevoked(t *testing.T) {
 	for name, take := range map[string]func(file string) error{
 		"an empty file":  func(file string) error { return os.WriteFile(file, nil, 0o600) },
@@ -138,7 +138,8 @@ func TestWorldWritableFilesAreRefused(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "every user of this host may read")
 }
 
-// A TLS file missing from the service's secrets causes the same error as any other missing file.
+// A TLS file that is missing from the service's secrets causes the same error as any other missing
+// file.
 func TestMissingTLSFilesAreReported(t *testing.T) {
 	g := newGatehouse(t)
 	const secret = "$CREDENTIALS_DIRECTORY/secrets_none"

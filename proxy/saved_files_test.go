@@ -60,7 +60,7 @@ func TestSavedFilesAreFetchedThroughCalls(t *testing.T) {
 	}
 }
 
-// When the proxy stops, it saves changes that are not saved yet.
+// When the proxy stops, it saves changes that have not been saved yet.
 func TestChangesAreSavedWhenTheProxyStops(t *testing.T) {
 	r := newRestartBench(t)
 	s := serve(t, r.bench)

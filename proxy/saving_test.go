@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// The proxy removes unused key files only while it is certain which files are in use.
+// The proxy removes unused key files only while it knows for certain which files are in use.
 func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	r := newRestartBench(t)
 	r.proxy.execute.StartSaving()
@@ -38,7 +38,7 @@ func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 	assert.FileExists(t, unused, "the target cannot say which keys it uses")
 }
 
-// SPDK does not save a second NVMe-oF target, so the proxy does not create one if it saves the
+// SPDK does not save a second NVMe-oF target, so the proxy refuses to create one if it saves the
 // configuration.
 func TestTargetsThatAreNotSavedAreNotCreated(t *testing.T) {
 	sent := func(b *bench) (found bool) {

@@ -165,8 +165,8 @@ func TestMetricsAreServedOnLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-// If another local user occupies the metrics address, calls still work. The proxy logs an error and
-// serves metrics once the address is free.
+// If another local user occupies the metrics address, calls still work. The proxy logs an error,
+// and serves metrics once the address is free.
 func TestMetricsAddressIsTaken(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -297,8 +297,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET is subject to the same limits as the equivalent call: memory, concurrency, and the proxy's
-// stop.
+// A GET request is subject to the same limits as the equivalent call: memory, concurrency, and the
+// stop of the proxy.
 func TestGetsHaveTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

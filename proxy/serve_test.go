@@ -301,7 +301,7 @@ func TestReloadAppliesNewSettings(t *testing.T) {
 	assert.Equal(t, 401, asViewer(), "the cached password is no longer valid")
 }
 
-// Clients of rpc_http_proxy.py also work with spdk-proxy.
+// Clients that were written for rpc_http_proxy.py also work with spdk-proxy.
 func TestRpcHTTPProxyClientsWork(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)

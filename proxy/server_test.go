@@ -191,8 +191,8 @@ func TestClientBytesAreNotForwarded(t *testing.T) {
 	assert.Equal(t, map[string]any{"name": "m0"}, calls[0].Params)
 }
 
-// For a call without parameters, some SPDK methods require {} and others refuse it. Clients may
-// send either form.
+// If a call has no parameters, some SPDK methods require {} and others refuse it. Clients may send
+// either form.
 func TestCallsWithoutParametersFitTheMethod(t *testing.T) {
 	b := newBench(t, "v26.05")
 	assert.Equal(t, 200, b.post(`{"id":1,"method":"bdev_lvol_get_lvstores"}`).StatusCode)

@@ -55,8 +55,8 @@ func TestSessionsTimeOut(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, u.call())
 }
 
-// A reload ends only the sessions of users whose credentials changed. Changes to roles and tenants
-// take effect at once.
+// A reload ends only the sessions of users whose credentials have changed. Changes to roles and
+// tenants take effect at once.
 func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()

@@ -77,7 +77,7 @@ func passwordOf(user, password string) string {
 	return fmt.Sprintf(`{"user":%q,"password":%q}`, user, password)
 }
 
-// call makes a call that every user in this test is permitted to make, and returns the status.
+// call makes a call that every user in this test is allowed to make, and returns the status.
 func (b *browser) call() int { b.t.Helper(); return b.do("POST", "/", version).StatusCode }
 
 // message returns the message of an error.
@@ -166,7 +166,7 @@ func TestSignInWithAPassword(t *testing.T) {
 	assert.Equal(t, "team", viewer.lastTenant(b))
 }
 
-// lastTenant makes a call with the session and returns the tenant logged for it.
+// lastTenant makes a call with the session, and returns the tenant that was logged for it.
 func (b *browser) lastTenant(of *bench) any {
 	b.do("POST", "/", `{"id":1,"method":"bdev_get_bdevs"}`)
 	return of.lastCall()["tenant"]
@@ -264,7 +264,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	assert.Equal(t, []string{"bdev_malloc_create"}, b.reached())
 }
 
-// Signing out ends the session. A copy of the cookie is useless afterwards.
+// Signing out ends the session. A copy of the cookie is useless afterward.
 func TestSignOutEndsTheSession(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u, second, viewer := b.browser(), b.browser(), b.browser()

@@ -46,7 +46,7 @@ func (b *bench) of(user, body string) got {
 	return b.do("POST", "/", user, adminPassword, strings.NewReader(body))
 }
 
-// says checks that a response has the status and the message that a line of the manual states.
+// says checks that a response has the status and the message that a line of the manual specifies.
 func (g got) says(t *testing.T, line string) {
 	t.Helper()
 	status, message, _ := strings.Cut(strings.TrimSpace(line), " ")

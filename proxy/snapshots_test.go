@@ -161,7 +161,7 @@ func TestSnapshotsAreRefusedWithoutAJournal(t *testing.T) {
 	assert.Len(t, b.log.Lines(t, "volumes in use can be frozen for snapshots"), 1)
 }
 
-// Calls that would change a frozen volume wait until it is thawed.
+// Calls that would change a frozen volume wait until it has been thawed.
 func TestChangesWaitForASnapshot(t *testing.T) {
 	order := callWhileFreezing(t, spdktest.Fault{Method: snapshotMethod, Delay: 200 * time.Millisecond},
 		"nvmf_subsystem_remove_listener", `,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"4420"}`)
@@ -169,7 +169,7 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 }
 
 // SPDK does not drain the namespaces of a subsystem that is already paused. Therefore, calls that
-// pause a subsystem wait until the drain has ended, even if they only read.
+// pause a subsystem have to wait until the drain has ended, even if they only read.
 func TestPausesWaitForADrain(t *testing.T) {
 	for _, method := range []string{"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"} {
 		t.Run(method, func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestPausesWaitForADrain(t *testing.T) {
 
 const drainMethod = "nvmf_subsystem_set_ns_ana_group"
 
-// callWhileFreezing calls a method on a volume's subsystem when its paths have become inaccessible
-// for a snapshot. It returns, in order, the later calls of this method, and those that drain the
-// volume and take the snapshot.
+// callWhileFreezing calls a method on a volume's subsystem once the volume's paths have become
+// inaccessible for a snapshot. It returns, in order, the later calls of this method, and those that
+// drain the volume and take the snapshot.
 func callWhileFreezing(t *testing.T, fault spdktest.Fault, method, params string) (order []string) {
 	t.Helper()
 	b := newBench(t, "v26.05", withJournal(t))
@@ -271,7 +271,7 @@ func TestFrozenVolumesAreThawedAtTheStart(t *testing.T) {
 }
 
 // Before v24.09, a listing during a deletion crashes the target. Therefore, the proxy's own
-// deletions, of snapshots below frozen volumes and of snapshots that it undoes, never run
+// deletions (of snapshots below frozen volumes, and of snapshots that it undoes) never run
 // concurrently with listings.
 func TestOwnDeletionsDoNotOverlapListings(t *testing.T) {
 	const two = `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"s2"},{"lvol_name":"lvs0/w","snapshot_name":"s3"}]}`

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/clientconn"
 )
 
-// fill sends calls but does not read their results, which are longer than the kernel's buffers. The
-// server's send buffer has at most 4 MiB by default (net.ipv4.tcp_wmem), and the client's receive
-// buffer is made small.
+// fill sends calls but does not read their results, which are longer than the kernel's buffers. By
+// default, the server's send buffer is at most 4 MiB long (net.ipv4.tcp_wmem), and the test makes
+// the client's receive buffer small.
 func (c *streamClient) fill(b *bench) {
 	require.NoError(c.t, c.ws.NetConn().(*net.TCPConn).SetReadBuffer(4096))
 	for i := range 300 {
@@ -41,7 +41,8 @@ func TestRevokedClientThatDoesNotReadLosesItsStream(t *testing.T) {
 	require.NoError(t, b.proxy.Reload(&changed))
 	code, _ := other.closed()
 	require.Equal(t, websocket.ClosePolicyViolation, code)
-	// The connections must end earlier than those of clients that do not read end anyway.
+	// The connections must close sooner than the connections of clients that do not read close in
+	// any case.
 	require.Eventually(t, func() bool { return b.proxy.clients.Open() == 0 }, clientconn.WriteWait/2, 10*time.Millisecond)
 	b.nothingIsHeld()
 }

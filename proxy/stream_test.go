@@ -146,7 +146,7 @@ func TestStreamIsConcurrent(t *testing.T) {
 }
 
 // Before the proxy sends a deletion, it makes calls to determine whether the volume is in use.
-// Meanwhile, other messages are not delayed.
+// Other messages are not delayed in the meantime.
 func TestOwnCallsDoNotDelayOtherMessages(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Hang})
@@ -358,7 +358,7 @@ func TestDisconnectedStreamClientHoldsNothing(t *testing.T) {
 	c.send(createNamed("never"))
 	require.Eventually(t, func() bool { return b.proxy.target.Load().Waiting == 1 }, long, time.Millisecond)
 	require.NoError(t, c.ws.NetConn().Close())
-	time.Sleep(20 * time.Millisecond) // a call that waits for less time is executed in any case
+	time.Sleep(20 * time.Millisecond) // a call that waits less is executed anyway
 	release()
 	require.Eventually(t, func() bool { return b.proxy.streams.Count() == 0 }, long, time.Millisecond)
 	assert.Empty(t, b.reached())

@@ -66,8 +66,8 @@ func TestTargetMetrics(t *testing.T) {
 	}
 }
 
-// Any number of scrapers cause one reading of the target every ten seconds, whether they use gzip
-// or not, over HTTPS or as a call.
+// Any number of scrapers together cause one reading of the target every ten seconds, with or
+// without gzip, over HTTPS or as a call.
 func TestScrapersShareAReading(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
@@ -125,8 +125,8 @@ func TestTargetMetricsReportATargetThatIsDown(t *testing.T) {
 	assert.NotContains(t, b.scrapeTarget().body, "spdk_reactor")
 }
 
-// Only users without a tenant whose roles allow the method may read the target's metrics, as with
-// the proxy's own metrics.
+// As with the proxy's own metrics, only users who have no tenant and whose roles allow the method
+// may read the target's metrics.
 func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Roles["metrics-of-team"] = config.Role{Allow: rules("*")}

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// withReader gives the role read-only to all users but the first, and enables target.keys.
+// withReader gives the role read-only to all users except the first, and enables target.keys.
 func withReader(t *testing.T) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys")
@@ -95,7 +95,8 @@ func TestUsageCountsKeys(t *testing.T) {
 }
 
 // The target's metrics report each tenant's usage to users without a tenant. They name only tenants
-// in the configuration, and the proxy reads the lists for these metrics at most once per minute.
+// that are in the configuration, and the proxy reads the lists for these metrics at most once per
+// minute.
 func TestMetricsReportTenantsUsage(t *testing.T) {
 	b := newTenantBench(t, withReader(t))
 	b.readAnew()
@@ -142,8 +143,8 @@ func TestMetricsReportTenantsUsage(t *testing.T) {
 	assert.Contains(t, again, `spdk_reading_failures_total{method="spdkgate_get_tenants"} 1`)
 }
 
-// A tenant can read its own limits on calls and what is used of them, even while all of its calls
-// wait and while the target is down. The response reveals nothing about other users.
+// A tenant can read its own limits on calls, and how much of them is in use, even while all of its
+// calls are waiting and while the target is down. The response reveals nothing about other users.
 func TestTenantsReadTheirOwnLimits(t *testing.T) {
 	reader := withReader(t)
 	b := newTenantBench(t, func(c *config.Config) {

@@ -27,8 +27,8 @@ func newTenantBench(t *testing.T, change ...func(*config.Config)) *bench {
 	require.NoError(t, err)
 	b := newSafeBench(t, "v26.05", func(used *config.Config) {
 		used.Users, used.Tenants = c.Users, c.Tenants
-		// Allow the teams' drivers more methods than usual, so that the test also covers tenancy's
-		// decisions on these.
+		// Allow the teams' drivers to call more methods than usual, so that the test also covers
+		// tenancy's decisions on these methods.
 		used.Roles = map[string]config.Role{"volumes": {Allow: rules("bdev_lvol_*", "nvmf_*"), Deny: rules("bdev_lvol_*_lvstore")}}
 		for i, u := range used.Users {
 			if u.Name == teamA || u.Name == teamB {
@@ -72,7 +72,7 @@ func resultText(t *testing.T, g got) string {
 	return s
 }
 
-// Two teams can each manage a volume, and neither learns anything about the other.
+// Two teams can each manage a volume, and neither team learns anything about the other.
 func TestTeamsAreIsolatedOnOneTarget(t *testing.T) {
 	b := newTenantBench(t)
 	volumes := map[string]string{}

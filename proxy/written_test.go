@@ -16,8 +16,8 @@ import (
 
 // In this test, a tenant writes an lvstore into its volume. The lvstore contains a clone of another
 // tenant's volume, under a UUID that previously belonged to one of the first tenant's volumes. Even
-// if the configuration permits the target to load the lvstore, the clone belongs to no tenant, and
-// tenants' calls that name it are refused.
+// if the configuration accepts that the target loads the lvstore, the clone belongs to no tenant,
+// and tenants' calls that name the clone are refused.
 func TestLoadedVolumesBelongToNoTenant(t *testing.T) {
 	c := newTenantBench(t).config
 	b := newBench(t, "v26.05", func(used *config.Config) {
@@ -91,7 +91,7 @@ func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 	}
 	for _, c := range b.target.Calls() {
 		if strings.HasPrefix(c.Method, "bdev_lvol_get") || c.Method == "bdev_get_bdevs" {
-			continue // the proxy's own questions
+			continue // the proxy's own queries
 		}
 		for _, name := range []string{"lvs-team", store, inside} {
 			assert.NotContains(t, fmt.Sprint(c.Params), name, "%s reaches SPDK", c.Method)
@@ -102,7 +102,7 @@ func TestLoadedLvstoreWithATenantNameHasNoOwner(t *testing.T) {
 }
 
 // A bdev based on a logical volume belongs to no tenant, even if its name matches a tenant's bdevs,
-// so lists omit the bdev. A RAID whose superblock a host wrote is an example.
+// so lists omit the bdev. An example is a RAID whose superblock was written by a host.
 func TestBdevsOnVolumesAreNotListed(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// openRPC returns a schema of the structure of OpenRPC documents.
+// openRPC returns a schema that describes the structure of OpenRPC documents.
 func openRPC(t *testing.T) *jsonschema.Schema {
 	text, err := os.ReadFile("testdata/openrpc-1.3.yaml")
 	require.NoError(t, err)

@@ -131,7 +131,7 @@ func TestRedact(t *testing.T) {
 }
 
 // Every method must compile for every release. Otherwise, a mistake in an area file would appear
-// only at the first call of the method.
+// only when the method is first called.
 func TestEveryMethodCompiles(t *testing.T) {
 	d := Default()
 	for _, r := range []Release{{}, Oldest, v2401, v2605} {

@@ -11,21 +11,21 @@ import (
 // of objects are named by their path, separated by dots.
 type Translation struct{ From, To string }
 
-// LeftOut is the value of To for a parameter that was omitted because later releases imply its
-// value.
+// LeftOut is the value of To for a parameter that was omitted because its value is implied in later
+// releases.
 const LeftOut = "nothing"
 
 // Translate adapts params to release r without loss:
 //   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
-//   - A new name is replaced by the old one (x-spdk-replaces) if the release does not yet support
-//     the new name, and an old name by the new one if the release no longer supports the old name.
-//     A size in bytes is rounded up to MiB.
-//   - A removed parameter is omitted if its value is the behaviour of later releases (x-spdk-drop-
-//     if).
-//   - Values that earlier releases accepted in any case get their present spelling.
+//   - A new name is replaced with the old one (x-spdk-replaces) if the release does not support the
+//     new name yet, and an old name is replaced with the new one if the release no longer supports
+//     the old name. A size in bytes is rounded up to MiB.
+//   - A removed parameter is omitted if its value describes the behavior of later releases
+//     (x-spdk-drop-if).
+//   - Values that earlier releases accepted in any letter case get their current spelling.
 //
-// Translate does not modify params. Parameters without an equivalent remain unchanged, and
-// validation refuses them.
+// Translate does not modify params. Parameters without an equivalent remain unchanged; validation
+// then refuses them.
 func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []Translation, error) {
 	params = m.Bare(params)
 	if !r.Known() {
@@ -55,7 +55,7 @@ func (m *Method) Translate(params map[string]any, r Release) (map[string]any, []
 }
 
 // object returns the object that contains the changed member, or nil if the call does not contain
-// it.
+// such an object.
 func (c *change) object(params map[string]any) map[string]any {
 	for _, name := range c.path {
 		params, _ = params[name].(map[string]any)

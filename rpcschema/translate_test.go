@@ -110,7 +110,7 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 	require.ErrorContains(t, err, "give dmrsl instead, which is max_discard_size_kib × 2")
 }
 
-// If the target's release supports both the old and the new member, either one is enough.
+// If the target's release supports both the old member and the new one, either is enough.
 func TestOldOrNewMemberSuffices(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{

@@ -38,7 +38,7 @@ func (v Violations) Error() string {
 // An UnknownMethodError reports a method that is not in the schema, or not in the target's release.
 type UnknownMethodError struct {
 	Method  string
-	Release Release // set if the method exists in other releases
+	Release Release // set if the method exists, but not in this release
 	Window  Window
 	Suggest string // a method with a similar name, or ""
 	Now     string // the current name if Method is an old name, or ""
@@ -78,7 +78,7 @@ func (d *Document) Find(name string, r Release) (*Method, error) {
 	return m, nil
 }
 
-// ValidateParams checks whether release r of SPDK accepts the parameters of a call. If there are no
+// ValidateParams checks that release r of SPDK accepts the parameters of a call. If there are no
 // parameters, params must be nil or an empty object, as returned by Bare. The error is an
 // *UnknownMethodError or Violations.
 func (d *Document) ValidateParams(method string, params map[string]any, r Release) error {
@@ -100,7 +100,7 @@ func (d *Document) ValidateParams(method string, params map[string]any, r Releas
 		}
 	}
 	if violations = append(violations, m.checkGroups(params, r)...); len(violations) == 0 {
-		violations = bare // a missing parameter is the more helpful error
+		violations = bare // an error about a missing parameter is more helpful
 	}
 	if len(violations) > 0 {
 		return violations
@@ -126,7 +126,7 @@ func (d *Document) checkParams(m *Method, params map[string]any, r Release) (Vio
 }
 
 // ValidateResult checks a method's result. Members that the schema does not describe are
-// violations, so that tests detect members missing from the schema.
+// violations, so that tests detect members that are missing from the schema.
 func (d *Document) ValidateResult(method string, result any, r Release) error {
 	m, err := d.Find(method, r)
 	if err != nil {

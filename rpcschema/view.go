@@ -10,7 +10,7 @@ import (
 // A view copies raw schemas, keeping only the members that one release supports.
 type view struct {
 	release Release
-	closed  bool // objects refuse members that they do not describe, unless the schema allows them
+	closed  bool // objects refuse undescribed members, unless the schema allows them
 }
 
 func (d *Document) rawDocument() (map[string]any, error) {
@@ -89,7 +89,7 @@ func forerunner(members map[string]any, member any) string {
 	return old
 }
 
-// variants copies those forms of a union that the release supports.
+// variants copies the forms of a union that the release supports.
 func (w view) variants(list []any) (variants []any) {
 	for _, v := range list {
 		if s, ok := v.(map[string]any); !ok || windowOf(s).Has(w.release) {

@@ -45,7 +45,7 @@ func TestTemplatesMatchTheUnits(t *testing.T) {
 	}
 }
 
-// The program derives the same names and paths from an instance's name as the template units.
+// The program derives the same names and paths from an instance's name as the template units do.
 func TestTemplatesMatchTheProgram(t *testing.T) {
 	expand := func(text string) string { return strings.ReplaceAll(text, "%i", "a") }
 	o, i := options(t, instanceService), proxyservice.Instance("a")

@@ -55,9 +55,9 @@ func configuration(t *testing.T) *config.Config {
 	return c
 }
 
-// However the service ends, systemd then runs a command that thaws frozen volumes. This command
-// does not read the configuration, which may be the reason why the service ended. Therefore, the
-// example's journal must be at the command's default path.
+// No matter how the service ends, systemd then runs a command that thaws frozen volumes. This
+// command does not read the configuration, because that may be the reason why the service ended.
+// Therefore, the example's journal must be at the command's default path.
 func TestServiceThawsWhenItEnds(t *testing.T) {
 	o := options(t, service)
 	assert.Equal(t, []string{"/usr/bin/spdk-proxy thaw"}, o["Service/ExecStopPost"])
@@ -133,7 +133,7 @@ func TestUnitsMatchTheConfiguration(t *testing.T) {
 	assert.Contains(t, owned, "d "+folder+" 0700 root root")
 }
 
-// The units and settings that restore a restarted target also agree with each other.
+// The units and settings that restore a target after a restart also agree with each other.
 func TestSavingAndKeysMatchTheConfiguration(t *testing.T) {
 	o, c := options(t, service), configuration(t)
 	assert.Equal(t, "/var/lib/"+o["Service/StateDirectory"][0]+"/target", c.Target.Save.Dir, "the service must be able to create this directory")
@@ -164,7 +164,7 @@ func TestStoppedSocketsAreRemoved(t *testing.T) {
 	}
 }
 
-// manual returns the drop-ins in docs/service.md, by their paths below systemd's directory.
+// manual returns the drop-ins in docs/service.md, keyed by their paths below systemd's directory.
 func manual(t *testing.T) map[string]string {
 	text, err := os.ReadFile("../docs/service.md")
 	require.NoError(t, err)
@@ -229,7 +229,7 @@ func TestSystemdAnalyzeReportsNoProblem(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		path := filepath.Join(dir, strings.Replace(name, "proxy@.", "proxy@nvme.", 1)) // the instance shown in the manual
-		// Replace the program's path, because systemd-analyze requires that the program exists.
+		// Replace the program's path, because systemd-analyze requires the program to exist.
 		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), "/usr/bin/spdk-proxy ", os.Args[0]+" ")), 0o600))
 		paths = append(paths, path)
 	}

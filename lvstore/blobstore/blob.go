@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// A blob contains what the metadata pages of a blob say about it.
+// A blob describes a blob of the blobstore according to its metadata pages.
 type blob struct {
 	page   int64 // number of the first page
 	attrs  map[string]string
 	parent uint64 // id of the parent; 0 if there is none
-	// SPDK was creating or deleting this snapshot, so its clone may still list some of its clusters
+	// SPDK was creating or deleting this snapshot, so it may share clusters with its clone
 	unsettled bool
 	runs      []run
 	table     []uint32 // numbers of extent pages; 0 if there is none

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each field of the super block accepts its minimum and maximum values, but nothing beyond them.
+// Each field of the super block accepts its minimum and maximum values, but no values outside them.
 func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m image)
@@ -181,8 +181,8 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 	return p.image.ReadAt(b, at)
 }
 
-// An undamaged device is read once, and a damaged one as often as the options specify. Even damage
-// to the super block may disappear between two passes.
+// An undamaged device is read once, and a damaged one is read as often as the options specify. Even
+// damage to the super block may disappear between two passes.
 func TestDamagedDevicesAreReadRepeatedly(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {

@@ -115,7 +115,7 @@ func TestRandomChainsMatchTheirContent(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := chained()
 		s.Clusters, s.Lvols = 2000, nil
-		var content [][]int // the lvol that last wrote each cluster, by lvol; 0 for none
+		var content [][]int // for each lvol, the lvol that last wrote each cluster; 0 if none
 		for i := range 2 + r.IntN(8) {
 			parent := r.IntN(i + 1)
 			l := blobstoretest.Lvol{UUID: fmt.Sprint("uuid-", i), Name: fmt.Sprint(i), Parent: parent, Clusters: uint64(r.IntN(1200)), RunLength: r.IntN(4) == 0, Continued: r.IntN(2) == 0}
@@ -294,7 +294,7 @@ func TestReadChangesFails(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Two readings are not equal if any page changed between them.
+// Two readings are not equal if any page has changed between them.
 func TestReadingsOfChangedPagesDiffer(t *testing.T) {
 	m := image(chained().Image())
 	first, err := read(t, m, idC, idA)

@@ -35,7 +35,7 @@ func TestDamageIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(m image)
-		want   string // part of the first finding
+		want   string // a part of the first finding
 		page   int64
 	}{
 		{"an unprotected snapshot", func(m image) { m.extent(1, 0, 0, 30) }, "overwritten by an extent page of blob 0x100000001", 0},
@@ -165,7 +165,7 @@ func FuzzCheck(f *testing.F) {
 			t.Skip()
 		}
 		copy(m[at:], b)
-		// with valid checksums, so that the pages' content is checked
+		// make the checksums valid, so that the pages' content is checked
 		for i := 0; i <= metadataPages+metadataStart; i++ {
 			p := m[i*PageSize:][:PageSize]
 			if i == 0 || i >= metadataStart && !(*page)(p).zero() {

@@ -54,7 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrMetadata)
 }
 
-// Hostile metadata are refused before the lists of clusters in them take much memory or time.
+// Hostile metadata are refused before the lists of clusters in them use much memory or time.
 func TestCostIsBounded(t *testing.T) {
 	entry := func(p []byte, clusters uint64, page, count uint32) {
 		at := 16
@@ -86,7 +86,7 @@ func TestCostIsBounded(t *testing.T) {
 	_, err = ReadChains(t.Context(), chain(most+1, MaxClusters), 400*16<<10, firstID+most+1, 0)
 	require.ErrorIs(t, err, ErrUnsuitable)
 
-	// An extent table with more entries than MaxClusters requires uses no memory.
+	// An extent table that has more entries than MaxClusters requires does not use more memory.
 	m := chain(1, 1)
 	entry(blobstoretest.Page(m, 1), 1<<32, 0, 1<<32/perExtent)
 	assert.Less(t, testing.AllocsPerRun(1, func() {

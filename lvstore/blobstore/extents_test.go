@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// large returns an lvstore with a snapshot of 100 extent pages, two later ones of 70 and 10, and a
-// volume of 40.
+// large returns an lvstore with a snapshot of 100 extent pages, two later snapshots of 70 and 10
+// pages, and a volume of 40.
 func large() blobstoretest.Store {
 	s := blobstoretest.Store{UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 400, MetadataPages: 300}
 	for i, pages := range []uint64{100, 70, 10, 40} {
@@ -25,7 +25,7 @@ func large() blobstoretest.Store {
 	return s
 }
 
-// A counter counts reads of metadata pages, and cancels after some of them.
+// A counter counts reads of metadata pages, and cancels the context after some of them.
 type counter struct {
 	image
 	reads  atomic.Int64
@@ -50,8 +50,8 @@ func attempt(t *testing.T, m image, e *Extents, target uint64, after int64) (v *
 	return v, c.reads.Load(), err
 }
 
-// However often a read is interrupted, the next one continues where it stopped, and the result is
-// the same as without interruptions.
+// No matter how often a read is interrupted, the next one continues where it stopped, and the
+// result is the same as without interruptions.
 func TestInterruptedReadContinues(t *testing.T) {
 	m := image(large().Image())
 	want, all, err := attempt(t, m, new(Extents), idC, 0)
@@ -84,8 +84,8 @@ func TestInterruptedReadContinues(t *testing.T) {
 	assert.Equal(t, all, again, "they were forgotten")
 }
 
-// The extent pages of a snapshot into which SPDK has moved the clusters of a deleted one are read
-// again, and so are those of another device.
+// If SPDK has moved the clusters of a deleted snapshot into another snapshot, that snapshot's
+// extent pages are read again. So are the extent pages of another device.
 func TestRememberedExtentsBelongToOneState(t *testing.T) {
 	s := large()
 	m := image(s.Image())
@@ -99,7 +99,8 @@ func TestRememberedExtentsBelongToOneState(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, all, c.reads.Load())
 
-	// b was deleted: c has its clusters, in part on the same pages, and its parent.
+	// After b was deleted, c has the clusters of b, some of them on the same pages, and the parent
+	// of b.
 	s.Lvols[2].Parent = 1
 	s.Lvols[2].Allocated = append(append([]uint64{}, s.Lvols[2].Allocated...), s.Lvols[1].Allocated...)
 	m = s.Image()
@@ -112,7 +113,8 @@ func TestRememberedExtentsBelongToOneState(t *testing.T) {
 	assert.Greater(t, reads, int64(70))
 }
 
-// Hosts may change which clusters a volume has, and no other page shows that.
+// Hosts may change which clusters a volume has, and no other page of the volume shows such a
+// change.
 func TestExtentsOfVolumesAreNotRemembered(t *testing.T) {
 	m := image(large().Image())
 	var e Extents
@@ -159,7 +161,7 @@ func TestRememberedExtentsAreLimited(t *testing.T) {
 	assert.Empty(t, e.lvols)
 }
 
-// A search for an lvol can continue, too.
+// A search for an lvol can also continue after an interruption.
 func TestSearchContinues(t *testing.T) {
 	s := large()
 	s.Lvols, s.MetadataPages = append(make([]blobstoretest.Lvol, 0), s.Lvols[0]), 290

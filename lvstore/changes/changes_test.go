@@ -126,7 +126,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "another lvstore is on the device")
 }
 
-// Missing or contradictory metadata on the device is refused.
+// Missing or contradictory metadata on the device are refused.
 func TestDamageIsRefused(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no metadata":         func(w *world) { clear(w.image) },
@@ -203,7 +203,8 @@ func TestUnsupportedSnapshotsAreRefused(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// On releases without cluster counts, changes are read only if the caller accepts that.
+// On releases that do not report numbers of clusters, changes are read only if the caller accepts
+// that.
 func TestReleasesWithoutCountsMustBeAccepted(t *testing.T) {
 	w := newWorld(t, true)
 	w.release, w.change = "v24.01", func(b p) { delete(lvol(b), "num_allocated_clusters") }
@@ -269,7 +270,7 @@ func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// A snapshot deleted while it is read is reported as nonexistent.
+// A snapshot that is deleted while it is being read is reported as nonexistent.
 func TestSnapshotDeletedWhileRead(t *testing.T) {
 	w := newWorld(t, false)
 	w.reading = func(n int) {
@@ -282,7 +283,7 @@ func TestSnapshotDeletedWhileRead(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 }
 
-// A deletion that ends while the chain is first read does not cause a refusal.
+// A deletion that ends while the chain is being read for the first time does not cause a refusal.
 func TestChainMayChangeBeforeLock(t *testing.T) {
 	w := newWorld(t, false)
 	sound := append([]byte{}, w.image...)

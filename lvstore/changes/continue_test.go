@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// newLargeWorld returns a world whose snapshots take long to read: a has 100 extent pages, b has 70
-// and c has 10.
+// newLargeWorld returns a world whose snapshots take a long time to read: a has 100 extent pages, b
+// has 70 and c has 10.
 func newLargeWorld(t *testing.T) *world {
 	w := newWorld(t, false)
 	w.store.Clusters, w.store.MetadataPages = 400, 300
@@ -28,7 +28,7 @@ func newLargeWorld(t *testing.T) *world {
 }
 
 // attempt reads the allocated clusters of a snapshot. The read is interrupted after some commands
-// under locks. It returns the number of commands.
+// that were sent under locks. attempt returns the number of commands.
 func (w *world) attempt(r *Reader, snapshot string, after int) (found *Changes, commands int, err error) {
 	target := w.target()
 	lock := target.Lock
@@ -51,8 +51,8 @@ func (w *world) attempt(r *Reader, snapshot string, after int) (found *Changes, 
 
 const never = 0 // after
 
-// A read that is interrupted again and again continues each time, and ends. The result is complete,
-// even if a snapshot is deleted meanwhile.
+// A read that is interrupted repeatedly resumes each time and eventually completes. The result is
+// complete even if a snapshot is deleted in the meantime.
 func TestInterruptedReadsContinue(t *testing.T) {
 	w := newLargeWorld(t)
 	want, all, err := w.attempt(new(Reader), "uuid-c", never)
@@ -82,8 +82,8 @@ func TestInterruptedReadsContinue(t *testing.T) {
 	}
 }
 
-// What was read before an interruption must match what the target reports. If it does not, it is
-// forgotten, so that a retry can succeed.
+// Data that was read before an interruption must match what the target reports. If it does not
+// match, it is forgotten, so that a retry can succeed.
 func TestContinuedReadsAreChecked(t *testing.T) {
 	w, r := newLargeWorld(t), new(Reader)
 	_, all, err := w.attempt(new(Reader), "uuid-a", never)
@@ -106,8 +106,8 @@ func TestContinuedReadsAreChecked(t *testing.T) {
 	assert.Greater(t, again, all/2)
 }
 
-// A search that does not end in time continues at the next read. A snapshot that is not where the
-// search continues is searched for from the beginning.
+// A search that does not finish in time continues at the next read. If the snapshot is not found in
+// the rest, the search starts again from the beginning.
 func TestSearchesContinue(t *testing.T) {
 	w := newLargeWorld(t)
 	w.store.Lvols[2].Blob = 290

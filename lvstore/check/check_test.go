@@ -176,7 +176,7 @@ func TestCheckTarget(t *testing.T) {
 }
 
 // The check reports a volume whose clusters in the target's memory differ from those on the device,
-// but not one that is changing.
+// unless the volume is changing.
 func TestLastingDifferencesAreReported(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)

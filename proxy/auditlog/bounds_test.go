@@ -23,8 +23,8 @@ func (h handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handlerFunc) WithGroup(string) slog.Handler             { return h }
 func (h handlerFunc) Handle(context.Context, slog.Record) error { return h() }
 
-// Of a series of failures, only the first one and the recovery are reported. Every line that fails
-// is written to the second log.
+// Only the first of a series of failures and the recovery are reported. Every line that fails is
+// written to the second log.
 func TestFallbackReportsFailuresOnce(t *testing.T) {
 	var second bytes.Buffer
 	var broken error
@@ -80,7 +80,7 @@ func TestDisabledFeedDropsItsLines(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters are logged only up to a certain length. Of longer parameters, only the length is
+// Parameters are logged only up to a certain length. If they are longer, only their length is
 // logged.
 func TestLongParametersAreNotLogged(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {

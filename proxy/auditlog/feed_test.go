@@ -26,7 +26,7 @@ func named(method string) *Entry {
 	return &Entry{Source: source, User: "a", Method: method, Decision: Allowed, Status: 200}
 }
 
-// A line in the feed equals the line in the log, except for its timestamp.
+// A line in the feed equals the corresponding line in the log, except for the timestamp.
 func TestFeedContainsTheLinesOfTheLog(t *testing.T) {
 	l, book := newFed(slog.LevelInfo)
 	e := named("bdev_lvol_create")

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A logFile is a File whose clock and warnings the test controls.
+// A logFile is a File whose clock the test controls, and whose warnings the test records.
 type logFile struct {
 	*File
 	path     string
@@ -108,7 +108,7 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{"fourth"}, lines)
 
-	// If there is another program's file at the path, the log refuses lines and leaves that file
+	// If another program's file is at the path, the log refuses lines and leaves that file
 	// unchanged.
 	require.NoError(t, os.Remove(l.path))
 	require.NoError(t, os.WriteFile(l.path, nil, 0o644))

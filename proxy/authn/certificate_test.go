@@ -40,8 +40,8 @@ func certificateUsers() []User {
 }
 
 // Without configured authorities, no client certificate is valid. The standard library would fall
-// back to the system's authorities, which the proxy must not trust. This can happen if a reload
-// removes the authorities after a client has presented its certificate.
+// back to the system's authorities, which the proxy must not trust. There may be no authorities if
+// a reload removes them after a client has presented its certificate.
 func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 		above  []*authntest.Authority
 		change func(*x509.Certificate)
 		user   string
-		says   string // part of the reason for refusing the certificate
+		says   string // a part of the reason for refusing the certificate
 	}{
 		"DNS name":              {change: dns, user: "dns"},
 		"URI":                   {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
@@ -95,7 +95,7 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 				signer = c.signer
 			}
 			e := certified(signer.Client(c.change, c.above...))
-			for range 2 { // the second time from the cache, if the result is cacheable
+			for range 2 { // the second time, from the cache if the result can be cached
 				who, err := a.Authenticate(t.Context(), e)
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByCertificate, who.Method)

@@ -127,8 +127,8 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }
 
-// The browser can influence the content of the issuer's response, so the proxy repeats no part of
-// the response.
+// The browser can influence the content of the issuer's response, so the proxy does not repeat any
+// part of the response.
 func TestFailedExchangesDoNotRepeatTheResponse(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)

@@ -17,8 +17,9 @@ func stranger(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
 }
 
-// A login from a known source is next, no matter how many unknown sources wait for a password hash.
-// If too many unknown sources are waiting, further logins are refused at once.
+// A login from a known source is next, no matter how many logins from unknown sources are waiting
+// for a password hash. If too many logins from unknown sources are waiting, more of them are
+// refused at once.
 func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})

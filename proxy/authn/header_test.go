@@ -67,7 +67,7 @@ func FuzzParseAuthorization(f *testing.F) {
 			again = basic(got.name, got.password)
 		}
 		require.True(t, strings.HasPrefix(strings.ToLower(header), string(got.scheme)+" "))
-		// The two headers may differ only in spaces and in the case of the scheme.
+		// The two headers may differ only in spaces and in the letter case of the scheme.
 		require.Equal(t, strings.ReplaceAll(again, " ", "")[len(got.scheme):], strings.ReplaceAll(header, " ", "")[len(got.scheme):])
 		_, err = parseAuthorization([]string{header, header})
 		require.Error(t, err)

@@ -94,7 +94,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 	ours := func() map[string]any { return inNamespace("spdkcsi") }
 
 	for name, c := range map[string]struct {
-		token, user, says string // says is part of the error sent to the client
+		token, user, says string // says is a part of the error sent to the client
 	}{
 		"a service account's":     {token: good, user: "csi"},
 		"audience by itself":      {token: signed(with(ours(), "aud", audience)), user: "csi"},
@@ -142,7 +142,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 		"five parts":                             {token: good + ".a.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from the cache, if the result is cacheable
+			for range 2 { // the second time, from the cache if the result can be cached
 				who, err := a.Authenticate(t.Context(), fresh(c.token))
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByJWT, who.Method)
@@ -183,7 +183,7 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	_, err = newJWTAuthenticator(t, i, nil).Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
 	require.NoError(t, err)
 
-	// The proxy does not use symmetric or weak keys among the issuer's keys.
+	// The proxy does not use any symmetric or weak keys that are among the issuer's keys.
 	i.Show(jose.JSONWebKey{Key: []byte("a secret published by mistake"), KeyID: "secret", Algorithm: "HS256"})
 	weak := weakKey(t)
 	i.Show(jose.JSONWebKey{Key: weak.Public(), KeyID: "weak", Algorithm: "RS256"})
@@ -199,7 +199,7 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-// A verified token is cached until it expires, but at most for a few minutes.
+// A verified token is cached until it expires, but for a few minutes at most.
 func TestJWTCacheExpires(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
@@ -221,7 +221,7 @@ func TestJWTCacheExpires(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.NoError(t, err)
 
-	// A key that the issuer removes soon stops working.
+	// A key that the issuer has removed soon stops working.
 	i.Rotate()
 	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))

@@ -35,7 +35,7 @@ func weakKey(t *testing.T) *rsa.PrivateKey {
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
 
 // While an issuer is unavailable, its users get ErrCannotTell, other users are not affected, and
-// the proxy seldom retries.
+// the proxy rarely retries.
 func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
@@ -84,8 +84,8 @@ func TestFetchErrorsNameTheCause(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 }
 
-// A login that waits for its issuer does not delay other logins, and ends when its caller's context
-// does.
+// A login that is waiting for its issuer does not delay other logins, and it ends when its caller's
+// context ends.
 func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow, quick := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	held := make(chan struct{})

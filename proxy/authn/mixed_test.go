@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A countedHash counts, by kind, how often real hashes and decoys are computed.
+// A countedHash counts, for each kind, how often real hashes and decoys are computed.
 type countedHash struct {
 	Hash
 	work map[string]int

@@ -111,7 +111,7 @@ func TestAuthenticateByPassword(t *testing.T) {
 		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time from the cache, if the result is cacheable
+			for range 2 { // the second time, from the cache if the result can be cached
 				user, err := b.Authenticate(t.Context(), c.header, here)
 				assert.Equal(t, c.user, user)
 				if c.err == nil {
@@ -188,7 +188,8 @@ func TestReloadKeepsCachedLogins(t *testing.T) {
 }
 
 // A wrong password costs the same number of hashes of each kind for every name: as many as the user
-// with the most of that kind has. Otherwise, the duration would reveal whether a user exists.
+// with the most hashes of that kind has. Otherwise, the duration would reveal whether a user
+// exists.
 func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
 	var users []User
@@ -305,7 +306,7 @@ func TestLimiterIsBounded(t *testing.T) {
 }
 
 // If there are too many buckets, full ones are removed. The bucket of a source that has used half
-// of it is kept.
+// of its tokens is kept.
 func TestEvictionKeepsUsedBuckets(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })

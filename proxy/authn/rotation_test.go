@@ -32,8 +32,7 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }
 
-// For every user name, a wrong password costs as many hashes as for the user with the most
-// passwords.
+// For any user name, a wrong password costs as many hashes as for the user with the most passwords.
 func TestWrongPasswordsCostTheSame(t *testing.T) {
 	two := []Hash{newCountingHash("a1", 1), newCountingHash("a2", 1)}
 	one := newCountingHash("b", 1)
@@ -70,7 +69,7 @@ func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 }
 
 // A reload that adds or removes one of a user's passwords keeps the remembered logins with the
-// other one.
+// other password.
 func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	login := func(a by, password string) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // A session ends when its credential is changed or removed, but not when another user's credential
-// is.
+// is changed or removed.
 func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)

@@ -78,7 +78,8 @@ func TestClientsBehindALoadBalancerAreDistinguished(t *testing.T) {
 	assert.Empty(t, s.sources)
 }
 
-// Each client has its own limit. The load balancer is subject only to the limit on all connections.
+// Each client has its own limit. The load balancer is subject only to the limit on the total number
+// of connections.
 func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 6, PerSource: 2, WriteWait: time.Second}, &log)
@@ -98,7 +99,7 @@ func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	assert.Contains(t, log.String(), "too many were open")
 }
 
-// Connections without a valid header are closed, and logged if the peer sent any bytes.
+// Connections without a valid header are closed. They are logged if the peer sent any bytes.
 func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)
@@ -132,7 +133,7 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), "not each time")
 }
 
-// Only a load balancer can state a client's address in a header.
+// Only a load balancer can specify a client's address in a header.
 func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})

@@ -94,8 +94,8 @@ func TestConnWritesEverything(t *testing.T) {
 	assert.Equal(t, text, string(read))
 }
 
-// A client is disconnected if it reads nothing, or if it reads each piece of a response just in
-// time, because that is too slow for the whole response.
+// A client is disconnected if it reads nothing. It is also disconnected if it reads each piece of a
+// response just in time, because that is too slow for the whole response.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	const size = 32 << 20
 	for name, pause := range map[string]time.Duration{"nothing": time.Hour, "a piece every 29 s": 29 * time.Second, "all that comes": 0} {

@@ -44,7 +44,7 @@ func TestListener(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "a second one from there is closed")
 	assert.Equal(t, 1, s.Closed())
 
-	// The client receives the last response although the connection is closed for writing.
+	// The client receives the last response even though the connection is closed for writing.
 	_, err = server.Write([]byte("bye"))
 	require.NoError(t, err)
 	require.NoError(t, server.(*Conn).CloseWrite())

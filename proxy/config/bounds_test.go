@@ -53,7 +53,7 @@ func TestNumberBounds(t *testing.T) {
 	}
 }
 
-// Keys that need or contradict each other are refused in each combination.
+// Keys that need each other or contradict each other are refused in every invalid combination.
 func TestConflictingKeysAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -153,7 +153,7 @@ func TestConflictingKeysAreRefused(t *testing.T) {
 	} {
 		_, err := loadWith(t, keys)
 		if says == "" {
-			// Ignore errors about missing certificate files, which package cert reads later.
+			// Ignore errors about missing certificate files. Package cert reads these files later.
 			if err != nil && !strings.Contains(err.Error(), "no such file") {
 				assert.NoError(t, err, keys)
 			}

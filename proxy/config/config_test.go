@@ -100,7 +100,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--config")
 }
 
-// The errors for two frequent mistakes state what to do.
+// The errors for two common mistakes state what to do.
 func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -137,7 +137,8 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The installed example configuration is valid, and sets only the keys that are not commented out.
+// The installed example configuration is valid, and only the keys that are not commented out have
+// an effect.
 func TestInstalledExampleIsValid(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -159,7 +160,8 @@ func TestInstalledExampleIsValid(t *testing.T) {
 	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// If all comments in the installed example are uncommented, it is valid and contains every key.
+// If all keys in the comments of the installed example are uncommented, the configuration is valid
+// and contains every key.
 func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	text := commentedOut(t)
 	var c Config
@@ -185,14 +187,14 @@ func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	}
 }
 
-// commentedOut returns the installed example with all comments uncommented.
+// commentedOut returns the installed example with all keys in its comments uncommented.
 func commentedOut(t *testing.T) string {
 	text, err := os.ReadFile("../../systemd/spdk-proxy.yaml")
 	require.NoError(t, err)
 	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
 }
 
-// keysOf returns the paths of a type's keys in the form used by keysIn. It visits each type only
+// keysOf returns the paths of a type's keys in the form used by keysIn. Each type is visited only
 // once.
 func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
 	switch t.Kind() {

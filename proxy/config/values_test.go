@@ -17,7 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// The command line of rpc_http_proxy.py configures one user, who may call all methods.
+// The command line of rpc_http_proxy.py is converted to a configuration with one user, who may call
+// all methods.
 func TestScriptCommandLineIsConverted(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
@@ -102,7 +103,7 @@ func TestFilesWithMistakesAreDecodedPartially(t *testing.T) {
 	}
 }
 
-// Files that control access are refused if every user may change them.
+// Files that control access are refused if any user may change them.
 func TestReadTrustedRefusesWritableFiles(t *testing.T) {
 	path := writeFile(t, "text")
 	text, err := ReadTrusted(path)
@@ -150,7 +151,7 @@ func TestLoggers(t *testing.T) {
 	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
 }
 
-// A single line disables the console, and omitted keys keep their defaults.
+// A single line can disable the console, and omitted keys keep their defaults.
 func TestConsoleKeys(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
@@ -174,8 +175,8 @@ func TestConsoleKeys(t *testing.T) {
 	}
 }
 
-// console.grafana must be a web page's URL, because a link with another scheme could run a script
-// in the console.
+// console.grafana must be the URL of a web page, because a link with another scheme could run a
+// script in the console.
 func TestUnsafeGrafanaURLsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",

@@ -114,8 +114,8 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-// The result names the rule that determines the decision, which can be a role's, the tenant's or
-// the schema's.
+// The result names the rule that determines the decision, which can come from a role, the tenant or
+// the schema.
 func TestCallNamesTheDecidingRule(t *testing.T) {
 	d := load(t, example)
 	release := rpcschema.MustRelease("v26.05")

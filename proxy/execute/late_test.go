@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A call to which SPDK responded late causes a save only if it may have changed the configuration
-// and the proxy saves configurations at all.
+// A call to which SPDK responded too late causes a save only if the call may have changed the
+// configuration, and only if the proxy saves configurations at all.
 func TestOnlyLateChangesAreSaved(t *testing.T) {
 	refused := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}
 	for name, c := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A hook is a Caller that calls after whenever the given method has succeeded.
+// A hook is a Caller that passes the method of each successful call to a function.
 type hook struct {
 	spdkrpc.Caller
 	after func(method string)
@@ -35,8 +35,8 @@ func (w *world) withoutHosts() {
 	w.call("nvmf_subsystem_remove_host", fmt.Sprintf(`{"nqn":%q,"host":%q}`, p.NQN, hostC))
 }
 
-// competing plans an export a for host A. After a has called method, it runs b, the same request
-// for host B. It returns the errors of both.
+// competing plans an export, a, for host A. After a has called method, it runs b, which is the same
+// request for host B. It returns the errors of both.
 func (w *world) competing(method string, change func(*Request)) (errA, errB error) {
 	w.t.Helper()
 	request := func(host string) Request {
@@ -78,8 +78,8 @@ const (
 	conflictWithB = "another command admitted host " + hostB + " to volume lvs0/v0 at the same time"
 )
 
-// If two commands for different hosts plan before either has admitted its host, only one host at
-// most remains admitted.
+// If two commands for different hosts plan before either has admitted its host, at most one host
+// remains admitted.
 func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 	unshared := func(*Request) {}
 	t.Run("the other command runs between admission and check", func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
 	assert.Equal(t, []string{"tcp 127.0.0.1:4420"}, w.list()[0].Listeners)
 }
 
-// The command also withdraws its host if the subsystem admits any host by then, or if the hosts
+// The command also withdraws its host if the subsystem has come to admit any host, or if the hosts
 // cannot be read back.
 func TestExportWithUncheckedHostsIsUndone(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}

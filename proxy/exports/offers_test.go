@@ -38,8 +38,8 @@ func TestVolumeExposedElsewhereIsNotExported(t *testing.T) {
 	require.ErrorContains(t, err, "find out what else offers volume lvs0/v0")
 }
 
-// The warning names the kinds of exports that the user is not permitted to read, because these
-// could expose the volume.
+// The warning names the kinds of exports that the user is not permitted to read, because one of
+// them could expose the volume.
 func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
@@ -64,7 +64,7 @@ func TestListWorksWithoutVolumeNames(t *testing.T) {
 	require.ErrorContains(t, err, "list the volumes")
 }
 
-// denying is a Caller that refuses a method, like a proxy whose policy does not permit that method.
+// denying is a Caller that refuses a method, like a proxy whose policy does not allow that method.
 type denying struct {
 	spdkrpc.Caller
 	method string
@@ -77,7 +77,7 @@ func (d *denying) Call(ctx context.Context, method string, params, result any) e
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// answering is a Caller that serves a method which the simulated target lacks.
+// answering is a Caller that serves a method that the simulated target lacks.
 type answering struct {
 	spdkrpc.Caller
 	method, result string

@@ -38,7 +38,8 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
-// A subsystem is deleted only after it was read back, because another user may have changed it.
+// A subsystem is deleted only after it has been read back, because another user may have changed
+// it.
 func TestUnreadableSubsystemIsNotDeleted(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	p := w.plan(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
@@ -76,7 +77,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 	assert.ErrorContains(t, err, "does not export volume lvs0/v0")
 }
 
-// Verify detects changes that others made after planning.
+// Verify detects changes that other users made after the plan.
 func TestVerifyDetectsOtherChanges(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for says, change := range map[string]string{
@@ -94,7 +95,7 @@ func TestVerifyDetectsOtherChanges(t *testing.T) {
 	}
 }
 
-// A failed change of an export leaves the export as it was before.
+// A failed change to an export leaves the export as it was.
 func TestFailedChangeIsUndone(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
@@ -113,7 +114,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.Error(t, p.Run(t.Context(), func(Step) {}))
 	assert.Equal(t, before, w.list())
 
-	// In this case, another user changes the subsystem before a call fails.
+	// Here, another user changes the subsystem before a call fails.
 	p = w.plan(Request{Volume: "lvs0/v1", Hosts: []string{hostA}})
 	w.sim.ClearFaults()
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_listener", Do: spdktest.Fail})
@@ -126,7 +127,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	assert.Len(t, w.list(), 2)
 }
 
-// Other users may have chosen the words of a command that is shown.
+// The words of a command that is shown are quoted, because other users may have chosen them.
 func TestWordsOfCommandsAreQuoted(t *testing.T) {
 	for word, want := range map[string]string{
 		"nqn.2024-01.com.example:A-z_0": "nqn.2024-01.com.example:A-z_0",

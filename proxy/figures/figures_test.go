@@ -50,7 +50,7 @@ func (b *bench) ok(method, params string) {
 	require.NoError(b, b.socket.Call(b.Context(), method, json.RawMessage(params), nil), method)
 }
 
-// read makes a reading, and returns the methods called for it.
+// read takes a reading, and returns the methods that were called for it.
 func (b *bench) read() (*Figures, []string) {
 	before := len(b.target.Calls())
 	f := b.reader.Read(b.Context(), Target{Up: true, Phase: "runtime", Release: b.target.Release(), Ask: b.ask})
@@ -62,7 +62,8 @@ func (b *bench) read() (*Figures, []string) {
 	return f, methods
 }
 
-// fill creates an lvstore with a thin volume, its snapshot and a thick volume, and exports one.
+// fill creates an lvstore with a thin volume, its snapshot and a thick volume, and exports one of
+// the volumes.
 func (b *bench) fill() {
 	size := `"size_in_mib":8`
 	if b.target.Release().Before(rpcschema.MustRelease("v23.05")) {
@@ -195,7 +196,7 @@ func TestListsAreReadRarely(t *testing.T) {
 	assert.Equal(t, short, eighth)
 }
 
-// A slow call is seldom repeated, however often figures are read.
+// A slow call is rarely repeated, no matter how often figures are read.
 func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	slow := 0
@@ -248,8 +249,8 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	assert.NotContains(t, methods, "thread_get_stats")
 }
 
-// A target that dies during a reading counts as down, and all figures of the next process are read
-// again.
+// A target that dies during a reading counts as down, and all figures are read again from the next
+// process.
 func TestReadingEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

@@ -18,8 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// whole returns the parameters that follow the name and make a histogram count the I/O of all
-// channels.
+// whole returns the parameters after the name that make a histogram count the I/O on all channels.
 func (b *bench) whole() string {
 	if b.target.Release().Before(rpcschema.MustRelease("v25.05")) {
 		return `"enable":true`
@@ -40,8 +39,8 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// Counts are exact except for rounding: an operation may count in the bucket of a latency that is
-// longer by at most 1/128.
+// Counts are exact except for rounding: an operation may be counted in the bucket of a latency that
+// is up to 1/128 longer.
 func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -98,8 +97,8 @@ func TestBucketsAreAdjacent(t *testing.T) {
 	assert.Zero(t, next, "the last bucket ends at the largest number")
 }
 
-// Latencies.Sum is exact to 1/256, even if all latencies are the shortest or the longest of their
-// bucket.
+// Latencies.Sum is accurate to 1/256, even if all latencies are the shortest or the longest of
+// their bucket.
 func TestLatencySumIsNearlyExact(t *testing.T) {
 	counts := make([]byte, 8*buckets)
 	for i := 1; i < buckets; i += 3 {
@@ -151,8 +150,8 @@ func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	}
 }
 
-// Ten histograms cause as many calls as one, and five scrapers together cause less than one call
-// per second.
+// Reading ten histograms causes as many calls as reading one, and five scrapers together cause less
+// than one call per second.
 func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
@@ -189,7 +188,7 @@ func TestInconsistentHistogramsAreRefused(t *testing.T) {
 	assert.Len(t, f.Histograms, 10)
 }
 
-// A slow histogram is seldom read, and does not delay other histograms.
+// A slow histogram is rarely read, and does not delay other histograms.
 func TestSlowHistogramsAreReadRarely(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()

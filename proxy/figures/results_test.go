@@ -24,8 +24,7 @@ func readers(r *Reader) map[string]func(json.RawMessage) error {
 	}
 }
 
-// A result that is not JSON, or is incomplete, counts as a failure, and the earlier figures are
-// kept.
+// A result that is incomplete or not JSON counts as a failure, and the earlier figures are kept.
 func TestMalformedResultsKeepTheLastFigures(t *testing.T) {
 	for method, whole := range map[string]string{
 		"framework_get_reactors": `{"tick_rate":10,"reactors":[]}`, "iobuf_get_stats": `[]`, "thread_get_stats": `{"threads":[]}`, "thread_get_pollers": `{"threads":[]}`,
@@ -104,8 +103,8 @@ func TestStoreSizesAreComputed(t *testing.T) {
 	assert.Equal(t, []uint64{40, 12}, []uint64{s.Size(), s.FreeBytes()})
 }
 
-// The target's start time is derived from the target's clock. It stays the same as long as that
-// clock deviates only by seconds.
+// The target's start time is derived from the target's clock. The start time stays the same as long
+// as that clock deviates only by seconds.
 func TestTargetStartTime(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)

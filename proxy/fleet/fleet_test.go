@@ -63,8 +63,8 @@ func TestLoadRefusals(t *testing.T) {
 	assert.ErrorContains(t, err, "every user of this host may change")
 }
 
-// For a server that does not respond by its deadline, Read reports an error; the other servers'
-// reads succeed. No more servers are read concurrently than permitted.
+// If a server does not respond by its deadline, Read reports an error for that server, and the
+// reads of the other servers succeed. No more servers are read concurrently than allowed.
 func TestReadIsCompleteAndBounded(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")

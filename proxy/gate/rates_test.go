@@ -20,7 +20,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 		require.NoError(t, r.wait(ctx, "fast"))
 	}
 	began := time.Now()
-	for range 4 { // two at once, then one every 500 ms
+	for range 4 { // two at once, and then one every 500 ms
 		require.NoError(t, r.wait(ctx, "slow"))
 	}
 	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)
@@ -34,7 +34,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 	assert.Equal(t, jsonrpc.CodeTooMany, AnswerTo(late).Err.Code)
 	assert.Equal(t, time.Second, AnswerTo(late).RetryAfter)
 
-	// A client that has disconnected does not delay others.
+	// A client that has disconnected does not delay other clients.
 	r.limiterOf("gone").ReserveN(time.Now(), 2)
 	r.limiterOf("gone").ReserveN(time.Now(), 1)
 	ended, cancel := context.WithCancel(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// Over POST, calls get responses as JSON-RPC requires. On the local socket, they get responses as
-// SPDK would send them.
+// Calls over POST get the responses that JSON-RPC requires. On the local socket, they get the
+// responses that SPDK would send.
 func TestWhichCallsGetAResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// keep serves a directory like spdk-proxy-keys.socket, one request per connection.
+// keep serves a directory as spdk-proxy-keys.socket does, with one request per connection.
 func keep(t *testing.T, f *Folder) (k Keeper, failures func() []error) {
 	path := filepath.Join(t.TempDir(), "keys.sock")
 	l, err := net.Listen("unix", path)
@@ -128,8 +128,8 @@ func TestConcurrentPlaceStoresOneSecret(t *testing.T) {
 	assert.Equal(t, []string{"k.key"}, f.names(t))
 }
 
-// The length of a secret is limited, which keeps other data out of the directory. SPDK's longest
-// secrets are much shorter than the limit.
+// The length of a secret is limited in order to keep other data out of the directory. SPDK's
+// longest secrets are much shorter than the limit.
 func TestSecretLengthIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))

@@ -193,8 +193,8 @@ func TestKeyInUseIsNotRemoved(t *testing.T) {
 	require.NoError(t, k.Remove(ctx, r.ask, "k"))
 }
 
-// If any call to the target or any step on disk fails, before or after it is executed, a retry
-// succeeds. A registered key always has its file.
+// If any call to the target or any step on disk fails, either before or after it is executed, a
+// retry succeeds. A registered key always has its file.
 func TestFailureAtAnyStepCanBeRetried(t *testing.T) {
 	gone := errors.New("gone")
 	sound := func(r ring, f *Folder, where string) {
@@ -309,7 +309,7 @@ func TestSweepRemovesUnusedKeyFiles(t *testing.T) {
 	assert.Contains(t, f.names(t), "saved.key")
 }
 
-// If the proxy cannot determine which files are needed, it removes no file.
+// If the proxy cannot determine which files are needed, it does not remove any.
 func TestSweepRemovesNothingAfterAnError(t *testing.T) {
 	for at := 1; ; at++ {
 		r, f := newRing(t), newFolder(t)

@@ -15,7 +15,7 @@ import (
 )
 
 // If the target does not respond to a change, changes to other keys are not delayed, and a call
-// that waits for the same key can be canceled.
+// that is waiting for the same key can be canceled.
 func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -68,7 +68,7 @@ func TestOneChangePerCallerAtATime(t *testing.T) {
 	assert.Empty(t, k.callers.taken, "no lock is left")
 }
 
-// A key added again during a sweep is kept.
+// A key that is added again during a sweep is kept.
 func TestSweepKeepsReaddedKeys(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	k := New(f)

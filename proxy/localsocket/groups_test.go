@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// With a directory service, users can have many groups, and access can depend on the last one.
+// With a directory service, a user can belong to many groups, and access can depend on the last
+// one.
 func TestAllGroupsOfAPeerAreRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to set groups")
@@ -24,7 +25,7 @@ func TestAllGroupsOfAPeerAreRead(t *testing.T) {
 		var got []uint32
 		var failed error
 		done := make(chan struct{})
-		// runs on its own thread, which ends with the goroutine because it stays locked
+		// run on a separate thread, which ends with the goroutine because it stays locked
 		go func() {
 			defer close(done)
 			runtime.LockOSThread()

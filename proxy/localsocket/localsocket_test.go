@@ -62,7 +62,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	l, err := Listen(at(path))
 	require.NoError(t, err)
 
-	// When the earlier process closes its socket, the new process's socket remains.
+	// When the earlier process closes its socket, the new process's socket is kept.
 	require.NoError(t, os.Remove(path))
 	successor, err := Listen(at(path))
 	require.NoError(t, err)

@@ -143,7 +143,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Names invented by clients create no series.
+// Names that clients invent do not create series.
 func TestLabelsAreBounded(t *testing.T) {
 	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
 	m.SetUsers([]string{"ann"})

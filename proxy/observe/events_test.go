@@ -54,7 +54,7 @@ func TestExpiryCausesEvents(t *testing.T) {
 }
 
 // Conditions begin at 90 %, and end below 88 %. While the target is down, the conditions of
-// lvstores and tenants last, because their state is unknown.
+// lvstores and tenants continue, because their state is unknown.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
 		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}
@@ -96,8 +96,8 @@ func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	}
 }
 
-// The condition that a tenant has nearly used up its quota of bytes or volumes lasts until the
-// tenant uses clearly less.
+// The condition that a tenant has nearly used up its quota of bytes or volumes continues until the
+// tenant's usage is clearly lower.
 func TestNearlyUsedQuotasCauseEvents(t *testing.T) {
 	const gib = uint64(bytesInGiB)
 	o := observerOf(t, func(c *config.Config) {
@@ -179,7 +179,8 @@ func TestNotificationsAreReadOnce(t *testing.T) {
 	}
 }
 
-// A target keeps only its last notifications. Those lost in between become a gap.
+// A target keeps only its last notifications. Notifications that are lost in between are reported
+// as a gap.
 func TestLostNotificationsAreAGap(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

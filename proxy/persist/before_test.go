@@ -11,7 +11,7 @@ import (
 )
 
 // After a restart, the proxy compares the target's configuration with the saved one before it sends
-// the first call. Otherwise, an object removed by that call would count as missing.
+// the first call. Otherwise, an object that the call removes would count as missing.
 func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 	w := newWorld(t)
 	w.save()

@@ -9,7 +9,8 @@ import (
 )
 
 // Only calls that remove an identifiable object count as removals, and only up to the limit.
-// Otherwise, the proxy would consider other objects removed that are only missing after a restart.
+// Otherwise, the proxy would treat other objects, which are only missing after a restart, as
+// removed.
 func TestRemovalsAreRecorded(t *testing.T) {
 	remove, create := &rpcschema.Method{Removes: true}, &rpcschema.Method{}
 	undo := &rpcschema.Method{Removes: true, Undoes: "create"}

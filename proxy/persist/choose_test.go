@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// processAt returns the name that ProcessAt gives a process started at the given time.
+// processAt returns the name that ProcessAt gives to a process that was started at the given time.
 func processAt(at time.Time) string {
 	return fmt.Sprintf("1a-2b-%d.%09d", at.Unix(), at.Nanosecond())
 }
@@ -32,8 +32,8 @@ func newChoiceWorld(t *testing.T) *world {
 	return w
 }
 
-// A file chosen by an administrator is not overwritten until the target has restarted, even if
-// calls are made and the proxy restarts in between.
+// A file that an administrator has chosen is not overwritten until the target has restarted, even
+// if calls are made and the proxy restarts in between.
 func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -76,8 +76,8 @@ func TestChosenFileIsKeptUntilLoaded(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old", "nqn.new"}, w.knows(w.aside(asideHeld)))
 }
 
-// If a target could not create all objects in the chosen file, its configuration does not replace
-// the file.
+// If a target has not been able to create all objects in the chosen file, its configuration does
+// not replace the file.
 func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -88,8 +88,8 @@ func TestChosenFileIsNotLostOnAMissingDisk(t *testing.T) {
 	assert.NotEmpty(t, w.saver.Status().Missing)
 }
 
-// If a target was starting when the file was chosen, it had already read the previous file,
-// although its socket is newer than the choice.
+// If a target was starting when the file was chosen, it had already read the previous file, even
+// though its socket is newer than the choice.
 func TestChosenFileIsKeptIfTargetReadThePreviousOne(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
@@ -163,8 +163,8 @@ func TestFailedChoiceLosesNoFile(t *testing.T) {
 	}
 }
 
-// If an administrator replaces a damaged file, the damaged file is not kept among the replaced
-// ones.
+// If an administrator chooses a file in place of a damaged one, the damaged file is not kept among
+// the replaced files.
 func TestChoiceReplacesDamagedFile(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, Current), []byte("{"), 0o600))

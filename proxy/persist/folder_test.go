@@ -19,7 +19,7 @@ import (
 )
 
 // failing is a disk on which one operation fails. If the failure simulates a crash, later
-// operations do nothing, and the file being written is truncated.
+// operations do nothing, and the file that is being written is truncated.
 type failing struct {
 	directory.Path
 	at    int // the failing step, counted from 1
@@ -76,8 +76,8 @@ func (d *failing) Sync() error {
 }
 
 // In each scenario, every disk operation in turn either fails once or is the last one before a
-// crash. Afterwards, the current file is the complete old or the complete new one. Files that were
-// set aside remain, and the next attempt succeeds.
+// crash. Afterward, the current file is either the complete old one or the complete new one. Files
+// that were set aside remain, and the next attempt succeeds.
 func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	scenarios := map[string]struct {
 		prepare, do func(w *world)
@@ -146,7 +146,7 @@ func TestStateIsConsistentAfterEachFailure(t *testing.T) {
 	}
 }
 
-// sound checks the conditions that must be met after every operation.
+// sound checks the conditions that must hold after every operation.
 func (w *world) sound(may [][]string, also []string, at int) {
 	w.t.Helper()
 	c, damaged, err := w.folder.load(Current)
@@ -211,8 +211,8 @@ func TestDirectoryMustBePrivate(t *testing.T) {
 	require.False(t, errors.Is(err, fs.ErrExist))
 }
 
-// The service refuses a directory in which another user could replace files. Root, which runs
-// `spdk-proxy saved`, may use the service's directory.
+// The service refuses a directory in which another user could replace files. Root may use the
+// service's directory, because it runs `spdk-proxy saved`.
 func TestDirectoryMustBelongToTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

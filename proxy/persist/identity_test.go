@@ -17,7 +17,7 @@ func with(calls ...string) map[string][]string {
 	return c
 }
 
-// saved returns the calls in the current file that the function with has added.
+// saved returns the calls in the current file that were added by the function with.
 func (w *world) saved() (list []string) {
 	for _, p := range placesOf(w.load(Current), "nvmf") {
 		list = append(list, compact(p.call))
@@ -118,7 +118,7 @@ func TestChangedObjectIsSavedOnce(t *testing.T) {
 	}
 }
 
-// Objects of one kind that spdk_tgt can load together are not mistaken for one object.
+// Objects of one kind that spdk_tgt can load together are not mistaken for a single object.
 func TestSimilarObjectsAreAllKept(t *testing.T) {
 	for _, c := range []struct{ method, one, other string }{
 		{"bdev_malloc_create", `{"name":"m1","num_blocks":8,"block_size":512}`, `{"name":"m2","num_blocks":8,"block_size":512}`},

@@ -18,7 +18,8 @@ func namespaceCall(nqn, bdev string, nsid int) string {
 
 type params = map[string]any
 
-// calls lists a saved file's NVMe-oF calls, each as its method and last name.
+// calls lists the NVMe-oF calls in a saved file. Each is represented by its method and the last
+// name in it.
 func (w *world) calls(name string) (list []string) {
 	w.t.Helper()
 	for _, call := range compare(w.saver.opts.Schema, w.load(name), w.load(name)).describeAll(placesOf(w.load(name), "nvmf")) {
@@ -70,7 +71,7 @@ func TestOtherObjectsAreSavedWhileOneIsMissing(t *testing.T) {
 	assert.Contains(t, w.calls(Current), full[3])
 	assert.Len(t, w.saver.Status().Missing, 1)
 
-	w.open() // the next proxy reads from the file which calls the process lacked
+	w.open() // the next proxy reads in the file which calls the process lacked
 	w.save()
 	assert.False(t, w.saver.Status().Unsettled)
 	assert.Len(t, w.saver.Status().Missing, 1)
@@ -114,8 +115,8 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 	}
 }
 
-// If only the saved file contains the object that a call removes, Lacks finds it by name or by the
-// number that the method takes.
+// If only the saved file contains the object that a call removes, Lacks finds the object by its
+// name, or by the number that the method takes.
 func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
@@ -245,7 +246,7 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 }
 
 // Saved files contain digests of calls. Later versions of the proxy must compute the same digests,
-// however a call is formatted.
+// no matter how a call is formatted.
 func TestDigestsOfCallsStayTheSame(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// After keep is reduced, the excess versions are removed, but not the newest and the oldest one.
+// After keep has been reduced, the excess versions are removed, but the newest and the oldest ones
+// are kept.
 func TestExcessVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
 		w := newWorld(t)
@@ -41,8 +42,8 @@ func TestExcessVersionsAreRemoved(t *testing.T) {
 	}
 }
 
-// Complete returns false before the target's process has been read, while the process lacks
-// something, and for another process.
+// Complete returns false before the target's process has been read, while something is missing from
+// the process, and for another process.
 func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	w := newWorld(t)
 	assert.False(t, w.saver.Complete(), "not known yet")

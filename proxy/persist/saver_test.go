@@ -134,8 +134,8 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 	assert.Greater(t, newest.Sub(oldest), 5*time.Hour, "%v", names)
 }
 
-// If a target starts without objects, its configuration never replaces the one saved from the
-// previous process.
+// If a target starts without objects, its configuration never replaces the one that was saved from
+// the previous process.
 func TestEmptyTargetReplacesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.save()
@@ -196,7 +196,7 @@ func (w *world) first(word string) string {
 	return filepath.Base(found[0])
 }
 
-// If three processes run one after another, each without the others' objects, the saved file
+// If three processes run one after another, and each lacks the others' objects, the saved file
 // contains the objects of all three.
 func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 	w := newWorld(t)
@@ -329,7 +329,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 	})
 }
 
-// Another release writes members differently, so objects are identified by name.
+// Different releases write members differently, so objects are identified by name.
 func TestObjectsKeepTheirIdentityInANewRelease(t *testing.T) {
 	w := newWorld(t)
 	w.save()

@@ -19,8 +19,8 @@ func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is like between, but calls when for each response; when decides when to send the
-// response.
+// answering is like between, but calls a function for each response, which decides when the
+// response is sent.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {
@@ -68,12 +68,12 @@ func inTurn(order ...string) func(subsystem string, answer func()) {
 	}
 }
 
-// The saved configuration existed at one moment on the target, even if there were changes during
+// The saved configuration existed on the target at some moment, even if there were changes during
 // the reads. The saved file may lack the last change, because two equal reads may precede it.
 func TestSavedConfigurationIsConsistent(t *testing.T) {
 	for _, c := range []struct {
 		changed string
-		order   []string // the order in which reads see the two changed parts
+		order   []string // the order in which reads return the two changed parts
 	}{
 		{"bdev", nil}, {"nvmf", nil}, {"keyring", nil},
 		{"bdev", []string{"bdev", "nvmf"}}, {"nvmf", []string{"nvmf", "bdev"}}, {"keyring", []string{"bdev", "keyring", "nvmf"}},
@@ -126,8 +126,8 @@ func TestChangesWaitForARead(t *testing.T) {
 	cancel()
 }
 
-// If another program, without using the proxy, keeps changing the configuration, the saver keeps
-// the old file.
+// If another program, which does not use the proxy, keeps changing the configuration, the saver
+// keeps the old file.
 func TestConstantlyChangingConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	w.save()

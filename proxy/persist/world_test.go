@@ -28,7 +28,7 @@ type fakeTarget struct {
 	process string
 	release string
 	config  map[string][]string // keyed by subsystem
-	raids   string              // response of bdev_raid_get_bdevs; "": the target has no RAID support
+	raids   string              // response of bdev_raid_get_bdevs; "" without RAID support
 	fail    map[string]error    // keyed by subsystem or method; "" is the list of subsystems
 	down    error
 	reads   int
@@ -202,7 +202,7 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// aside returns the only file set aside for the given reason.
+// aside returns the only file that was set aside for the given reason.
 func (w *world) aside(word string) string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.dir, word+"-*.json"))

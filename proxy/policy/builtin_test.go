@@ -74,7 +74,7 @@ func TestBuiltInRolesDecideCorrectly(t *testing.T) {
 }
 
 // If one allow rule returns secrets and another one removes them, the result contains the secrets
-// if the conditions of the first one are met.
+// if the conditions of the first rule are met.
 func TestAllowWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}

@@ -41,7 +41,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"lvs_name":"lvs-a1"}`: fits,
 			`{"lvs_name":"lvs-b"}`:  not,
 			`{"lvs_name":"xlvs-a"}`: not,
-			// SPDK distinguishes these names, but a deny must not depend on that
+			// SPDK treats these names as different, but a deny must not depend on that
 			`{"lvs_name":"LVS-A"}`:       maybe,
 			`{"lvs_name":"lvs-a/x"}`:     maybe,
 			`{"uuid":"u"}`:               maybe,
@@ -99,7 +99,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"nqn":"nqn.a:1","host":"nqn.h3"}`: not,
 			`{"nqn":"nqn.b:1","host":"nqn.h1"}`: not,
 			`{"nqn":"nqn.a:1"}`:                 maybe,
-			// a single item that certainly does not match suffices
+			// a single item that certainly does not match is enough
 			`{"nqn":"nqn.b:1"}`: not,
 		}},
 		{"bdev_lvol_create", `{/thin_provision: {enum: [true]}}`, map[string]string{

@@ -24,7 +24,7 @@ func (k maker) method() *rpcschema.Method {
 	return methods[k.IntN(len(methods))]
 }
 
-// rule returns a valid rule on m or on several methods.
+// rule returns a valid rule for m or for several methods.
 func (k maker) rule(m *rpcschema.Method, deny bool) Rule {
 	if k.IntN(4) == 0 {
 		return Rule{Method: m.Name[:1+k.IntN(len(m.Name))] + "*"}
@@ -112,7 +112,7 @@ func made(t *testing.T, roles map[string]Role, users map[string][]string) *Polic
 	return p
 }
 
-// An additional deny never allows additional calls.
+// Adding a deny never allows additional calls.
 func TestDenyNeverAllows(t *testing.T) {
 	var before, after int
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
@@ -138,7 +138,8 @@ func TestDenyNeverAllows(t *testing.T) {
 	assert.NotZero(t, after)
 }
 
-// A role that extends others decides like a user with all of them, in any order and depth.
+// A role that extends other roles leads to the same decisions as having all of them, in any order
+// and at any depth.
 func TestExtendsIsAUnion(t *testing.T) {
 	allowed, refused := 0, 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {

@@ -29,8 +29,8 @@ func (g garbler) Call(ctx context.Context, method string, params, result any) er
 }
 
 // A malformed response does not mean that SPDK refused the call. If a query before the snapshot
-// gets such a response, nothing was executed. If the snapshot call itself gets one, the snapshot
-// may exist.
+// gets such a response, nothing has been executed. If the call that takes the snapshot gets one,
+// the snapshot may exist.
 func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

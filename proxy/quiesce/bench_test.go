@@ -96,7 +96,7 @@ func process(socket string) (string, error) {
 	return fmt.Sprint(st.Ino, st.Mtim.Nano()), nil
 }
 
-// shortGrace is the grace period in tests that wait until it ends.
+// shortGrace is the grace period in tests that wait for its end.
 const shortGrace = 50 * time.Millisecond
 
 func nqn(name string) string { return "nqn.2016-06.io.spdk:" + name }

@@ -32,7 +32,7 @@ func (b *bench) settled(t *testing.T) {
 	require.Eventually(t, func() bool { return b.q.Recover(context.Background()) == 0 && len(b.entries()) == 0 }, 10*time.Second, 5*time.Millisecond, b.log.String())
 }
 
-// Whichever call of an operation fails, and however it fails, the paths' states are restored, and
+// No matter which call of an operation fails, and how it fails, the paths' states are restored, and
 // the reported outcome of the snapshot is correct.
 func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b := newBench(t, "v26.05")
@@ -42,7 +42,7 @@ func TestFailedCallLeavesNothingFrozen(t *testing.T) {
 	b.target.ForgetCalls()
 	_, err := b.take(want("v0", "first"))
 	require.NoError(t, err)
-	// Remove the calls of methods that the target lacks, because faults do not count them.
+	// Remove the calls to methods that the target lacks, because faults do not count them.
 	calls := slices.DeleteFunc(b.target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 	require.Greater(t, len(calls), 12)
 	for i := range calls {
@@ -203,8 +203,8 @@ func TestChild(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// If a proxy is killed before or after any of its calls, no volume stays frozen for long:
-// `spdk-proxy thaw` or a new proxy process, whichever runs first, thaws the volumes at once.
+// If a proxy is killed before or after any of its calls, no volume stays frozen for long: either
+// `spdk-proxy thaw` or a new proxy process thaws the volumes at once, whichever runs first.
 func TestKilledAtEveryCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -213,7 +213,7 @@ func TestKilledAtEveryCall(t *testing.T) {
 }
 
 // If a proxy is killed during a group snapshot, at any call from the first one that changes
-// something, no volume stays frozen for long.
+// something onward, no volume stays frozen for long.
 func TestKilledAtEveryCallOfAGroup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -254,7 +254,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	for at := first; at < calls; at++ {
 		for _, after := range []bool{false, true} {
 			if first > 0 && after == (at%2 == 0) {
-				continue // only half of the points, because each takes long
+				continue // only half of the points, because each takes a long time
 			}
 			snapshot := fmt.Sprint("s", at, after)
 			require.True(t, run(snapshot, at, after), "call %d", at)
@@ -272,7 +272,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 }
 
 // While a process is running, neither other processes nor a second Quiescer in the same process
-// recover its operations. Two operations do not freeze a volume at the same time.
+// recover its operations. Two operations never freeze a volume at the same time.
 func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -37,7 +37,7 @@ func (b *bench) snapshot(volume, name string) {
 	require.NoError(b.t, err)
 }
 
-// A clone is frozen while SPDK hands over the deleted snapshot's clusters to it.
+// A clone is frozen while SPDK hands the deleted snapshot's clusters over to it.
 func TestCloneIsFrozenDuringDeletion(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		b := newBench(t, release)
@@ -168,8 +168,8 @@ func (n nbdDisks) Call(ctx context.Context, method string, params, result any) e
 	return n.Caller.Call(ctx, method, params, result)
 }
 
-// No volume is inflated while an NBD device may write to its lvstore, because SPDK does both on the
-// same thread.
+// No volume is inflated while an NBD device may be writing to its lvstore, because SPDK does both
+// on the same thread.
 func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -206,8 +206,8 @@ func TestWhileUnusedRefusesVolumesInUse(t *testing.T) {
 	assert.Equal(t, 2, done)
 }
 
-// Whichever call of a deletion fails, the paths' states are restored, and the reported outcome of
-// the deletion is correct.
+// No matter which call of a deletion fails, the paths' states are restored, and the reported
+// outcome of the deletion is correct.
 func TestFailedCallOfADeletionLeavesNothingFrozen(t *testing.T) {
 	fresh := func() *bench {
 		b := newBench(t, "v26.05")
@@ -329,8 +329,8 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	assert.GreaterOrEqual(t, left, 4, "the proxy was killed at least once while volumes were frozen")
 }
 
-// Options.Deleting is called before anything is frozen. Until SPDK has responded, no call may begin
-// that must not run during a deletion. The same applies to group snapshots, because undoing them
+// Options.Deleting is called before anything is frozen. Calls that must not run during a deletion
+// cannot begin until SPDK has responded. The same applies to group snapshots, because undoing them
 // would delete snapshots.
 func TestDeletionsArePrepared(t *testing.T) {
 	b := newBench(t, "v24.01")

@@ -68,8 +68,8 @@ func TestReadersDoNotStarveDeletion(t *testing.T) {
 	assert.Empty(t, g.queue)
 }
 
-// An operation that waits for one lock does not block calls that need only other, free locks. After
-// the operation gives up, it blocks no call at all.
+// An operation that is waiting for one lock does not block calls that need only other locks that
+// are free. After the operation has given up, it does not block any calls.
 func TestWaitingOperationHoldsNoFreeLock(t *testing.T) {
 	var g gate
 	inflated, err := g.lock(t.Context(), locksOf(exclusive, []string{"filling"}))
@@ -94,8 +94,8 @@ func TestWaitingOperationHoldsNoFreeLock(t *testing.T) {
 	assert.Empty(t, g.locked)
 }
 
-// A reader that would never end is interrupted when an operation waits for the reader's volumes.
-// Readers of other volumes continue.
+// A reader that would never end is interrupted when an operation is waiting for the reader's
+// volumes. Readers of other volumes continue.
 func TestWaitingOperationsInterruptReaders(t *testing.T) {
 	var q Quiescer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,8 +127,8 @@ func TestWaitingOperationsInterruptReaders(t *testing.T) {
 	assert.Empty(t, q.gate.locked)
 }
 
-// In random sequences of calls and operations, exclusive locks are exclusive, and no call waits
-// forever.
+// In random sequences of calls and operations, exclusive locks really are exclusive, and no call
+// waits forever.
 func TestGateExcludesConcurrentOperations(t *testing.T) {
 	var g gate
 	var mu sync.Mutex

@@ -86,9 +86,9 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whichever call of a group snapshot fails after the freeze has begun, and however it fails, the
+// No matter which call of a group snapshot fails after the freeze has begun, and how it fails, the
 // states of all paths are restored. Unless the outcome is unknown, either all snapshots exist or
-// none.
+// none do.
 func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
@@ -142,7 +142,7 @@ func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
 
 // If a group snapshot fails, its snapshots are deleted concurrently before the volumes are thawed,
 // because SPDK does not wait for I/O when it deletes a snapshot below a volume. If one snapshot
-// cannot be deleted, the others still are.
+// cannot be deleted, the others are still deleted.
 func TestFailedGroupSnapshotsAreDeleted(t *testing.T) {
 	volumes := []string{"v0", "v1", "v2"}
 	b := newGroupBench(t, volumes...)
@@ -177,8 +177,8 @@ func TestFailedGroupSnapshotsAreDeleted(t *testing.T) {
 	}
 }
 
-// If SPDK executes a freezing call only after recovery has thawed the volume, the volume is thawed
-// again.
+// If SPDK executes a call that freezes a volume only after recovery has thawed the volume, the
+// volume is thawed again.
 func TestFreezeExecutedAfterTheThawIsUndone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)

@@ -39,7 +39,7 @@ func TestExportedVolumesAreFrozen(t *testing.T) {
 				case drain, "bdev_lvol_snapshot":
 					order = append(order, c.Method)
 				case "nvmf_subsystem_get_listeners":
-					// this call pauses the subsystem, which then could not be drained
+					// this call pauses the subsystem, which could then not be drained
 					if len(order) > 0 {
 						order = append(order, c.Method)
 					}
@@ -148,7 +148,7 @@ func TestUnfreezableVolumesAreRefused(t *testing.T) {
 	assert.Equal(t, asExported, b.states("fine"))
 }
 
-// Clients that do not use freezing can snapshot only volumes that are not in use.
+// Clients that do not use freezing can take snapshots only of volumes that are not in use.
 func TestSnapshotsWithoutFreezingRefuseVolumesInUse(t *testing.T) {
 	for _, ana := range []bool{true, false} {
 		b := newBench(t, "v26.05")
@@ -249,13 +249,13 @@ func TestFreezeHasADeadline(t *testing.T) {
 	assert.Empty(t, b.entries())
 }
 
-// If SPDK executes a freezing call after its deadline, the path is thawed anyway.
+// If SPDK executes a call that freezes a path after the call's deadline, the path is thawed anyway.
 func TestFreezeExecutedLateIsUndone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.export("v0", true)
-	// The call for the second path is executed late. The thaw sets this path's state regardless of
-	// the state that the target reports.
+	// The call for the second path is executed late. The thaw sets the state of this path
+	// regardless of the state that the target reports.
 	b.target.Inject(spdktest.Fault{Method: "nvmf_subsystem_listener_set_ana_state", Skip: 1, Do: spdktest.Hang, Executed: true})
 	_, err := b.take(want("v0", "s0"))
 	var busy *BusyError

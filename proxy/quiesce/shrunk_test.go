@@ -50,7 +50,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 				assert.Equal(t, ShrunkError{"lvs0/s0", "lvs0/v0"}, *shrunk)
 				assert.True(t, b.exists("s0"))
 
-				// In this case, the clone is itself a snapshot.
+				// Here, the clone is itself a snapshot.
 				b.snapshot("v0", "t0")
 				_, err = b.delete("s0", mode)
 				require.ErrorAs(t, err, &shrunk)
@@ -64,7 +64,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 	}
 }
 
-// The check also applies if the parent is a bdev outside the lvstore.
+// The check also applies to a parent that is a bdev outside the lvstore.
 func TestShrunkSnapshotsOfExternalParentsAreNotDeleted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("image"), NumBlocks: 2048, BlockSize: 4096})

@@ -15,8 +15,8 @@ import (
 )
 
 // If a snapshot has two clones, one of them exported, the snapshot must not be deleted while the
-// other clone is being deleted. Otherwise, SPDK could see a single clone, and hand over the
-// snapshot's clusters to this exported volume, which is not frozen.
+// other clone is being deleted. Otherwise, SPDK could see only a single clone, and hand the
+// snapshot's clusters over to this exported volume, which is not frozen.
 func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -42,7 +42,8 @@ func TestSnapshotIsNotDeletedConcurrentlyWithItsClone(t *testing.T) {
 
 var errReached = errors.New("the operation would now call SPDK")
 
-// A relatedOperation calls during when it would call SPDK, and then ends without changing anything.
+// A relatedOperation calls the function that it is given at the point at which it would call SPDK.
+// It then ends without changing anything.
 type relatedOperation struct {
 	name              string
 	exclusive, shared []string // volumes that SPDK changes, and volumes whose place in the chain it uses

@@ -30,7 +30,7 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 	return running
 }
 
-// An operation that waits for a lock does not hold a slot.
+// An operation that is waiting for a lock does not occupy a slot.
 func TestWaitingForLocksOccupiesNoSlot(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")
@@ -61,8 +61,8 @@ func TestWaitingForLocksOccupiesNoSlot(t *testing.T) {
 	}
 }
 
-// After waiting for a lock, an operation uses a new connection. If this connection leads to another
-// target process, the operation fails, because all data read before is invalid.
+// After waiting for a lock, an operation uses a new connection. If that connection leads to a
+// different target process, the operation fails, because all data that it has read is invalid.
 func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
@@ -85,9 +85,9 @@ func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	assert.Equal(t, "the target was restarted", busy.Why)
 }
 
-// While an operation waits at a barrier for its client, others can list volumes: it calls
-// Options.Deleting only afterwards. An operation without a barrier calls Options.Deleting before it
-// freezes anything.
+// While an operation is waiting at a barrier for its client, other clients can list volumes: it
+// calls Options.Deleting only afterward. An operation without a barrier calls Options.Deleting
+// before it freezes anything.
 func TestListingIsPossibleDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")

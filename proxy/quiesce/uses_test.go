@@ -70,8 +70,8 @@ func TestVolumesInUseWithoutAClaimAreRefused(t *testing.T) {
 	}
 }
 
-// The proxy does not freeze listeners with other transports or states, because only for the known
-// ones is it certain that Linux sends no I/O on an inaccessible path.
+// The proxy does not freeze listeners with other transports or states, because it is certain only
+// for the known ones that Linux sends no I/O on an inaccessible path.
 func TestUnfreezableListenersAreRefused(t *testing.T) {
 	for _, c := range []string{
 		`[{"address": {"trtype": "VFIOUSER", "traddr": "/run/vfio"}, "ana_states": [{"ana_group": 1, "ana_state": "optimized"}]}]`,

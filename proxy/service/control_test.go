@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fullListener fails to accept a few times, as if there were too many open files.
+// A fullListener fails to accept connections a few times, as if there were too many open files.
 type fullListener struct {
 	net.Listener
 	left atomic.Int32

@@ -104,8 +104,8 @@ func (r *running) end() {
 	r.eventually("STOPPING=1", 1)
 }
 
-// A service starts, reloads in each of the three ways, refuses a configuration with a mistake,
-// returns profiles, and ends.
+// A service starts, reloads its configuration in each of the three ways, refuses a configuration
+// with a mistake, returns profiles, and ends.
 func TestServiceStartsReloadsAndEnds(t *testing.T) {
 	r := startService(t, true)
 	resp, err := http.Get("http://" + r.listen + "/healthz")
@@ -179,7 +179,7 @@ func TestServiceNeedsAllItsSockets(t *testing.T) {
 	require.Error(t, Run("v1", &c, nil))
 }
 
-// Without a runtime directory, there are no control and debug sockets, but this is not an error.
+// Without a runtime directory, there are no control and debug sockets, but that is not an error.
 func TestServiceRunsWithoutARuntimeDirectory(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	requests, err := openControl(slog.New(slog.DiscardHandler))

@@ -146,8 +146,8 @@ func TestEndedSessionsAreNotFound(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// The number of sessions is limited per user and in total. If a user begins too many, only sessions
-// of that user end.
+// The number of sessions is limited per user and in total. If a user begins too many sessions, only
+// sessions of that user end.
 func TestSessionsAreBounded(t *testing.T) {
 	s, c := newStore()
 	first, _ := s.Begin("ann", 0, time.Time{})

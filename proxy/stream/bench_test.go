@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkOutput measures the CPU time per response, and how many responses one write contains,
-// when SPDK responds to 64 calls at the same time. Each goroutine works for some microseconds
-// before it adds its response.
+// BenchmarkOutput measures the CPU time per response, and how many responses one write contains, if
+// SPDK responds to 64 calls at the same time. Each goroutine works for a few microseconds before it
+// adds its response.
 func BenchmarkOutput(b *testing.B) {
 	const calls = 64
 	l, err := net.Listen("tcp", "127.0.0.1:0")

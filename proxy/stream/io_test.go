@@ -37,7 +37,7 @@ func TestConcurrentResponsesAreWrittenTogether(t *testing.T) {
 }
 
 // A response is not delayed if SPDK has not responded to another message yet, or if the other
-// message already has a response because SPDK's was too late.
+// message has already received a response because SPDK's was too late.
 func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	o, written, add := outputs(t)
 	var alone, late, next expected

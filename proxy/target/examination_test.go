@@ -67,7 +67,7 @@ func TestUnknownExaminationIsAskedAgain(t *testing.T) {
 }
 
 // Watch queries each new process of the target. The recorded time stays the same as long as the
-// responses are equal.
+// responses do not change.
 func TestWatchRecordsExaminationOfEachProcess(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	all, listed := options("true"), options("false")

@@ -13,8 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// While a release that would crash is deleting a volume, the proxy sends it no listing of volumes,
-// even if no client is waiting for the deletion anymore. Newer releases get the listing.
+// While a target whose release would crash is deleting a volume, the proxy does not send it a
+// listing of volumes, even if no client is waiting for the deletion anymore. Targets with newer
+// releases get the listing.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})
@@ -65,7 +66,7 @@ func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	cancel()
 	_, err := enter(gone, "bdev_lvol_delete", long)
 	require.ErrorIs(t, err, ErrAbandoned)
-	must("bdev_lvol_get_lvols")() // a canceled call does not delay others
+	must("bdev_lvol_get_lvols")() // a canceled call does not delay other calls
 
 	deleted := make(chan func())
 	go func() { deleted <- must("bdev_lvol_delete") }()
@@ -137,7 +138,7 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 		deletion := enter(&a, ctx, "bdev_lvol_delete", long)
 		require.Eventually(t, waiting(&a), long, time.Millisecond)
 		a.mu.Lock()
-		woken := a.changed // a listing waits for this channel too
+		woken := a.changed // a listing is also waiting for this channel
 		a.mu.Unlock()
 		cancel()
 		require.ErrorIs(t, (<-deletion).err, ErrAbandoned)
@@ -181,8 +182,8 @@ func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	})
 }
 
-// Endlessly overlapping deletions do not block a listing forever, and a listing that waits for a
-// long deletion does not block other deletions for long.
+// Endlessly overlapping deletions do not block a listing forever, and a listing that is waiting for
+// a long deletion does not block other deletions for long.
 func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	old := rpcschema.MustRelease("v24.01")
 	var a listingGate
@@ -198,7 +199,7 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 		return true
 	}
 	require.True(t, next())
-	// each deletion ends only after another one has begun, unless that one must wait
+	// each deletion ends only after another one has begun, unless the other one has to wait
 	loops.Go(func() {
 		for {
 			select {
@@ -235,7 +236,7 @@ func TestOverlappingDeletionsDoNotStarveListings(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes+a.waiting)
 }
 
-// A deletion that waits for a slot does not block listings.
+// A deletion that is waiting for a slot does not block listings.
 func TestDeletionWithoutSlotAllowsListings(t *testing.T) {
 	end := make(chan struct{})
 	f := newFake(t, "v24.01", func(c call) string {

@@ -120,7 +120,7 @@ func TestLongResponsesAreBounded(t *testing.T) {
 type poller struct {
 	path    string
 	arrived chan arrival
-	// granted returns how many expensive calls the scheduler has sent so far.
+	// granted returns the number of expensive calls that the scheduler has sent so far.
 	granted func() int
 
 	executed atomic.Int32 // number of expensive calls executed so far
@@ -189,8 +189,8 @@ func (p *poller) execute(a arrival) {
 }
 
 // If the scheduler sent all of one user's expensive calls at once, another user would have to wait
-// for all of them. It must send only a small burst, and a smaller one once it has measured the
-// first. The test counts the calls that it sends.
+// for all of them. It must send only a small burst, followed by a smaller one once it has measured
+// the first. The test counts the calls that are sent.
 func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 	p := newPoller(t)
 	target := newTarget(t, Config{Socket: p.path})

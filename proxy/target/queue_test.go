@@ -44,8 +44,8 @@ func mustTake(t *testing.T, q *queue, who string) slot {
 	return u
 }
 
-// awaitTurn adds a waiting call. When a call of the user gets a slot, awaitTurn sends the slot to
-// got.
+// awaitTurn adds a waiting call. When one of the user's calls gets a slot, awaitTurn sends the slot
+// to got.
 func awaitTurn(t *testing.T, q *queue, who string, got chan<- slot) {
 	before := q.load().Waiting
 	go func() {
@@ -164,8 +164,8 @@ func waitingOf(q *queue) map[string]int {
 	return of
 }
 
-// A user whose memory does not suffice for another long response waits. The user's short calls and
-// other users' calls continue.
+// A user who does not have enough memory left for another long response has to wait. The user's
+// short calls and other users' calls continue.
 func TestLongResponsesWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var full atomic.Bool

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// counted returns a volume's histogram, with the given numbers of operations up to 1 us, up to 10 s
-// and beyond.
+// counted returns a volume's histogram with the given numbers of operations that took up to 1 us,
+// up to 10 s, and longer.
 func counted(fast, slow, beyond uint64) figures.Histogram {
 	h := figures.Histogram{Bdev: "lvs0/v", Store: "lvs0", Volume: "v"}
 	h.Latencies.Counts[0], h.Latencies.Counts[len(figures.LatencyBounds)-1], h.Latencies.Counts[len(figures.LatencyBounds)] = fast, slow, beyond
@@ -69,8 +69,8 @@ func TestHistogramIsWritten(t *testing.T) {
 	assert.Contains(t, string(text), "\nspdk_lvol_io_duration_seconds_bucket{lvstore=\"lvs0\",lvol=\"v\",le=\"1e-06\"} 1\n")
 }
 
-// The counts never decrease, and include each operation once, although SPDK drops a closed
-// channel's counts.
+// The counts never decrease, and include each operation exactly once, even though SPDK drops the
+// counts of a closed channel.
 func TestHistogramsNeverDecrease(t *testing.T) {
 	e := New(10)
 	count := func(f *figures.Figures) uint64 { return written(t, e.Text(f).Plain).GetSampleCount() }

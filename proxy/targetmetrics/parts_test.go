@@ -59,8 +59,8 @@ func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Each sum adds the increase of SPDK's counters. If any counter has decreased, the counters were
-// reset, and their values are added in full.
+// Each sum adds the increase of SPDK's counters. If any counter has decreased, the counters have
+// been reset, and their values are added in full.
 func TestOperationSumsNeverDecrease(t *testing.T) {
 	op := func(bytes, count uint64, latency float64) figures.Operation {
 		return figures.Operation{Bytes: bytes, Count: count, Latency: latency}

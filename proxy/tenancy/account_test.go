@@ -50,7 +50,7 @@ func (w *world) waits(method string, params p) {
 	require.ErrorIs(w.t, <-decided, context.Canceled)
 }
 
-// A panic while a call is checked against the quota affects only that call.
+// A panic while a call is being checked against the quota affects only that call.
 func TestPanicReleasesTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2, Bytes: 64 * mib})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")
@@ -65,8 +65,8 @@ func TestPanicReleasesTheQuota(t *testing.T) {
 
 var failed = &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603}
 
-// Volumes can be created concurrently within the quota. A snapshot waits for running creations, and
-// creations wait for a running snapshot.
+// Volumes can be created concurrently within the quota. A snapshot waits for creations that are in
+// progress, and creations wait for a snapshot that is in progress.
 func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 4, Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))
@@ -98,7 +98,8 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 	require.ErrorAs(t, w.create("i", 4), &over)
 }
 
-// A volume created while the target lists its volumes counts, whether or not the list contains it.
+// A volume that is created while the target is listing its volumes counts, whether or not the list
+// contains it.
 func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})

@@ -92,8 +92,8 @@ func (a *admission) owns(kind, name string) bool {
 	return false
 }
 
-// compare checks that the parameters sent to the socket equal those that package policy checked,
-// except that names not owned by red are replaced with unused names.
+// compare checks that the parameters sent to the socket equal those that package policy has
+// checked, except that names that red does not own are replaced with unused names.
 func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	a.Helper()
 	if kinds := plan.KindsOf(list, saw); len(kinds) > 0 {
@@ -148,8 +148,8 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	}
 }
 
-// FuzzAdmit admits calls by red to every method, with names of every kind in every position: red's
-// own names, blue's names in all spellings, and arbitrary text.
+// FuzzAdmit calls Admit for calls by red to every method, with names of every kind in every
+// position: red's own names, blue's names in all spellings, and arbitrary strings.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()

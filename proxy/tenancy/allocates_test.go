@@ -89,8 +89,8 @@ func TestTenantAllocationsAreLimited(t *testing.T) {
 	}
 }
 
-// Every number that a tenant can send is bounded, or listed here with the reason why it is not.
-// Thus, nobody overlooks numbers that later releases add.
+// Every number that a tenant can send is bounded, or is listed here with the reason why it is not.
+// Thus, numbers that later releases add cannot be overlooked.
 func TestTenantNumbersAreBounded(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",

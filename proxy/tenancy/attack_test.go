@@ -27,14 +27,15 @@ func atTime(t *testing.T) (pass func(time.Duration)) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// asked returns how many queries of its own package tenancy makes while f runs.
+// asked returns the number of queries that package tenancy itself makes while f is running.
 func (w *world) asked(f func()) int {
 	before := len(w.asks)
 	f()
 	return len(w.asks) - before
 }
 
-// However a client spells another tenant's name, the response is the same as for an unused name.
+// No matter how a client spells another tenant's name, the response is the same as for an unused
+// name.
 func TestSpellingsOfForeignNamesLookUnused(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		w := newWorld(t, release)
@@ -99,7 +100,7 @@ func TestOwnersAreCached(t *testing.T) {
 	assert.Equal(t, 4, w.asked(limit(red.volume)), "the owner is no longer cached")
 }
 
-// A cached owner is not used after the volume's lvstore is given to another tenant.
+// A cached owner is not used after the volume's lvstore has been given to another tenant.
 func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
 	pass := atTime(t)
 	w := newWorld(t, "v26.05")
@@ -185,7 +186,7 @@ func TestNamesInAListShareALookup(t *testing.T) {
 	assert.NotContains(t, listed, "99999999")
 }
 
-// Changes to a subsystem named after a volume are not decided by the volume's cached owner.
+// Decisions on changes to a subsystem named after a volume do not use the volume's cached owner.
 func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN = prefix })
@@ -255,7 +256,7 @@ func TestOriginsOfClonesKeepTheirSize(t *testing.T) {
 }
 
 // An lvstore that was deleted and recreated under the same name may have a different cluster size.
-// A call that was measured with the old cluster size is not executed in the new lvstore.
+// A call whose volume was measured with the old cluster size is not executed in the new lvstore.
 func TestVolumesAreCreatedInTheMeasuredLvstore(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	require.NoError(t, w.create("a", 4))

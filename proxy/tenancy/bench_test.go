@@ -23,7 +23,7 @@ func lvolUUID(store string, i int) string {
 	return fmt.Sprintf("%s-0000-4000-9000-%012x", store[:8], i)
 }
 
-// lvolBdev returns a volume as listed by v26.05.
+// lvolBdev returns a volume as v26.05 lists it.
 func lvolBdev(store, lvs string, i int) string {
 	id := lvolUUID(store, i)
 	return fmt.Sprintf(`{"name":"%s","aliases":["%s/vol%d"],"product_name":"Logical Volume","block_size":4096,"num_blocks":2048,"preferred_write_alignment":1024,`+
@@ -35,13 +35,13 @@ func lvolBdev(store, lvs string, i int) string {
 		id, lvs, i, id, store)
 }
 
-// lvolItem returns a volume as listed by bdev_lvol_get_lvols.
+// lvolItem returns a volume as bdev_lvol_get_lvols lists it.
 func lvolItem(store, lvs string, i int) string {
 	return fmt.Sprintf(`{"alias":"%s/vol%d","uuid":"%s","name":"vol%d","is_thin_provisioned":true,"is_snapshot":false,"is_clone":false,"is_esnap_clone":false,"is_degraded":false,`+
 		`"num_allocated_clusters":0,"lvs":{"name":"%s","uuid":"%s"}}`, lvs, i, lvolUUID(store, i), i, lvs, store)
 }
 
-// listOf makes a list of n items, some of which belong to red.
+// listOf returns a list of n items, some of which belong to red.
 func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMessage {
 	items := make([]string, n)
 	for i := range items {
@@ -53,8 +53,8 @@ func listOf(n, red int, item func(store, lvs string, i int) string) json.RawMess
 	return json.RawMessage("[" + strings.Join(items, ",") + "]")
 }
 
-// BenchmarkCall measures the cost of package tenancy per call, and how many queries of its own each
-// call causes. On a real target, each query takes up to 4 ms, the interval at which SPDK polls for
+// BenchmarkCall measures the cost of package tenancy per call, and how many queries each call
+// causes. On a real target, each query takes up to 4 ms, the interval at which SPDK polls for
 // requests.
 func BenchmarkCall(b *testing.B) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)

@@ -37,8 +37,8 @@ func (w *world) subsystems() (list []spdkrpc.NVMfSubsystem) {
 	return list
 }
 
-// exportingWorld creates a target with two subsystems belonging to red, which has a quota, and one
-// belonging to blue.
+// exportingWorld creates a target with two subsystems that belong to red, which has a quota, and
+// one that belongs to blue.
 func exportingWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota = q })
 	w.must("", "nvmf_create_transport", p{"trtype": "TCP"})
@@ -53,7 +53,7 @@ func (w *world) admitHost(user, nqn string, n int) error {
 	return err
 }
 
-// A tenant can admit as many hosts as its quota permits, summed over all its subsystems.
+// A tenant can admit as many hosts as its quota permits, counting those of all its subsystems.
 func TestHostQuotaCoversAllSubsystems(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestListenerQuotaIsEnforced(t *testing.T) {
 	require.NoError(t, listen(redTwo))
 }
 
-// Only calls within the quota are executed, however many run concurrently.
+// Only calls within the quota are executed, no matter how many run concurrently.
 func TestConcurrentHostsDoNotExceedQuota(t *testing.T) {
 	w := exportingWorld(t, "v26.05", Quota{Hosts: 7})
 	var admitted atomic.Int32
@@ -145,8 +145,8 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// If the quota limits only the number of volumes, sizes do not matter: snapshots run concurrently,
-// and resizing does not count.
+// If the quota limits only the number of volumes, sizes do not matter: snapshots are taken
+// concurrently, and resizing a volume does not count.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})
 	require.NoError(t, w.create("a", 4))

@@ -73,7 +73,7 @@ func once(dec *jsontext.Decoder, last bool) (any, error) {
 	return jsonrpc.DecodeValue(slices.Clone(text), jsonrpc.Limits{})
 }
 
-// same compares JSON, ignoring the order of members. Numbers must be spelled identically.
+// same compares JSON, ignoring the order of members. Numbers must be written identically.
 func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 	t.Helper()
 	a, err := jsonrpc.DecodeValue(want, jsonrpc.Limits{})
@@ -85,8 +85,8 @@ func same(t *testing.T, want, got json.RawMessage, method string, text []byte) {
 
 // FuzzFilterAnyJSON passes arbitrary text to the filter of any method. The filter must never panic.
 // From valid JSON, it must produce the same valid JSON as the reference. If the text contains
-// repeated members, the reference must find nothing to remove from the output, no matter which of
-// the members a client reads.
+// repeated members, the reference must not find anything to remove from the output, no matter which
+// of the members a client reads.
 func FuzzFilterAnyJSON(f *testing.F) {
 	tenancy, err := New([]Tenant{redTenant(), blueTenant()}, map[string]string{"alice": "red"}, rpcschema.Default(), nil)
 	require.NoError(f, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// mark is part of the name of every object that does not belong to red.
+// mark is a part of the name of every object that does not belong to red.
 const mark = "f0e1"
 
 var (

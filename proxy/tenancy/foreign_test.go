@@ -81,7 +81,7 @@ func outcome(result json.RawMessage, err error, name string) string {
 	return strings.ReplaceAll(says, name, "NAME")
 }
 
-// own returns red's names by kind, for calls that name another tenant's object only at one spot.
+// own returns red's names by kind, for calls that name another tenant's object at only one spot.
 func own(red things) map[string]string {
 	return map[string]string{
 		"bdev": red.volume, "lvstore": red.lvs, "lvstore-uuid": red.lvsUUID, "nqn": red.nqn, "iqn": red.iqn, "key": red.key, "host-nqn": redHost,
@@ -132,7 +132,7 @@ func plainAddresses(params p) p {
 	return params
 }
 
-// A name of another tenant's object, in any spelling, is not accepted in any parameter of any
+// The name of another tenant's object, in any spelling, is not accepted in any parameter of any
 // method, and the response does not reveal whether the object exists.
 func TestOtherTenantsObjectsStayInvisible(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {

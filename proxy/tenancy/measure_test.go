@@ -25,8 +25,8 @@ func TestSizesAreRoundedToClusters(t *testing.T) {
 	assert.EqualValues(t, 5, store{}.round(5), "the lvstore is unknown")
 }
 
-// If there is a quota, a call must state the size as a whole number. Otherwise, the size could not
-// be counted.
+// If there is a quota, a call must state the size as an integer. Otherwise, the size could not be
+// counted.
 func TestSizesMustBeWholeNumbers(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Bytes: 64 * mib})
 	for name, c := range map[string]struct {

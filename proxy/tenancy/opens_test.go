@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If `hosts` restricts who may connect, a tenant cannot open an object to all hosts, by any method
+// If `hosts` restricts who may connect, a tenant cannot open an object to all hosts by any method
 // or spelling, unless `allow` permits it.
 func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
@@ -57,7 +57,7 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 }
 
 // Every parameter whose name suggests that it grants access is annotated or listed here. Thus,
-// nobody overlooks parameters that later releases add.
+// parameters that later releases add cannot be overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{

@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// If a lookup of an owner or size fails, the call is not executed or, if it was, its result is not
-// returned. The quota is unchanged.
+// If a lookup of an owner or size fails, the call is not executed. If it has already been executed,
+// its result is not returned. The quota is unchanged.
 func TestFailedLookupsRefuseTheCall(t *testing.T) {
 	const nqn = "nqn.2016-06.io.spdk:red-two"
 	for name, c := range map[string]struct {

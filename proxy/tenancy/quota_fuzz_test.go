@@ -170,7 +170,7 @@ func (g *gambler) told() string {
 }
 
 // FuzzQuota checks that a tenant's random calls never exceed the quota, even if some of the calls
-// are executed long after their callers gave up.
+// are executed long after their callers have given up.
 func FuzzQuota(f *testing.F) {
 	r := rand.New(rand.NewPCG(4, 10))
 	for range 40 {

@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// emptyWorld creates a target with an empty lvstore belonging to red, which has a quota.
+// emptyWorld creates a target with an empty lvstore that belongs to red, which has a quota.
 func emptyWorld(t *testing.T, release string, q Quota) *world {
 	w := newWorld(t, release, func(red *Tenant) { red.Quota, red.Allow = q, []string{AnySize} })
 	w.must("", "bdev_malloc_create", p{"name": "Base", "num_blocks": 131072, "block_size": 4096})
@@ -123,7 +123,7 @@ func TestSubsystemQuotaIsEnforced(t *testing.T) {
 	require.NoError(t, create("3"))
 }
 
-// Only calls within the quota are executed, however many run concurrently.
+// Only calls within the quota are executed, no matter how many run concurrently.
 func TestConcurrentCreatesDoNotExceedQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 5, Bytes: 1 << 40})
 	var made atomic.Int32
@@ -162,7 +162,7 @@ func TestCallsWithUnknownOutcomeCount(t *testing.T) {
 	require.NoError(t, w.create("y", 4))
 }
 
-// A failed call uses no quota. A call stops waiting when its client disconnects.
+// A failed call does not use any quota. A call stops waiting when its client disconnects.
 func TestFailedCallsUseNoQuota(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})
 	require.NoError(t, w.create("a", 4))
@@ -211,8 +211,8 @@ func TestFailedLookupsPreventTheCall(t *testing.T) {
 	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 
-// The configuration states the quota in GiB, so error messages do too. They must not round sizes
-// that are not a whole number of GiB.
+// The configuration states the quota in GiB, so error messages do as well. They must not round
+// sizes that are not a whole number of GiB.
 func TestQuotaErrorsUseTheConfiguredUnit(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")

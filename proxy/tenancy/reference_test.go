@@ -20,7 +20,8 @@ type reference struct {
 	err   error
 }
 
-// referenceOf returns a result as filtered by the reference, or false if no part of it remains.
+// referenceOf returns a result after the reference has filtered it, or false if no part of it
+// remains.
 func referenceOf(ctx context.Context, g *Grant, result json.RawMessage) (json.RawMessage, bool, error) {
 	v, err := jsonrpc.DecodeValue(result, jsonrpc.Limits{})
 	if err != nil {

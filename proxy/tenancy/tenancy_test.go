@@ -218,8 +218,8 @@ func TestTenantsMustNotOverlap(t *testing.T) {
 	require.ErrorContains(t, err, "did you mean red?")
 }
 
-// A subsystem that is named after a volume's UUID, as CSI drivers do, belongs to the volume's
-// tenant.
+// A subsystem that is named after a volume's UUID, as CSI drivers name subsystems, belongs to the
+// volume's tenant.
 func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 	const prefix = "nqn.2020-04.io.spdk.csi:uuid:"
 	w := newWorld(t, "v26.05", func(red *Tenant) { red.VolumeNQN, red.Quota.Subsystems = prefix, 3 })

@@ -60,8 +60,8 @@ func TestUsageEqualsTheAmountInRefusals(t *testing.T) {
 	}
 }
 
-// Usage counts calls with an unknown outcome, like the checks against the quota. It changes no
-// state on which these checks depend.
+// Like quota checks, Usage counts calls with an unknown outcome. It does not change any state on
+// which quota checks depend.
 func TestUsageCountsCallsThatMayStillBeExecuted(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	m, _ := rpcschema.Default().Method("bdev_lvol_create")

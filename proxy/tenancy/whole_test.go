@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A call that neither names objects nor lists them affects the whole target.
+// A call that neither names objects nor lists them concerns the whole target.
 func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
@@ -46,7 +46,7 @@ func TestNewBdevsAreNotNamedByUUID(t *testing.T) {
 	}
 }
 
-// If two bdevs have the same UUID, this UUID belongs to a tenant only if both bdevs do.
+// If two bdevs have the same UUID, that UUID belongs to a tenant only if both bdevs do.
 func TestSharedUUIDRequiresOwningBothBdevs(t *testing.T) {
 	for _, c := range []struct{ first, second, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
 		v := &ownershipCheck{}

@@ -28,7 +28,7 @@ type world struct {
 	tenancy *Tenancy
 
 	mu   sync.Mutex
-	sent []sent // calls received by the target, except the tenancy's own queries
+	sent []sent // calls that the target has received, except the tenancy's own queries
 	asks []sent
 	fail int  // number of the query that is to fail: 1 is the next one; 0 means none
 	lost bool // the query has failed
@@ -107,7 +107,8 @@ func newWorld(t testing.TB, release string, change ...func(*Tenant)) *world {
 	return worldOf(t, target.Socket(), target.Release(), change...)
 }
 
-// realWorld creates a world on a fresh real target, whose socket is given in SPDK_SOCK.
+// realWorld creates a world on a real target that has just been started, whose socket is given in
+// SPDK_SOCK.
 func realWorld(t *testing.T, change ...func(*Tenant)) *world {
 	socket := realtarget.Socket(t)
 	var v spdkrpc.FrameworkVersion
@@ -204,7 +205,7 @@ func (w *world) must(user, method string, params p) json.RawMessage {
 	return result
 }
 
-// text decodes a result that consists of one text.
+// text decodes a result that consists of one string.
 func text(t testing.TB, result json.RawMessage) (s string) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal(result, &s), string(result))

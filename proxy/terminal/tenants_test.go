@@ -49,8 +49,8 @@ This is all that belongs to tenant red.
 Load and connections of the whole target are shown only to users without a tenant.
 `
 
-// A tenant's page shows the tenant's usage and quota. As missing, it lists only data that the
-// user's roles deny.
+// A tenant's page shows the tenant's usage and quota. The only data that it lists as missing is
+// data that the user's roles deny.
 func TestTenantScreenShowsUsageAndQuota(t *testing.T) {
 	f := reading()
 	denied := func(method string) figures.Failure {

@@ -130,7 +130,7 @@ func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 }
 
 // All differences between the schema and the schema files of the source trees in SPDK_SRC_TREES are
-// known. This variable contains RELEASE=PATH pairs, separated by colons.
+// known. That environment variable contains RELEASE=PATH pairs, separated by colons.
 func TestAgainstSPDK(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {

@@ -160,7 +160,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A short text must not be decoded to a number that makes computations slow.
+// A short text must not be decoded as a number that makes computations slow.
 func TestNumbersAreBounded(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {

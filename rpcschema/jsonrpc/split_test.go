@@ -43,8 +43,8 @@ func TestSplitterRefusesOtherText(t *testing.T) {
 	}
 }
 
-// FuzzSplitter checks that a message accepted by DecodeMessage is found with its exact length,
-// whatever follows it. Otherwise a client could hide one request in another.
+// FuzzSplitter checks that a message that DecodeMessage accepts is found with its exact length, no
+// matter what follows it. Otherwise, a client could hide one request in another.
 func FuzzSplitter(f *testing.F) {
 	for _, text := range []string{`{"method":"m","params":{"a":["}","\\\""]}}`, `[{"method":"a"},{"method":"b"}]`, `{"a":"\\"}`, `{"a":1]`} {
 		f.Add([]byte(text), []byte(`{"method":"next"}`))

@@ -58,8 +58,8 @@ func toys(t *testing.T) *rpcschema.Document {
 	return doc
 }
 
-// Every method of SPDK has a page that names each parameter of the method, without lines that are
-// too long for a terminal.
+// Every method of SPDK has a page that names each of the method's parameters and has no lines that
+// are too long for a terminal.
 func TestEveryMethodHasAPage(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{{}, rpcschema.Oldest, rpcschema.MustRelease("v26.05")} {

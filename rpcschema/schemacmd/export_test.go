@@ -34,7 +34,7 @@ func run(args ...string) (string, error) {
 	var out strings.Builder
 	cmd.SetOut(&out)
 	cmd.SetErr(io.Discard)
-	// If the arguments were nil, cobra would use those of the test binary.
+	// If the arguments were nil, cobra would use the arguments of the test binary.
 	cmd.SetArgs(append([]string{}, args...))
 	err := cmd.Execute()
 	return out.String(), err

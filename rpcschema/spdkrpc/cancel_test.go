@@ -51,7 +51,7 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
 		// If nothing can be decoded, this connection is the abandoned attempt, for which no caller
-		// waited.
+		// was waiting.
 		if p.dec.Decode(&first) == nil {
 			p.answer(first, "true")
 		}
@@ -65,8 +65,8 @@ func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
 	assert.Equal(t, "next", first.Method)
 }
 
-// A caller waits for a connection no longer than the caller's own context allows. While it waits,
-// it does not block other callers, Connected or Close.
+// A caller waits for a connection no longer than the caller's own context allows. While it is
+// waiting, it does not block other callers, Connected or Close.
 func TestConnectingDoesNotBlockOtherCallers(t *testing.T) {
 	path := listen(t, func(p *peer) { p.answer(p.read(), "true") }, func(p *peer) { p.answer(p.read(), "true") })
 	checking, goOn := make(chan struct{}), make(chan struct{})
@@ -104,7 +104,7 @@ func TestConnectingDoesNotBlockOtherCallers(t *testing.T) {
 	require.NoError(t, <-patient)
 }
 
-// Close ends the calls that wait for a connection.
+// Close ends the calls that are waiting for a connection.
 func TestCloseEndsCallsThatWaitForAConnection(t *testing.T) {
 	path := listen(t, func(*peer) {})
 	checking, goOn := make(chan struct{}), make(chan struct{})

@@ -50,7 +50,7 @@ func FuzzMessage(f *testing.F) {
 }
 
 // FuzzSocketFraming checks that arbitrary bytes from a target are read as replies or end the
-// connection, however the bytes are divided into reads.
+// connection, no matter how the bytes are divided into reads.
 func FuzzSocketFraming(f *testing.F) {
 	f.Add([]byte(`{"id":1,"result":true}{"id":2,"result":"x"}`), 3)
 	f.Add([]byte("{\"id\":1,\"result\":[[[[\n"), 1)

@@ -116,8 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client itself closes a stream without calls, so that it never sends a call at the moment when
-// the proxy closes the idle stream.
+// The client itself closes a stream without calls, so that it never sends a call at the moment at
+// which the proxy closes the idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -149,7 +149,8 @@ func TestUnusedStreamEnds(t *testing.T) {
 	assert.EqualValues(t, 2, p.asked.Load())
 }
 
-// During a long call, the client responds to pings, and the server responds to the client's.
+// During a long call, the client responds to the server's pings, and the server responds to the
+// client's.
 func TestStreamPingsBothWays(t *testing.T) {
 	pinged, ponged := make(chan struct{}), make(chan struct{})
 	_, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {
@@ -196,8 +197,8 @@ func TestStreamLimitsResponsesToPings(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A call refused by a stopping proxy is retried once, on a new connection, both by POST and on a
-// stream.
+// A call that a stopping proxy has refused is retried once, on a new connection, both by POST and
+// on a stream.
 func TestCallRefusedByAStoppingProxyIsRetried(t *testing.T) {
 	var stopped string // the client's address on its connection to the stopping process
 	h := proxied(t, func(w http.ResponseWriter, r *http.Request) {

@@ -231,7 +231,7 @@ func TestStreamIsLostBeforeTheCall(t *testing.T) {
 	ended := connect(t, h)
 	s := h.streams.current.Load()
 	<-ended
-	h.streams.current.Store(s) // as if the call had been made before the end
+	h.streams.current.Store(s) // as if the call had been made before the stream ended
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 	assert.Nil(t, h.streams.current.Load())
 }
@@ -245,7 +245,7 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// A server that does not read does not delay any caller beyond the caller's deadline.
+// A server that does not read does not delay any caller past the caller's deadline.
 func TestStreamToAServerThatDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
@@ -369,8 +369,8 @@ func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
 	assert.Equal(t, "m by POST", callFor(t, h, "m"))
 }
 
-// If a stream's credentials expire, no call fails, and the next stream uses the current content of
-// the token file.
+// When a stream's credentials expire, no call fails, and the next stream uses the current content
+// of the token file.
 func TestStreamCredentialsExpire(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))

@@ -93,7 +93,7 @@ func TestHTTPSOutcomeOfFailedCalls(t *testing.T) {
 
 	stuck := make(chan struct{})
 	slow := proxied(t, func(http.ResponseWriter, *http.Request) { <-stuck })
-	// Unblock the handler, for which the server waits.
+	// Unblock the handler, because the server is waiting for it.
 	t.Cleanup(func() { close(stuck) })
 	// Increase the timeout until the client can connect.
 	for slow.timeout = 20 * time.Millisecond; ; slow.timeout *= 2 {

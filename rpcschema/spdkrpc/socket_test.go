@@ -45,7 +45,7 @@ func (p *peer) answer(c call, result string) {
 	p.write(`{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + "}\n")
 }
 
-// listen simulates a target that serves its connections one after the other, each with the next
+// listen simulates a target that serves its connections one after another, each with the next
 // handler.
 func listen(t testing.TB, handlers ...func(*peer)) string {
 	path := filepath.Join(t.TempDir(), "s")
@@ -146,7 +146,7 @@ func TestSocketWithOneConnectionDoesNotReconnect(t *testing.T) {
 	s := NewSocket(path, WithOneConnection())
 	t.Cleanup(func() { _ = s.Close() })
 	require.ErrorIs(t, s.Call(t.Context(), "lost", nil, nil), OutcomeUnknown)
-	// A call that is made right after the connection is lost may not have noticed the loss yet.
+	// A call that is made right after the connection is lost may not notice the loss.
 	require.Eventually(t, func() bool {
 		err := s.Call(t.Context(), "again", nil, nil)
 		assert.ErrorIs(t, err, Unreachable)
@@ -204,8 +204,8 @@ func TestSocketErrors(t *testing.T) {
 	assert.ErrorIs(t, s.Call(t.Context(), "bdev_lvol_create_lvstore", map[string]int{"c": -1}, nil), Busy)
 }
 
-// If the client notices before it sends a call that the connection is closed, it sends the call on
-// a new connection.
+// If the client notices before it sends a call that the connection has been closed, it sends the
+// call on a new connection.
 func TestSocketSendsOnANewConnection(t *testing.T) {
 	for name, options := range map[string][]SocketOption{"connects again": nil, "one connection": {WithOneConnection()}} {
 		t.Run(name, func(t *testing.T) {
@@ -232,8 +232,8 @@ func TestSocketSendsOnANewConnection(t *testing.T) {
 	}
 }
 
-// Calls that were still queued, or not completely written, when their connection ended are sent on
-// a new connection.
+// Calls that were still queued, or had not been completely written, when their connection closed
+// are sent on a new connection.
 func TestSocketSendsQueuedCallsAgain(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.answer(p.read(), "true")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A script is a framing controlled by a test.
+// A script is a framing that a test controls.
 type script struct {
 	writes  chan [][]byte   // messages that the stream writes
 	results chan writeReply // results that write returns
@@ -79,7 +79,7 @@ func start(t *testing.T, s *stream, id uint64) Pending {
 	return p
 }
 
-// startMany starts calls 1 to n, of which call 1 is being written when it returns.
+// startMany starts calls 1 to n. When it returns, call 1 is being written.
 func startMany(t *testing.T, f *script, s *stream, n uint64) (calls []Pending, first [][]byte) {
 	calls = append(calls, Pending{method: "m", stream: s, call: newCall(1, []byte("1"))})
 	go func() { assert.NoError(t, s.start(calls[0].call)) }()
@@ -125,8 +125,8 @@ func TestStreamDistinguishesUnwrittenCalls(t *testing.T) {
 	require.ErrorIs(t, s.start(newCall(7, nil)), io.ErrShortWrite)
 }
 
-// If the connection ends while a call is being written, only the result of the write shows whether
-// it was sent.
+// If the connection closes while a call is being written, only the result of the write shows
+// whether the call was sent.
 func TestStreamEndsDuringAWrite(t *testing.T) {
 	for complete, want := range map[int]Kind{0: Unreachable, 1: OutcomeUnknown} {
 		f, s := begin(t, 0)
@@ -140,7 +140,7 @@ func TestStreamEndsDuringAWrite(t *testing.T) {
 	}
 }
 
-// If a caller gives up, and its call is still queued, the call is withdrawn. Other calls are not
+// If a caller gives up while its call is still queued, the call is withdrawn. Other calls are not
 // affected.
 func TestStreamWithdrawsQueuedCalls(t *testing.T) {
 	f, s := begin(t, 0)
@@ -169,7 +169,7 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 	for _, id := range []uint64{0, 2, 99, 1 << 63} {
 		f.replies <- message{id: id, result: []byte(`"wrong"`)}
 	}
-	// Call 1 gets its reply although the write of its request has not returned.
+	// Call 1 gets its reply even though the write of its request has not returned.
 	f.replies <- message{id: 1, result: []byte(`"right"`)}
 	f.replies <- message{id: 1, result: []byte(`"again"`)}
 	f.results <- writeReply{1, nil}
@@ -183,7 +183,7 @@ func TestStreamIgnoresUnknownIDs(t *testing.T) {
 }
 
 // If the peer announces that it is stopping, the stream accepts no further calls, and ends after
-// the awaited ones.
+// the calls that are still awaited.
 func TestStreamEndsWhenThePeerStops(t *testing.T) {
 	f, s := begin(t, 0)
 	calls, _ := startMany(t, f, s, 3)

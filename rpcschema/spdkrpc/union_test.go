@@ -20,7 +20,7 @@ func TestUnionsReadAndWriteEachForm(t *testing.T) {
 	call := FrameworkConfigCall{Method: "m"}
 	unions := map[string]bool{}
 	for name, c := range map[string]struct {
-		forms   map[string]any // values of each form by JSON text
+		forms   map[string]any // values of each form, by JSON text
 		refused []string
 		empty   any
 		into    func() any
@@ -117,7 +117,7 @@ func TestRawJSONIsOnlyForOpenObjects(t *testing.T) {
 	}, generatedLines(t, `(\S+ \S*json\.RawMessage)`))
 }
 
-// generatedLines returns the texts that a pattern's group matches in the generated files.
+// generatedLines returns the strings that a pattern's group matches in the generated files.
 func generatedLines(t *testing.T, pattern string) (found []string) {
 	paths, err := filepath.Glob("*_gen.go")
 	require.NoError(t, err)

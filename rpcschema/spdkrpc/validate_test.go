@@ -46,8 +46,8 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 	}
 }
 
-// The validation of the driver's calls causes few allocations in addition to those for encoding and
-// fitting the calls.
+// Validating the driver's calls causes few allocations in addition to those for encoding the calls
+// and adapting them to the release.
 func TestValidationIsCheap(t *testing.T) {
 	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
 	count := func(options ...ClientOption) float64 {
@@ -69,9 +69,9 @@ func TestMinusOneIsWrongStateOnlyIfTheSchemaSaysSo(t *testing.T) {
 		"framework_start_init": WrongState, "accel_set_options": WrongState,
 		"bdev_get_bdevs":           WrongState, // methods that only read
 		"bdev_lvol_create_lvstore": Busy, "bdev_raid_create": Busy, "bdev_nvme_set_options": Busy,
-		// the schema gives another meaning
+		// the schema specifies another meaning
 		"keyring_file_add_key": Failed, "vmd_rescan": Failed, "bdev_rbd_create": Failed,
-		// the schema gives no meaning
+		// the schema specifies no meaning
 		"bdev_lvol_create": Failed, "nvmf_subsystem_add_ns": Failed, "nosuch_method": Failed,
 	} {
 		assert.Equal(t, kind, answered(method, -1, "").Kind, method)

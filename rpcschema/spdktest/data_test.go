@@ -134,8 +134,8 @@ func TestVolumeKeepsItsFile(t *testing.T) {
 	assert.Equal(t, "attached", b.read(s, 8, 0), "a snapshot without its volume")
 }
 
-// TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters written to it, and
-// reads the others from its new parent.
+// TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters that were written to
+// it, and reads the others from its new parent.
 func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()
@@ -165,7 +165,8 @@ func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	assert.Equal(t, []string{"external", "own", ""}, []string{b.read(one, 8, 0), b.read(one, 8, cluster), b.read(one, 8, 2*cluster)})
 }
 
-// TestVolumesPersistAcrossProcesses checks that another process finds the volumes of this process.
+// TestVolumesPersistAcrossProcesses checks that another process finds the volumes that this process
+// has created.
 func TestVolumesPersistAcrossProcesses(t *testing.T) {
 	data := t.TempDir()
 	b := start(t, Options{DataDir: data})

@@ -14,7 +14,7 @@ import (
 )
 
 // dispatch handles one call: it finds the method, decodes the parameters, applies a matching fault,
-// and has the engine execute the call.
+// and makes the engine execute the call.
 func (s *server) dispatch(r *request) {
 	m, params, err := s.admit(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func slow(method string, params map[string]any) bool {
 	return false
 }
 
-// execute has the engine execute a call, and sends the response.
+// execute makes the engine execute a call, and sends the response.
 func (s *server) execute(r *request, m *method, params map[string]any) {
 	result, err := s.perform(r, m, params)
 	var answer *jsonrpc.Error
@@ -90,7 +90,7 @@ func (s *server) crash() {
 	<-s.down
 }
 
-// perform has the engine execute a call, without sending a response. The error is errSilent,
+// perform makes the engine execute a call without sending a response. The error is errSilent,
 // errCrash, or a *jsonrpc.Error to respond with.
 func (s *server) perform(r *request, m *method, params map[string]any) (json.RawMessage, error) {
 	result, err := m.run(s.engine, params)
@@ -114,7 +114,7 @@ func (s *server) perform(r *request, m *method, params map[string]any) (json.Raw
 	return nil, answer
 }
 
-// record records a call for the tests, and logs it.
+// record logs a call, and records it for the tests.
 func (s *server) record(r *request, params map[string]any, err *jsonrpc.Error) {
 	s.target.journal.add(Call{Method: r.method, Params: params, Err: err})
 	log := s.target.opts.Logger
@@ -144,7 +144,7 @@ func (m *method) when() string {
 	return "after"
 }
 
-// shape removes from a result the members that the release does not write.
+// shape removes the members that the release does not write from a result.
 func (m *method) shape(result any) (json.RawMessage, error) {
 	text, err := jsonrpc.Marshal(result)
 	if err == nil {
@@ -188,8 +188,8 @@ func (t *methodTable) find(name string) (*method, bool) {
 	return m, ok
 }
 
-// names lists the methods in SPDK's order, the last registered first. Clients cannot rely on this
-// order.
+// names lists the methods in SPDK's order, in which the method registered last comes first. Clients
+// cannot rely on this order.
 func (t *methodTable) names(state string, aliases bool) []string {
 	names := []string{}
 	for name, m := range t.byName {

@@ -13,7 +13,8 @@ import (
 )
 
 // An engine holds the state that a running spdk_tgt keeps in memory. Handlers run one at a time, as
-// on SPDK's only RPC thread, except that others can run while one handler copies data.
+// on SPDK's only RPC thread. The exception is a handler that is copying data: other handlers can
+// run in the meantime.
 type engine struct {
 	target  *Target
 	release rpcschema.Release
@@ -91,7 +92,7 @@ func (e *engine) do(run func() (any, error)) (any, error) {
 		return nil, errDead
 	}
 	result, err := run()
-	return result, errors.Join(err, e.refreshExports()) // nil if neither failed
+	return result, errors.Join(err, e.refreshExports()) // nil if neither one failed
 }
 
 // unlocked lets other handlers run while io runs. The caller must mark the object of the I/O as
@@ -106,11 +107,11 @@ func (e *engine) unlocked(io func() error) error {
 	return err
 }
 
-// errDead ends calls interrupted by a crash. No client receives it.
+// errDead ends calls that were interrupted by a crash. No client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// A handler returns errCrash to crash the target, where a real target crashes, and errSilent where
-// a real target never responds.
+// A handler returns errCrash to crash the target in cases in which a real target crashes. It
+// returns errSilent in cases in which a real target never responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
 	errSilent = errors.New("SPDK never responds here")
@@ -138,8 +139,8 @@ var (
 	errInternal      = jsonrpc.Errorf(jsonrpc.CodeInternalError, "Internal error")
 )
 
-// strerror returns the text of spdk_strerror, which is the C library's and begins with a capital
-// letter.
+// strerror returns the text of spdk_strerror. That is the C library's text, which begins with a
+// capital letter.
 func strerror(n syscall.Errno) string {
 	text := n.Error()
 	return strings.ToUpper(text[:1]) + text[1:]

@@ -44,7 +44,7 @@ func (e *engine) examines(b *bdev) bool {
 		slices.ContainsFunc(b.aliases, func(alias string) bool { return slices.Contains(e.toExamine, alias) })
 }
 
-// examine creates the bdevs that waited for a new bdev, and these claim it. Then examine looks for
+// examine creates the bdevs that were waiting for a new bdev, and that claim it. It then looks for
 // an lvstore on the new bdev.
 func (e *engine) examine(b *bdev) {
 	if !e.examines(b) {
@@ -70,7 +70,7 @@ func (e *engine) examine(b *bdev) {
 	e.wakeDegraded(b)
 }
 
-// A WrittenStore is an lvstore written by a host into a volume.
+// A WrittenStore is an lvstore that a host has written into a volume.
 type WrittenStore struct {
 	Name  string
 	Lvols []WrittenLvol
@@ -83,9 +83,9 @@ type WrittenLvol struct {
 	External string // UUID of its external parent bdev
 }
 
-// WriteStore simulates a host that writes an lvstore into a volume, given by UUID. SPDK loads the
-// lvstore when it examines the volume, or a later snapshot or clone of it. This does not work with
-// a DataDir.
+// WriteStore simulates a host that writes an lvstore into the volume with the given UUID. SPDK
+// loads the lvstore when it examines the volume, or a later snapshot or clone of it. This does not
+// work with a DataDir.
 func (t *Target) WriteStore(volume string, w WrittenStore) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

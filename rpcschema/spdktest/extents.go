@@ -21,7 +21,7 @@ func (d *dataDir) truncateData(s *storeRecord, lvolUUID string, size uint64) err
 	return errors.Join(f.Truncate(int64(size)), f.Close())
 }
 
-// copyData copies a file to a new volume and preserves holes. The new file gets its final name only
+// copyData copies a file to a new volume, preserving holes. The new file gets its final name only
 // when it is complete.
 func (d *dataDir) copyData(s *storeRecord, from, lvolUUID string, size uint64) error {
 	src, err := os.Open(from)
@@ -83,8 +83,8 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	return nil
 }
 
-// reparentData changes a volume's parent: the bytes of the new parent replace every cluster that
-// equals the old parent's.
+// reparentData changes a volume's parent: every cluster that equals the old parent's is replaced
+// with the new parent's.
 func (d *dataDir) reparentData(s *storeRecord, l *lvolRecord, newParent string) error {
 	if d == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 )
 
 // This file simulates external snapshots. An external snapshot is a bdev outside the lvstore on
-// which volumes are based. The volumes refer to this bdev by UUID. As long as they exist, the bdev
-// cannot be written.
+// which volumes in the lvstore are based. The volumes refer to this bdev by UUID. As long as they
+// exist, the bdev cannot be written to.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)
@@ -71,7 +71,7 @@ func (e *engine) releaseExternal(l *lvol) {
 }
 
 // unregister removes a bdev during a call. If the bdev is an external snapshot, the volumes on top
-// never release it, so the call gets no response.
+// of it never release it, so the call gets no response.
 func (e *engine) unregister(b *bdev) error {
 	e.bdevs.remove(b)
 	silent := false
@@ -88,7 +88,7 @@ func (e *engine) unregister(b *bdev) error {
 	return nil
 }
 
-// dataOf returns the file that contains a bdev's bytes, or "" if they are all zero.
+// dataOf returns the file that contains a bdev's bytes, or "" if they are all zeros.
 func (e *engine) dataOf(b *bdev) string {
 	switch d := b.driver.(type) {
 	case *aio:
@@ -125,8 +125,8 @@ func (e *engine) setLvolParentBdev(p spdkrpc.BdevLvolSetParentBdevParams) error 
 	return e.dir.saveLvol(l.store.storeRecord, l.lvolRecord)
 }
 
-// wakeDegraded creates the bdevs of the volumes that waited for external snapshot b, and of the
-// volumes on top of them.
+// wakeDegraded creates the bdevs of the volumes that were waiting for external snapshot b, and of
+// the volumes on top of them.
 func (e *engine) wakeDegraded(b *bdev) {
 	for _, s := range e.stores {
 		if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.bdev == nil && l.External == b.uuid }) {

@@ -33,7 +33,7 @@ type Fault struct {
 	// Until, if not nil, further delays the effect until the channel is closed.
 	Until <-chan struct{}
 	Do    Strike
-	// Executed makes the fault occur after the call was executed instead of before.
+	// Executed makes the fault occur after the call has been executed instead of before.
 	Executed bool
 	// Error is the error returned for Fail; if it is nil, the code is -32603.
 	Error *jsonrpc.Error
@@ -44,7 +44,7 @@ type faults struct {
 	active []*Fault
 }
 
-// Inject adds a fault. If several faults match a call, the one injected first applies.
+// Inject adds a fault. If several faults match a call, the one that was injected first applies.
 func (t *Target) Inject(f Fault) {
 	if f.Times == 0 {
 		f.Times = 1

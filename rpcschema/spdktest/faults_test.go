@@ -111,8 +111,8 @@ func TestDelayedCallDoesNotBlockOthers(t *testing.T) {
 	}
 }
 
-// isDown waits until calls fail because the target is down. A connection that the crash has not yet
-// closed may accept one more call.
+// isDown waits until calls fail because the target is down. A connection that the crash has not
+// closed yet may accept one more call.
 func (b *bench) isDown() {
 	b.Helper()
 	err := b.call("spdk_get_version", nil, nil)

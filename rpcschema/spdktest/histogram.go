@@ -57,7 +57,7 @@ func (s histogramShape) rangeOf(ticks uint64) uint32 {
 
 func (s histogramShape) buckets() int { return int(s.last-s.first+1) << s.granularity }
 
-// bucketOf returns the bucket that counts a latency.
+// bucketOf returns the bucket in which a latency is counted.
 func (s histogramShape) bucketOf(ticks uint64) int {
 	r := s.rangeOf(ticks)
 	switch {
@@ -69,7 +69,7 @@ func (s histogramShape) bucketOf(ticks uint64) int {
 	return int(r-s.first)<<s.granularity + int(ticks>>(max(r, 1)-1)&(1<<s.granularity-1))
 }
 
-// end returns the first latency beyond a bucket.
+// end returns the first latency past a bucket.
 func (s histogramShape) end(bucket int) uint64 {
 	r, within := s.first+uint32(bucket>>s.granularity), uint64(bucket&(1<<s.granularity-1))
 	if r == 0 {
@@ -198,8 +198,8 @@ func (e *engine) bdevGetHistogram(p spdkrpc.BdevGetHistogramParams) (out spdkrpc
 }
 
 // bdevGetHistogramBorders returns, for each border, the number of latencies in the buckets that
-// begin at or before it. The last number is the total. As in SPDK, values beyond the last bucket
-// are 0.
+// begin at or before it. The last number is the total. As in SPDK, values after the last bucket are
+// 0.
 func (e *engine) bdevGetHistogramBorders(p spdkrpc.BdevGetHistogramBordersParams) (out spdkrpc.BdevHistogramBorders, err error) {
 	h, err := e.latencies(p.Name)
 	if err != nil {

@@ -136,8 +136,8 @@ func (e *engine) iscsiCreateInitiatorGroup(p spdkrpc.ISCSICreateInitiatorGroupPa
 	return nil
 }
 
-// addInitiators adds all names and netmasks. If one is listed twice or is too long, addInitiators
-// adds none and returns false.
+// addInitiators adds all names and netmasks. If one of them is listed twice or is too long,
+// addInitiators adds none of them and returns false.
 func addInitiators(g *spdkrpc.ISCSIInitiatorGroup, names, netmasks []string) bool {
 	names, netmasks = slices.Concat(g.Initiators, names), slices.Concat(g.Netmasks, netmasks)
 	if !distinct(names, maxInitiatorName) || !distinct(netmasks, maxNetmask) {

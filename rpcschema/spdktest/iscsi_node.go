@@ -91,7 +91,7 @@ func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	return e.exportNode(n)
 }
 
-// fullName completes a name that lacks the prefix (the target's node base).
+// fullName adds the prefix (the target's node base) to a name that lacks it.
 func (t *iscsiTarget) fullName(name string) (string, bool) {
 	complete := slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(prefix string) bool {
 		return len(name) >= 4 && strings.EqualFold(name[:4], prefix)
@@ -151,7 +151,7 @@ func (e *engine) iscsiAddLUN(p spdkrpc.ISCSITargetNodeAddLUNParams) error {
 	return e.exportNode(n)
 }
 
-// addMaps adds all pairs, or none if one is invalid.
+// addMaps adds all pairs, or none of them if one is invalid.
 func (e *engine) addMaps(n *targetNode, maps []spdkrpc.ISCSIPGIGMap) bool {
 	all := slices.Clone(n.PGIGMaps)
 	for _, m := range maps {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A key is a named file that contains a secret. Existing users can still use a key after it is
-// removed.
+// A key is a named file that contains a secret. Existing users can still use a key after it has
+// been removed.
 type key struct {
 	name, path string
 	refs       int

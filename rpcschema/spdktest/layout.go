@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// The layout is a directory tree that shows which volumes are exported to which hosts. It is for a
-// connector on the same host that uses neither NVMe-oF nor iSCSI:
+// The layout is a directory tree that shows which volumes are exported to which hosts. It is used
+// by a connector on the same host that uses neither NVMe-oF nor iSCSI:
 //
 //	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
 //
-// NQN is escaped as a path segment of a URL (url.PathEscape). The directory exists while the
-// subsystem has a listener. iSCSI targets have the same layout, with the IQN, initiator names (*
-// for any), and the UUIDs of their bdevs.
+// NQN is escaped as a path segment of a URL (url.PathEscape). The directory exists for as long as
+// the subsystem has a listener. iSCSI targets have the same layout, with the IQN, initiator names
+// (* for any), and the UUIDs of their bdevs.
 
-// An exported describes a subsystem or iSCSI target that a connector may reach.
+// An exported describes a subsystem or iSCSI target to which a connector may connect.
 type exported struct {
 	name    string            // NQN or IQN
 	hosts   []string          // admitted names, or *

@@ -12,8 +12,8 @@ import (
 )
 
 // loadConfig makes the calls in a saved configuration, as spdk_tgt -c does before it listens. If a
-// call fails, the start fails, unless IgnoreInitErrors is set. A missing file is equivalent to no
-// file.
+// call fails, the start fails, unless IgnoreInitErrors is set. A missing file is treated as if no
+// file were configured.
 func (t *Target) loadConfig(e *engine) error {
 	text, err := os.ReadFile(t.opts.ConfigFile)
 	if t.opts.ConfigFile == "" || errors.Is(err, os.ErrNotExist) {
@@ -56,7 +56,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 		return fmt.Errorf("method %q is not simulated, or not with this value", name)
 	}
 	if slices.Contains(m.State, "startup") && name != "bdev_set_options" {
-		return nil // other calls of this method have no effect here
+		return nil // other calls to this method have no effect here
 	}
 	params, ok := m.decode(call["params"])
 	if !ok {
@@ -68,7 +68,7 @@ func (t *Target) loadCall(e *engine, subsystem string, text json.RawMessage) err
 	return nil
 }
 
-// isAtStart reports whether a call only repeats a part of the default configuration.
+// isAtStart reports whether a call merely repeats a part of the default configuration.
 func (e *engine) isAtStart(subsystem string, text json.RawMessage) bool {
 	same := func(c configCall) bool {
 		fitted, ok := e.fit(c)

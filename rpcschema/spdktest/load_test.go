@@ -43,7 +43,7 @@ func TestConfigFileIsLoaded(t *testing.T) {
 			target, err := Start(Options{Release: rpcschema.MustRelease(release), ConfigFile: path, DataDir: t.TempDir()})
 			require.NoError(t, err, "without a file, the target starts empty")
 			t.Cleanup(func() { _ = target.Close() })
-			// A client connected to a crashed target may not have noticed the crash.
+			// A client that is connected to a crashed target may not have noticed the crash.
 			connect := func() *spdkrpc.Client {
 				socket := spdkrpc.NewSocket(target.Socket())
 				t.Cleanup(func() { _ = socket.Close() })

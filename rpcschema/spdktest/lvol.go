@@ -20,8 +20,8 @@ type lvol struct {
 	alias string // LVSTORE/NAME; the new name after a rename that failed halfway
 	busy  bool   // an operation on its blob is in progress
 	going bool   // the volume is being deleted
-	// frozen means that the volume reports itself as read-only. A volume that was made read-only
-	// reports this only after it is reloaded.
+	// frozen means that the volume reports itself as read-only. A volume that has been made
+	// read-only does so only after it has been reloaded.
 	frozen bool
 	orphan bool // the volume's external snapshot was removed while the volume was loaded
 }
@@ -71,7 +71,7 @@ type sizeParam struct {
 	Size uint64 `json:"size"`
 }
 
-// bytes returns the requested size. It overflows as in SPDK.
+// bytes returns the requested size. As in SPDK, it may overflow.
 func (s sizeParam) bytes(mib uint64) (uint64, error) {
 	if s.Size > 0 && mib > 0 {
 		return 0, jsonrpc.Errorf(jsonrpc.CodeInternalError, "size is deprecated. Specify only size_in_mib instead.")
@@ -124,7 +124,7 @@ func (e *engine) keepNew(s *lvstore, r *lvolRecord) (string, error) {
 	if err := e.dir.saveLvol(s.storeRecord, r); err != nil {
 		return "", err
 	}
-	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // write of the metadata
+	s.base.tally(s.user, spdkrpc.BdevIOTypeWrite, 10*time.Microsecond) // SPDK writes the metadata
 	return e.addLvol(s, r).UUID, nil
 }
 
@@ -155,7 +155,7 @@ func (e *engine) register(l *lvol) {
 		name: l.UUID, uuid: l.UUID, product: "Logical Volume", blockSize: uint32(s.BlockSize), blocks: l.Clusters * s.ClusterSize / s.BlockSize,
 		driver: l,
 	}
-	// A UUID can be in use only if a host has written the lvstore.
+	// The UUID can already be in use only if a host has written the lvstore.
 	if e.bdevs.add(l.bdev) != nil {
 		l.bdev = nil
 		return
@@ -164,7 +164,7 @@ func (e *engine) register(l *lvol) {
 	e.examine(l.bdev)
 }
 
-// setAlias replaces the alias of a volume's bdev by LVSTORE/NAME.
+// setAlias replaces the alias of a volume's bdev with LVSTORE/NAME.
 func (e *engine) setAlias(l *lvol, name string) bool {
 	alias := l.store.Name + "/" + name
 	if !e.bdevs.addAlias(l.bdev, alias) {
@@ -267,7 +267,7 @@ func (e *engine) resizeLvol(p resizeLvolParams) error {
 		return err
 	}
 	if err := e.resize(l.bdev, clusters*s.ClusterSize/s.BlockSize); err != nil {
-		return invalid(syscall.EBUSY) // the volume has shrunk, but its bdev has not
+		return invalid(syscall.EBUSY) // the volume has shrunk, but its bdev has not shrunk
 	}
 	return nil
 }
@@ -369,7 +369,7 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 	}
 }
 
-// work waits for the time that SPDK needs for an operation on blobs, and then runs do. Until do
+// work waits for as long as SPDK needs for an operation on blobs, and then runs do. Until do
 // returns, the volumes are busy, but other calls can run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {

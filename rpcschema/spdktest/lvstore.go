@@ -126,7 +126,7 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	return nil
 }
 
-// divideUp returns n/by rounded up. It overflows as SPDK's spdk_divide_round_up does.
+// divideUp returns n/by rounded up. It can overflow, as SPDK's spdk_divide_round_up can.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
 // loadStore loads an lvstore and its volumes.
@@ -240,7 +240,7 @@ func (e *engine) renameLvstore(p spdkrpc.BdevLvolRenameLvstoreParams) error {
 	return errors.Join(e.dir.saveStore(s.storeRecord), e.writeMetadata(s.storeRecord))
 }
 
-// truncated returns a name cut to the length of SPDK's buffers.
+// truncated returns a name truncated to the length of SPDK's buffers.
 func truncated(name string) string { return name[:min(len(name), maxNameLength)] }
 
 func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
@@ -250,7 +250,7 @@ func (e *engine) deleteLvstore(p spdkrpc.BdevLvolDeleteLvstoreParams) error {
 	}
 	if slices.ContainsFunc(s.lvols, func(l *lvol) bool { return l.busy }) {
 		if e.target.opts.Work > 0 {
-			return errCrash // SPDK frees memory that the other call still uses
+			return errCrash // SPDK frees memory that the other call is still using
 		}
 		return invalid(syscall.EBUSY)
 	}

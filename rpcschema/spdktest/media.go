@@ -19,7 +19,7 @@ type storeRecord struct {
 	TotalClusters uint64 // number of data clusters
 	MetaClusters  uint64
 	MetaPages     uint64 // 4 KiB each
-	MaxClusters   uint64 // the maximum for which the metadata area has room
+	MaxClusters   uint64 // the maximum number for which the metadata area has room
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
@@ -31,8 +31,8 @@ type lvolRecord struct {
 	Order    int // position in the order of creation
 	Clusters uint64
 	// Allocated is the number of allocated clusters, which are always the volume's first ones. This
-	// suffices because the simulation only allocates all clusters, takes over those of a parent, or
-	// removes clusters at the end.
+	// is sufficient because the simulation only ever allocates all clusters, takes over a parent's
+	// clusters, or removes clusters at the end.
 	Allocated uint64
 	Thin      bool
 	ReadOnly  bool
@@ -101,7 +101,7 @@ func (s *storeRecord) sorted() []*lvolRecord {
 
 // A mark at the start of a file shows that the file contains an lvstore. As with a blobstore's
 // super block, overwriting the mark destroys the lvstore. If the target also writes metadata, the
-// real super block is at the start and the mark at MarkOffset.
+// real super block is at the start, and the mark is at MarkOffset.
 const markPrefix = "spdktest lvstore "
 
 // MarkOffset is the offset of the mark in a file that contains an lvstore with metadata: the second

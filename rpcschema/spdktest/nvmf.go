@@ -15,7 +15,7 @@ import (
 // DiscoveryNQN is the NQN of the discovery subsystem, which lists the others.
 const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
-// nvmfName is the name of the only NVMe-oF target in the process.
+// nvmfName is the name of the process's only NVMe-oF target.
 const nvmfName = "nvmf_tgt"
 
 // An nvmfTarget is the state of the NVMe-oF target, which is lost when the process ends. Hosts
@@ -66,7 +66,7 @@ func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	return nil, jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Subsystem with NQN '%s' not found", nqn)
 }
 
-// checkTargetOf is like checkTarget, with the error of methods that look up a subsystem.
+// checkTargetOf is like checkTarget, but returns the error of methods that look up a subsystem.
 func (e *engine) checkTargetOf(name *string) error {
 	err := checkTarget(name)
 	if err == nil || e.before("v26.09") {
@@ -90,7 +90,7 @@ func (t *nvmfTarget) transport(trtype string) (*spdkrpc.NVMfTransport, bool) {
 
 const letSPDKChoose = 1<<32 - 1
 
-// nvmfCreateTransport supports only TCP, like an SPDK built without RDMA.
+// nvmfCreateTransport supports only TCP, like an SPDK that was built without RDMA.
 func (e *engine) nvmfCreateTransport(p spdkrpc.NVMfCreateTransportParams) error {
 	if err := checkTarget(p.TgtName); err != nil {
 		return err

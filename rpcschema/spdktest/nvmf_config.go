@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmfConfig lists all calls for one subsystem, then those for the next. Since v26.05, it first
-// lists all subsystems, then all hosts, and so on.
+// nvmfConfig lists all calls for one subsystem, followed by those for the next one. For releases
+// since v26.05, it lists all subsystems first, then all hosts, and so on.
 func (e *engine) nvmfConfig() []configPart {
 	options := slices.Clone(startup["nvmf"])
 	for _, t := range e.nvmf.transports {

@@ -51,7 +51,8 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys sets a host's keys. It returns alone if there is a controller key without a host key.
+// takeKeys sets a host's keys. If there is a controller key but no host key, it returns the error
+// in alone.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string

@@ -13,7 +13,7 @@ import (
 )
 
 // A listener is an address at which a subsystem can be reached. The simulation does not listen on
-// the address, but the host must be able to.
+// the address, but this host must be able to do so.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool

@@ -14,7 +14,7 @@ type namespace struct {
 	bdev               *bdev
 	user               *bdevUser
 	uuid, nguid, eui64 string // as SPDK reports them
-	hidden             bool   // visible only to hosts that are added to the namespace
+	hidden             bool   // visible only to hosts that have been added to the namespace
 	hosts              map[string]bool
 	ptplFile           string
 }
@@ -98,7 +98,7 @@ func (ns *namespace) release() {
 	ns.bdev.claim = claim{}
 }
 
-// loseNS removes a namespace whose bdev is gone.
+// loseNS removes a namespace whose bdev has been removed.
 func (e *engine) loseNS(s *subsystem, ns *namespace) {
 	delete(s.namespaces, ns.nsid)
 	e.exportLater(s)

@@ -30,7 +30,7 @@ type subsystem struct {
 
 const (
 	defaultMaxNamespaces = 32
-	maxMaxNamespaces     = 1 << 24 // more than SPDK can allocate memory for
+	maxMaxNamespaces     = 1 << 24 // more namespaces than SPDK can allocate memory for
 	maxCntlid            = 0xffef
 )
 

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// With Options.WriteMetadata, a snapshot owns the same clusters as a real one: those written since
-// the previous snapshot of its volume. The simulated target does not see the hosts' writes, so it
-// compares the files of the two snapshots. Therefore, it misses clusters that were overwritten with
-// the same bytes.
+// With Options.WriteMetadata, a snapshot owns the same clusters as a real one: those that were
+// written since the previous snapshot of its volume. The simulated target does not see the hosts'
+// writes, so it compares the files of the two snapshots. As a result, it misses clusters that were
+// overwritten with the same bytes.
 
 // StoreMetadata is an lvstore's metadata.
 type StoreMetadata struct {
@@ -29,7 +29,7 @@ type SnapshotMetadata struct {
 	Parent     string // UUID of the parent snapshot, or ""
 	External   bool   // the snapshot reads from a bdev outside the lvstore
 	Clusters   uint64
-	Own        []uint64 // the clusters that the snapshot does not read from its parent
+	Own        []uint64 // clusters that the snapshot does not read from its parent
 	File       string   // the file that contains all of the snapshot's bytes
 }
 
@@ -55,7 +55,7 @@ func (e *engine) writeMetadata(s *storeRecord) error {
 	return e.target.opts.WriteMetadata(m)
 }
 
-// own determines the clusters of a volume that becomes read-only. The volume's data must be
+// own determines the clusters of a volume that is becoming read-only. The volume's data must be
 // complete.
 func (e *engine) own(s *storeRecord, r *lvolRecord) error {
 	if !e.writesMetadata(s) {

@@ -48,8 +48,9 @@ func (e *engine) bdevSetQoSLimit(p spdkrpc.BdevSetQoSLimitParams) error {
 	if !given {
 		return jsonrpc.Errorf(-int(syscall.EINVAL), "No rate limits specified")
 	}
-	// Since v25.09, if a limited bdev has no I/O, opening it restarts its limiter.
-	// bdev_set_qos_limit itself opens the bdev, so SPDK refuses the change as too early.
+	// Since v25.09, if a bdev with limits has no I/O, opening it restarts its limiter.
+	// bdev_set_qos_limit itself opens the bdev, so SPDK refuses the change because the limiter is
+	// still being started.
 	idle := !slices.ContainsFunc(b.users, func(u *bdevUser) bool { return u.channel })
 	if b.limits != (spdkrpc.BdevRateLimits{}) && idle && !e.before("v25.09") {
 		return jsonrpc.Errorf(jsonrpc.CodeInvalidParams, "Failed to configure rate limit: %s", strerror(syscall.EAGAIN))
@@ -84,7 +85,8 @@ type iostatParams struct {
 	Name *string `json:"name"`
 }
 
-// bdevGetIostat reports the I/O recorded by Target.DoIO, because the simulation has no data plane.
+// bdevGetIostat reports the I/O that Target.DoIO has recorded, because the simulation has no data
+// plane.
 func (e *engine) bdevGetIostat(p iostatParams) (spdkrpc.BdevIOStat, error) {
 	out := spdkrpc.BdevIOStat{TickRate: tickRate, Ticks: ticks()}
 	names := p.Names

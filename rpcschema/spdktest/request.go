@@ -14,10 +14,10 @@ var errInvalidRequest = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, "Invalid requ
 // A request is one call on its way to the engine.
 type request struct {
 	conn   *conn
-	id     json.RawMessage // nil or null if success gets no response
+	id     json.RawMessage // nil or null if a successful call gets no response
 	method string
 	params any // nil, map[string]any or []any
-	// done completes the call with its reply, or with nil for none.
+	// done completes the call with its reply, or with nil if there is none.
 	done func(reply []byte)
 }
 
@@ -106,7 +106,7 @@ func (r *request) succeed(result json.RawMessage) {
 }
 
 // unskipped returns the text that releases before v26.05 mistakenly send after a successful
-// notification: the last part of their write buffer, with its end cut off.
+// notification: the last part of their write buffer, without its end.
 func unskipped(reply []byte) []byte {
 	const buffer = 4096
 	return reply[(len(reply)-1)/buffer*buffer:]
@@ -121,7 +121,7 @@ func (r *request) fail(e *jsonrpc.Error) {
 	r.done(append(reply, '\n'))
 }
 
-// A batchReply gathers the replies of a batch in the order of completion.
+// A batchReply collects the replies of a batch in the order of completion.
 type batchReply struct {
 	done func([]byte)
 

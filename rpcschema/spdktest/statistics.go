@@ -26,7 +26,7 @@ func (e *engine) threadNames() []string {
 	return []string{"app_thread", e.pollGroup(), "iscsi_poll_group_0"}
 }
 
-// busyIdle reports that the simulation is busy for a quarter of the time.
+// busyIdle reports that the simulation has been busy for a quarter of the time.
 func (e *engine) busyIdle() (busy, idle uint64) {
 	all := ticks() - e.startTicks
 	return all / 4, all - all/4
@@ -85,7 +85,7 @@ func (e *engine) notifications(p spdkrpc.NotifyGetNotificationsParams) ([]spdkrp
 	return list, nil
 }
 
-// DoIO adds done to a bdev's I/O statistics, as if this I/O had taken place. Tick counts are in
+// DoIO adds done to a bdev's I/O statistics, as if that I/O had taken place. Tick counts are in
 // nanoseconds. DoIO reports whether the bdev exists.
 func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	found := false
@@ -102,7 +102,7 @@ func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	return found
 }
 
-// LackBuffers makes the target report n more times that a module found no free buffer.
+// LackBuffers makes the target report that a module found no free buffer n more times.
 func (t *Target) LackBuffers(n uint64) { t.inEngine(func(e *engine) { e.retries += n }) }
 
 // inEngine runs f in the running engine, if any.
@@ -113,7 +113,7 @@ func (t *Target) inEngine(f func(*engine)) {
 	if e == nil {
 		return
 	}
-	_, _ = e.do(func() (any, error) { // the engine may have died meanwhile
+	_, _ = e.do(func() (any, error) { // the engine may have died in the meantime
 		f(e)
 		return nil, nil
 	})

@@ -19,7 +19,7 @@ type Options struct {
 	// Socket is the UNIX socket's path; if empty, a socket is created in a temporary directory.
 	Socket string
 	// DataDir is a directory for lvstores and logical volumes (as sparse files), so that they
-	// survive this process. If it is empty, everything is in memory.
+	// survive this process. If it is empty, everything is kept in memory.
 	DataDir string
 	// Release is the SPDK release to simulate; the default is v26.05.
 	Release rpcschema.Release
@@ -28,15 +28,15 @@ type Options struct {
 	Poll time.Duration
 	// WaitForRPC starts the target in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool
-	// ExamineListed starts the target with bdev_auto_examine off, as after bdev_set_options in the
-	// startup state.
+	// ExamineListed starts the target with bdev_auto_examine disabled, as after bdev_set_options in
+	// the startup state.
 	ExamineListed bool
-	// ConfigFile is a saved configuration to load at each start, as with spdk_tgt -c. With
+	// ConfigFile is a saved configuration that is loaded at each start, as with spdk_tgt -c. With
 	// IgnoreInitErrors, the start continues if one of the calls in it fails.
 	ConfigFile       string
 	IgnoreInitErrors bool
-	// Work is how long a snapshot, clone, inflation, decoupling, resize or deletion works on a
-	// volume's blob. If it is 0, such calls never overlap.
+	// Work is how long SPDK works on a volume's blob for a snapshot, clone, inflation, decoupling,
+	// resize or deletion. If it is 0, such calls never overlap.
 	Work time.Duration
 	// WriteMetadata writes an lvstore's metadata, in SPDK's format, to the file that contains the
 	// lvstore. The target calls it before it responds to a call that changes snapshots.
@@ -111,8 +111,8 @@ func (t *Target) Socket() string { return t.opts.Socket }
 // Release returns the SPDK release of the target.
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
-// Crash ends the target like SIGKILL: it closes every connection, and everything that SPDK keeps in
-// memory is lost. Volumes remain on their media. As after a real crash, the socket's file also
+// Crash ends the target as SIGKILL does: it closes every connection, and everything that SPDK keeps
+// in memory is lost. Volumes remain on their media. As after a real crash, the socket's file also
 // remains, but refuses connections.
 func (t *Target) Crash() {
 	t.mu.Lock()

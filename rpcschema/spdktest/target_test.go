@@ -129,7 +129,7 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to another target")
 	_, err = Start(Options{Socket: filepath.Join(dir, "missing", "spdk.sock"), DataDir: filepath.Join(dir, "data")})
 	require.Error(t, err)
-	// The directory is available, because the failed start released it.
+	// The directory is available, because the failed start has released it.
 	other := start(t, Options{DataDir: filepath.Join(dir, "data")})
 	require.NoError(t, b.call("spdk_get_version", nil, nil), "the failed starts did not affect it")
 

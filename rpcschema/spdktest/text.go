@@ -9,7 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// These errors describe why SPDK's parser cannot return a value from the bytes received so far.
+// These errors state why SPDK's parser cannot return a value from the bytes that have been received
+// so far.
 var (
 	errIncomplete = errors.New("no complete JSON value yet")
 	errUnparsable = errors.New("not JSON, or nested too deeply")
@@ -22,7 +23,7 @@ const maxDepth = 64
 type text struct {
 	value  any // null, bool, string, json.Number, []any or map[string]any
 	count  int // values as SPDK counts them: scalars, names, and brackets
-	length int // bytes used, including the white space that follows
+	length int // number of bytes, including the white space that follows
 }
 
 // twice is the name of a member that nextText adds to an object with duplicate members, so that the

@@ -10,7 +10,7 @@ import (
 )
 
 // A trimmer removes the members that a release does not write from a value, so that the engine
-// needs only one version for all releases. A nil trimmer removes nothing.
+// needs only one version of a result for all releases. A nil trimmer removes nothing.
 type trimmer struct {
 	gone    map[string]bool     // names of the members that the release does not write
 	members map[string]*trimmer // trimmers for members that the release writes

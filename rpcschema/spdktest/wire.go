@@ -17,7 +17,8 @@ import (
 // maxConns is the value of SPDK_JSONRPC_MAX_CONNS. Further connections wait to be accepted.
 const maxConns = 64
 
-// limitsOf returns the limits of one request. A request that exceeds them closes the connection.
+// limitsOf returns the limits on a request. If a request exceeds them, the target closes the
+// connection.
 func limitsOf(r rpcschema.Release) jsonrpc.Limits {
 	if r.Before(rpcschema.MustRelease("v26.05")) {
 		return jsonrpc.LimitsBeforeV2605
@@ -33,7 +34,7 @@ type server struct {
 	listener *net.UnixListener
 	lock     *os.File
 	slots    chan struct{}
-	poll     *pollClock // nil means respond immediately
+	poll     *pollClock // nil means that the target responds immediately
 	down     chan struct{}
 	running  sync.WaitGroup
 
@@ -106,7 +107,7 @@ func (s *server) accept() {
 	}
 }
 
-// wait returns at the target's next poll.
+// wait blocks until the target's next poll.
 func (s *server) wait() {
 	if s.poll != nil {
 		s.poll.wait(s.down)
@@ -137,17 +138,17 @@ type conn struct {
 	mu          sync.Mutex
 	queue       [][]byte
 	outstanding int // calls that have not been completed
-	// taking means that received bytes are being parsed. Replies wait, because a parse error drops
-	// them.
+	// taking means that received bytes are being parsed. In the meantime, replies are held back,
+	// because a parse error drops them.
 	taking  bool
-	stopped bool // the connection is no longer read
+	stopped bool // the connection is no longer being read
 	dead    bool
 }
 
 func (c *conn) read() {
 	defer c.hangUp()
 	buf := make([]byte, 0, c.server.limits.Bytes)
-	for len(buf) < cap(buf) { // if the buffer is full, SPDK mistakes the 0 bytes read for the end
+	for len(buf) < cap(buf) { // if the buffer is full, SPDK mistakes a read of 0 bytes for the end
 		n, err := c.socket.Read(buf[len(buf):cap(buf)])
 		if n == 0 || err != nil {
 			return
@@ -217,7 +218,7 @@ func (c *conn) stir() {
 }
 
 // write sends the completed replies at the next poll. It closes the socket when the connection is
-// no longer read and every call has ended.
+// no longer being read and every call has ended.
 func (c *conn) write() {
 	defer c.remove()
 	for {

@@ -140,7 +140,7 @@ func (i *Issuer) SetAway(away bool) {
 	i.away = away
 }
 
-// Hold makes requests for keys wait until the channel until is closed.
+// Hold makes requests for keys wait until the given channel is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package realtarget connects tests to a real spdk_tgt whose socket is named by $SPDK_SOCK.
+// Package realtarget connects tests to a real spdk_tgt at the socket that $SPDK_SOCK names.
 //
 // The package refuses a target that is not empty, because a test must not delete objects that it
-// did not create. It empties the target after each test, even a failed one, so that one failure
-// does not cause another.
+// did not create. It empties the target after each test, even after a failed one, so that one
+// failure does not cause another.
 //
 // It must not depend on the proxy, the driver, or specific tests.
 package realtarget
@@ -27,8 +27,9 @@ const Variable = "SPDK_SOCK"
 // Given reports whether the environment variable is set.
 func Given() bool { return os.Getenv(Variable) != "" }
 
-// Socket returns the socket of the real target. It skips the test if no target is named, and fails
-// the test if the target contains any object. It empties the target when the test ends.
+// Socket returns the socket of the real target. It skips the test if the environment names no
+// target, and fails the test if the target contains any object. It empties the target when the test
+// ends.
 func Socket(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv(Variable)
@@ -42,7 +43,7 @@ func Socket(t testing.TB) string {
 	found, err := list(ctx, caller)
 	switch {
 	case errors.Is(err, spdkrpc.WrongState):
-		return path // a target in the startup state contains nothing
+		return path // a target in the startup state is empty
 	case err != nil:
 		t.Fatalf("look at the target behind %s=%s: %v", Variable, path, err)
 	case len(found) > 0:
@@ -80,8 +81,8 @@ func names(list []object) string {
 	return strings.Join(names, ", ")
 }
 
-// A kind describes how objects of a kind are listed, which member contains the name, and how an
-// object is deleted. The kinds are in the order of deletion.
+// A kind describes how objects of one kind are listed, which member contains an object's name, and
+// how an object is deleted. The kinds are in the order of deletion.
 type kind struct {
 	name, list, key string
 	remove, param   string
@@ -144,7 +145,7 @@ func list(ctx context.Context, caller spdkrpc.Caller) (all []object, err error) 
 	return all, nil
 }
 
-// deleteOne deletes an object. It waits at most a minute, because SPDK never responds to some
+// deleteOne deletes an object. It waits for at most a minute, because SPDK never responds to some
 // deletions.
 func deleteOne(ctx context.Context, caller spdkrpc.Caller, method string, params map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// recordedTest is a testing.TB that only records the outcome.
+// recordedTest is a testing.TB that merely records the outcome.
 type recordedTest struct {
 	testing.TB
 	ctx      context.Context
