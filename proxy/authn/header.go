@@ -46,8 +46,8 @@ func parseAuthorization(values []string) (authorization, error) {
 	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
 }
 
-// isToken reports whether a string consists of the characters that RFC 6750 allows in a token, apart
-// from trailing equals signs.
+// isToken reports whether a string consists of the characters that RFC 6750 allows in a token,
+// apart from trailing equals signs.
 func isToken(text string) bool {
 	for i := range len(text) {
 		if !tokenCharacters[text[i]] {

@@ -8,12 +8,10 @@ import (
 	"time"
 )
 
-// A NotSavedError means that the target executed a call, but the file that a restarted target loads
-// does not contain the change.
+// A NotSavedError means that a call was executed, but its change would be lost in a restart.
 type NotSavedError struct{ Why error }
 
-// Error omits reasons that contain file names, because tenants see the text. The log contains the
-// reasons.
+// Error omits reasons that contain file names, because tenants see it. The log contains them.
 func (e *NotSavedError) Error() string {
 	for _, known := range []error{errEnded, errChosen} {
 		if errors.Is(e.Why, known) {
@@ -86,9 +84,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the first number changes have been saved. If they have not, savedBy
-// returns the error of the last attempt to save them, unless that attempt is one of the first
-// earlier attempts.
+// savedBy reports whether the first number changes have been saved. If not, it returns the error of
+// the last attempt to save them, unless that is one of the first earlier attempts.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,8 +51,7 @@ func (c *changes) note(m *rpcschema.Method, names []rpcschema.Name, params map[s
 	c.removals = append(c.removals, removal{names, others, m.Undoes, params})
 }
 
-// noteDeletedStore records that a disk no longer contains an lvstore and therefore need not be
-// examined.
+// noteDeletedStore records that a disk no longer contains an lvstore, so it need not be examined.
 func (c *changes) noteDeletedStore(disk string) {
 	if len(c.removals) < maxTouched {
 		c.removals = append(c.removals, removal{names: []rpcschema.Name{{Kind: "bdev", Value: disk}}, undoes: examineBdev})
@@ -148,8 +147,7 @@ func (r removal) otherNames() map[string]bool {
 	return names
 }
 
-// has reports whether the call names n, either as an existing object or as the object that it
-// creates.
+// has reports whether the call names n, either as an existing object or as one that it creates.
 func (c Call) has(n rpcschema.Name) bool {
 	kind := func(k string) string { return strings.TrimPrefix(k, "new-") }
 	return slices.ContainsFunc(c.Names, func(x rpcschema.Name) bool { return x.Value == n.Value && kind(x.Kind) == kind(n.Kind) })

@@ -23,8 +23,7 @@ type Choice struct {
 	Process  string `json:"process,omitempty"`
 }
 
-// Use makes one of the files the current one, for the target's next start. Use sets the previous
-// configuration aside.
+// Use makes a file the current one for the target's next start, and sets the previous one aside.
 func (f *Folder) Use(name string) error {
 	unlock, err := f.disk.Lock()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A Configuration is the list of calls that restores a target's configuration. Each call is kept as
-// the text that SPDK wrote. The proxy never re-encodes a call, because SPDK may write JSON that a
-// strict decoder refuses.
+// A Configuration is the list of calls that restores a target's configuration. Each call is the
+// text that SPDK wrote. The proxy never re-encodes it, because SPDK may write JSON that a strict
+// decoder refuses.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`
@@ -59,8 +59,7 @@ func parse(text []byte) (*Configuration, error) {
 	return &c, nil
 }
 
-// withoutValues replaces a JSON decoder's error with one that contains no values from the file,
-// which may be secrets.
+// withoutValues replaces a JSON decoder's error, which may quote secrets, with one without values.
 func withoutValues(err error) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError

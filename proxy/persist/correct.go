@@ -70,8 +70,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 
 const enableHistogram = "bdev_enable_histogram"
 
-// countingAll adds the options with which SPDK counts all I/O to the call, unless SPDK saved
-// options.
+// countingAll adds the options with which SPDK counts all I/O, unless the call contains options.
 func countingAll(e entry, call json.RawMessage, release rpcschema.Release) json.RawMessage {
 	if !release.Has(rpcschema.BoundsHistograms) {
 		return call

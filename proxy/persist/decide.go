@@ -177,8 +177,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 	return o, nil
 }
 
-// writeHeld saves live to Held. alreadyLogged reports whether this has already been logged for the
-// process.
+// writeHeld saves live to Held. alreadyLogged means that this has been logged for the process.
 func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err error) {
 	f := s.opts.Folder
 	held, damaged, err := f.load(Held)
@@ -187,8 +186,7 @@ func (s *Saver) writeHeld(live, current *Configuration) (alreadyLogged bool, err
 	}
 	alreadyLogged = held != nil && held.Saved.Process == live.Saved.Process
 	if !alreadyLogged && (damaged != nil || held != nil && !s.covered(held, current)) {
-		// The file Held comes from another process and contains calls that the current process
-		// lacks.
+		// The file Held comes from another process and contains calls that this process lacks.
 		if err := f.setAside(Held, asideHeld); err != nil {
 			return false, err
 		}

@@ -122,8 +122,7 @@ func (f *Folder) replace(c *Configuration, reason string) error {
 	return f.prune()
 }
 
-// renew replaces the current configuration without keeping the old one, because both contain the
-// same calls.
+// renew replaces the current configuration without keeping the old one, which has the same calls.
 func (f *Folder) renew(c *Configuration) error {
 	return f.put(Current, c, func() error { return nil })
 }

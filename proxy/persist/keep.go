@@ -115,8 +115,7 @@ func placesOf(c *Configuration, subsystem string) []place {
 	return slices.DeleteFunc(places(c), func(p place) bool { return p.subsystem != subsystem })
 }
 
-// keepIn implements keep for one subsystem. before contains all of the subsystem's calls in
-// current.
+// keepIn implements keep for one subsystem. before contains the subsystem's calls in current.
 func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen changes, add func(place)) []json.RawMessage {
 	calls := slices.Clone(sub.Calls)
 	at := map[string][]int{}  // key → places in live
@@ -172,8 +171,7 @@ func (s *Saver) keepIn(c comparison, sub Subsystem, before, wanted []place, seen
 	return merged
 }
 
-// named reports whether a call through this proxy named, created or set the object that a saved
-// call creates.
+// named reports whether a call through this proxy named, created or set a saved call's object.
 func (s *Saver) named(p place, seen changes) bool {
 	e, err := entryOf(p.call)
 	m, known := s.opts.Schema.Method(e.Method)

@@ -16,8 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// journalName is the name of the file that lists logical volumes whose deletion has begun but has
-// not been saved yet.
+// journalName names the file that lists logical volumes whose deletion has begun but is not saved.
 const journalName = "removing"
 
 // removing records, in memory and on disk, the deletions of logical volumes that the saved file

@@ -64,8 +64,7 @@ func (s *Saver) Run(ctx context.Context, finalTimeout time.Duration) {
 }
 
 // due returns how long to wait before saving. A save is due Options.After after the last change,
-// but no later than Options.AtLatest after the first one. Both times are longer if the last read
-// took a long time.
+// but at most Options.AtLatest after the first one. Both times are longer after a slow read.
 func (s *Saver) due() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

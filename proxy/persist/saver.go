@@ -167,8 +167,7 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed must be called after a call that has changed, or may have changed, the target. Run then
-// saves soon.
+// Changed must be called after a call that may have changed the target. Run then saves soon.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)

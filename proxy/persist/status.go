@@ -39,8 +39,7 @@ func (s *Saver) Complete() bool {
 	return !now.SavedAt.IsZero() && len(now.Missing) == 0
 }
 
-// Status returns the state after the last attempt to save or the last Folder.Use, whichever was
-// later.
+// Status returns the state after the last attempt to save, or the last Folder.Use if that is later.
 func (s *Saver) Status() Status {
 	chosen, saved := s.choice.read(s.opts.Folder)
 	s.mu.Lock()

@@ -32,8 +32,8 @@ func (p Page) colour(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// fit escapes a string without colors, because object names may contain any characters, and truncates
-// it to a number of columns.
+// fit escapes a string without colors, because object names may contain any characters, and
+// truncates it to a number of columns.
 func fit(text string, columns int) string {
 	text = printable.String(text)
 	if columns <= 0 || utf8.RuneCountInString(text) <= columns {
