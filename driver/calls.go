@@ -25,7 +25,7 @@ import (
 )
 
 // calls is the interceptor of every gRPC call. It assigns an id to the call, logs and counts the
-// call, and converts panics to errors and errors to gRPC statuses.
+// call, and converts panics into errors and errors into gRPC statuses.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -101,8 +101,8 @@ func (r *call) end(failed error) error {
 	return err
 }
 
-// level returns the log level for a failed call. The level is warn unless an earlier line already
-// reported the same failure of a target.
+// level returns the log level for a failed call. The level is warn unless an earlier line has
+// already reported the same target failure.
 func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	target, kind := Outage(failed, volumeID)
 	switch {
@@ -123,8 +123,8 @@ func (c *calls) during(usual slog.Level, target string) slog.Level {
 	return usual
 }
 
-// recoverPanic converts a panic to an error, so that a panic in one call does not end all other
-// calls.
+// recoverPanic converts a panic into an error, so that a panic in one call does not end all the
+// others.
 func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -175,7 +175,7 @@ func subject(req any) (attrs []any) {
 	return attrs
 }
 
-// isQuery reports whether a method changes nothing and is called every few seconds.
+// isQuery reports whether a method is read-only and is called every few seconds.
 func isQuery(method string) bool {
 	name := path.Base(method)
 	return strings.Contains(name, "Get") || strings.HasPrefix(name, "List") || name == "Probe" || name == "Check"

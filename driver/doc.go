@@ -1,5 +1,5 @@
 // Package driver contains the parts that the CSI driver's services share: the gRPC server with its
-// interceptor, the identity service, and the one table that maps errors to gRPC codes (errors.go).
+// interceptor, the identity service, and the table that maps errors to gRPC codes (errors.go).
 //
 // The services themselves are packages controller and node, which both use package request. The
 // command connects them.

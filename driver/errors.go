@@ -26,9 +26,9 @@ import (
 )
 
 // codesOf is the only table that maps errors to gRPC codes, following the tables in the CSI
-// specification. The first match wins. After ABORTED, UNAVAILABLE and DEADLINE_EXCEEDED, callers
-// retry, and assume that the call may still be running. An error that a retry cannot resolve must
-// not have one of these codes.
+// specification. The first match wins. When callers receive ABORTED, UNAVAILABLE or
+// DEADLINE_EXCEEDED, they retry, and assume that the call may still be running. An error that a
+// retry cannot resolve must not have one of these codes.
 var codesOf = []struct {
 	kind error
 	code codes.Code
@@ -160,7 +160,7 @@ func Code(err error) codes.Code {
 	return codes.Internal
 }
 
-// remedies contains advice for errors from packages that do not know the configuration.
+// remedies contains advice for errors from packages that do not depend on the configuration.
 var remedies = []struct {
 	kind error
 	text string
@@ -173,8 +173,8 @@ var remedies = []struct {
 }
 
 // Status returns an error as a gRPC status, with its text and, if there is one, the remedy.
-// Kubernetes shows it as an event, and counts events with the same text. Therefore the text for a
-// target's failure contains only the target and the cause; the log contains the rest.
+// Kubernetes shows the text in an event, and counts events with identical text. Therefore the text
+// for a target failure contains only the target and the cause; the log contains the rest.
 func Status(err error) error {
 	if err == nil {
 		return nil
@@ -228,9 +228,9 @@ func failedTarget(err error) *request.TargetError {
 	return nil
 }
 
-// lostTarget is like failedTarget, for targets that were not reached or gave no response. Of
-// several concurrent calls, any may fail first, which must make no difference to callers, because
-// they retry all of these calls.
+// lostTarget is like failedTarget, but only for targets that could not be reached or did not
+// respond. Any one of several concurrent calls may be the first to fail. Which one it is must make
+// no difference to callers, because they retry all of these calls.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

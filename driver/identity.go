@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// DefaultName is the driver's default name, which is also spdk-csi's.
+// DefaultName is the driver's default name, which is the same as spdk-csi's.
 const DefaultName = "csi.spdk.io"
 
 // Identity implements CSI's identity service.
@@ -39,9 +39,9 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// Probe reports that the process works. The state of targets does not matter: if the liveness probe
-// failed because of one target, Kubernetes would restart a healthy driver and interrupt work on the
-// other targets.
+// Probe reports that the process is working. The state of targets does not matter: if the liveness
+// probe failed because of one target, Kubernetes would restart a healthy driver and interrupt work
+// on the other targets.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

@@ -31,21 +31,22 @@ type Server struct {
 	Outages *outage.Log
 	// SlowAfter is the duration after which a running call is logged as slow. Zero means 30 s.
 	SlowAfter time.Duration
-	// Drain limits the wait for calls in flight when the server stops. Zero means 20 s, less than
-	// Kubernetes' 30 s.
+	// Drain limits the wait for calls in flight when the server stops. Zero means 20 s, which is
+	// less than Kubernetes' 30 s.
 	Drain time.Duration
 	// Linger is how long a stopping server must have been idle before it stops accepting calls. The
 	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls at
 	// once.
 	//
 	// Kubernetes stops a pod's sidecars at the same moment. The sidecars complete their work, which
-	// takes more calls, and then give up their leases. If the driver stops earlier, the sidecars
-	// exit at once without giving up their leases, and there is no leader until the leases expire.
+	// requires further calls, and then give up their leases. If the driver stops earlier, the
+	// sidecars exit at once without giving up their leases, and there is no leader until the leases
+	// expire.
 	Linger time.Duration
 }
 
 // Serve serves calls until ctx ends. Serve then waits until the server is idle (see Linger), stops
-// accepting calls, and waits for calls in flight.
+// accepting calls, and waits for the calls in flight to complete.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	calls := &calls{log: s.Log, metrics: s.Metrics, outages: s.Outages, slowAfter: s.SlowAfter}
 	if calls.outages == nil {
@@ -70,7 +71,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		csi.RegisterNodeServer(server, s.Node)
 	}
 	// These services are for people and probes: grpcurl lists and calls methods, grpc-health-probe
-	// checks whether the process serves. Like Probe, the response does not depend on targets.
+	// checks whether the process is serving. Like Probe, the response does not depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)
@@ -80,7 +81,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(stopped)
 		select {
 		case <-ctx.Done():
-			state.Shutdown() // health checks return "not serving" while calls end
+			state.Shutdown() // health checks return "not serving" while the last calls complete
 			s.stop(server, clients)
 		case <-served:
 		}

@@ -19,30 +19,31 @@ type Class struct {
 	// MkfsOptions contains options for mkfs. The file system determines which options are allowed
 	// (package mkfs).
 	MkfsOptions string
-	// VolumeUUID means that each xfs and btrfs file system has the UUID of its volume, even in
-	// copies.
+	// VolumeUUID means that each xfs and btrfs file system gets the UUID of its volume, even if the
+	// volume is a copy.
 	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
 	// target must have all of the labels.
 	Targets, Stores []string
 	TargetLabels    map[string]string
-	// Strategy is the rule that chooses among the remaining lvstores; empty means Spread.
+	// Strategy is the rule for choosing among the remaining lvstores; empty means Spread.
 	Strategy Strategy
 	// Thick means that a volume's clusters are all allocated when the volume is created.
 	Thick bool
-	// Replicas is the number of storage servers that have the volume; 0 means 1.
+	// Replicas is the number of storage servers that store a copy of the volume; 0 means 1.
 	Replicas int
 	// Clear selects what happens to the contents of clusters that a volume frees; empty means
 	// ClearZeroes.
 	Clear Clear
 	// Limits bound the volume's I/O.
 	Limits Limits
-	// NVMe contains the options with which nodes connect, by their kernel names.
+	// NVMe contains the options that nodes connect with, keyed by the kernel's names for them.
 	NVMe map[string]string
 	// Authentication is the method by which nodes authenticate to the target; empty means
 	// NoAuthentication.
 	Authentication Authentication
-	// ForNodes contains the parameters that nodes read from the volume context, unchanged, by name.
+	// ForNodes contains the parameters that nodes read from the volume context, unchanged, keyed by
+	// name.
 	ForNodes map[string]string
 	// Encryption is the method by which nodes encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
@@ -69,7 +70,7 @@ const (
 	CHAP             Authentication = "chap"   // over iSCSI
 )
 
-// A Strategy is the rule that chooses an lvstore for a volume.
+// A Strategy is a rule for choosing a volume's lvstore.
 type Strategy string
 
 // The values of Strategy. The zero Strategy is Spread.
@@ -148,8 +149,8 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	return c, err
 }
 
-// CheckSnapshot refuses parameters in a VolumeSnapshotClass: snapshots have none. Errors are of
-// kind [ErrParameter].
+// CheckSnapshot refuses any parameters in a VolumeSnapshotClass, because snapshots have none.
+// Errors are of kind [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {
 		// Ignore fsType, which spdk-csi's sample class sets although it has no meaning for a

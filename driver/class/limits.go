@@ -14,7 +14,7 @@ type Limits struct {
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
 }
 
-// maxLimit is small enough for SPDK to count in bytes.
+// maxLimit is small enough for SPDK to express in bytes.
 const maxLimit = 1 << 40
 
 // stepIOPS is the granularity of SPDK's I/O limits; SPDK would silently round up other values.
@@ -41,7 +41,7 @@ func ParseMutable(mutable map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// With returns a copy of l in which the limits that are set in changed replace those of l.
+// With returns a copy of l in which the limits that are set in changed override those of l.
 func (l Limits) With(changed Limits) Limits {
 	for _, f := range []struct{ old, changed **uint64 }{
 		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},

@@ -6,15 +6,16 @@ import (
 )
 
 // The NVMe parameters set how nodes connect over NVMe/TCP and NVMe/RDMA. These parameters have the
-// names and units of the kernel's options. A parameter that is missing leaves the decision to the
-// node's flags.
+// same names and units as the kernel's options. If a parameter is missing, the node's flags
+// determine the option.
 
-// seconds completes a parameter that is a time, or the value that means unlimited.
+// seconds completes a parameter whose value is a number of seconds, or the value that means
+// unlimited.
 func seconds(p Parameter, most int, unlimited string) Parameter {
 	return number(p, "seconds, ", 1, most, unlimited)
 }
 
-// number completes a parameter that is a whole number, or the value that means unlimited.
+// number completes a parameter whose value is a whole number, or the value that means unlimited.
 func number(p Parameter, unit string, least, most int, unlimited string) Parameter {
 	p.Values = fmt.Sprintf("%s%d to %d", unit, least, most)
 	if unlimited != "" {
@@ -28,7 +29,7 @@ func number(p Parameter, unit string, least, most int, unlimited string) Paramet
 	return p
 }
 
-// digest completes a parameter that enables checksums.
+// digest completes a parameter that turns checksums on or off.
 func digest(p Parameter) Parameter {
 	p.Values = "true or false"
 	p.set = func(c *Class, v string) bool {

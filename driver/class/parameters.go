@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A Parameter describes a StorageClass parameter: its row in the manual, and how its value is
-// parsed.
+// A Parameter describes a StorageClass parameter: its row in the manual, and how to parse its
+// value.
 type Parameter struct {
 	Name    string
 	Values  string // the allowed values, for the manual and for errors
 	Example string
 	Meaning string
-	// Mutable parameters may also be in a VolumeAttributesClass, because they can change while a
-	// volume exists.
+	// Mutable means that the parameter may also be set in a VolumeAttributesClass, because it can
+	// change after the volume is created.
 	Mutable bool
 
 	forNodes bool                      // nodes read it from the volume context; see package request
@@ -150,7 +150,7 @@ func find(name string) (Parameter, bool) {
 	return parameters[i], true
 }
 
-// names returns the names of all parameters, or of the mutable ones, for an error.
+// names returns the names of all parameters, or only of the mutable ones, for use in an error.
 func names(mutable bool) string {
 	var all []string
 	for _, p := range parameters {
@@ -188,7 +188,7 @@ func setFSType(c *Class, v string) bool {
 	return v == "ext4" || v == "xfs" || v == "btrfs"
 }
 
-// setClear accepts unmap, the default in earlier versions, as the current default.
+// setClear treats unmap, the default in earlier versions, as the current default.
 func setClear(c *Class, v string) bool {
 	if v == "unmap" {
 		v = string(ClearZeroes)

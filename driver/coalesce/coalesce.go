@@ -5,8 +5,8 @@
 // because that result may be older than the call.
 //
 // Only one read of a key runs at a time, so a caller waits for at most one read before its own. A
-// second concurrent read would shorten that wait, but each read costs CPU time, which limits how
-// many calls a busy controller can serve.
+// second concurrent read would shorten that wait, but each read costs CPU time, and CPU time limits
+// how many calls a busy controller can serve.
 //
 // Package coalesce must not depend on what is read.
 package coalesce
@@ -25,22 +25,23 @@ type Group struct {
 
 // reads holds the running read of one key. A key without a running read has no entry.
 type reads struct {
-	next *batch // the callers that wait for the running read to end; nil: none
+	next *batch // the callers that are waiting for the running read to end; nil if none
 }
 
 // A batch is the set of callers that share the result of one read.
 type batch struct {
-	run    func() // makes the read, and closes done when it has ended
+	run    func() // performs the read, and closes done when it has ended
 	done   chan struct{}
-	cancel context.CancelFunc // ends the read, or keeps it from beginning
-	size   int                // callers that still wait
+	cancel context.CancelFunc // ends the read, or prevents it from starting
+	size   int                // callers that are still waiting
 	value  any
 	err    error
 }
 
 // Do calls read, and returns its results. If a read with the same key is running, Do waits until it
-// has ended, and shares the next one with all others that wait. All reads with the same key must be
-// equivalent and return the same type. Callers must not change what a result refers to.
+// has ended, and shares the next one with all other callers that are waiting. All reads with the
+// same key must be equivalent and return the same type. Callers must not change what a result
+// refers to.
 //
 // A shared read is cancelled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {
@@ -83,7 +84,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	}
 }
 
-// ended starts the read that callers are waiting for, after the previous one has ended.
+// ended is called when a read has ended. It starts the next read if callers are waiting for one.
 func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,7 +96,7 @@ func (g *Group) ended(key string, r *reads) {
 	delete(g.keys, key)
 }
 
-// leave ends a batch if no caller waits for it any more.
+// leave ends a batch if no caller is waiting for it any more.
 func (g *Group) leave(r *reads, b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +104,7 @@ func (g *Group) leave(r *reads, b *batch) {
 		return
 	}
 	b.cancel()
-	if r.next == b { // it has not begun
+	if r.next == b { // it has not started
 		r.next = nil
 	}
 }

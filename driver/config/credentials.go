@@ -64,7 +64,7 @@ func (c Credential) check() string {
 	return ""
 }
 
-// Account describes the credential for people, without its secrets.
+// Account describes the credential for a human reader, without its secrets.
 func (c Credential) Account() string {
 	var parts []string
 	switch {
@@ -129,13 +129,13 @@ func parseSecret(text []byte, resolve func(*Credential) error) (map[string]Crede
 	return tokens, nil
 }
 
-// parseOwn reads the controller's own secret.json. Paths in it are relative to the file's
+// parseOwn parses the controller's own secret.json. Paths in the file are relative to its
 // directory.
 func parseOwn(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error { c.resolveFiles(filepath.Dir(file)); return nil })
 }
 
-// parseCalls reads a call's secret.json. An entry may name files only if the controller's own
+// parseCalls parses a call's secret.json. An entry may name files only if the controller's own
 // secret, in file, contains the same entry. Then the entry gives its author no additional access,
 // because calls without a secret use the controller's own. A volume's calls carry the Secret with
 // which the volume was created, so this allows an administrator to change such a Secret from a
@@ -182,7 +182,7 @@ func CredentialsFile() (string, error) {
 // Credentials returns a call's credentials by target: those in its secret, or else the controller's
 // own, from file. If a secret contains only host keys (package hostauth), the controller's own
 // credentials are used. class is the prefix, before -name and -namespace, of the class parameters
-// that give such calls a secret. It is empty for calls that never have one.
+// that assign a secret to such calls. It is empty for calls that never have a secret.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)

@@ -78,13 +78,13 @@ func (p *Placement) check() (problems []error) {
 	return problems
 }
 
-// Choice returns the settings for choosing targets.
+// Choice returns the settings that control how targets are chosen.
 func (p Placement) Choice() placement.Choice {
 	p.setDefaults()
 	return placement.Choice{Candidates: p.Candidates, Margin: *p.Margin}
 }
 
-// Space returns the limits for how full lvstores may become.
+// Space returns the limits on how full lvstores may become.
 func (p Placement) Space() volume.Space {
 	p.setDefaults()
 	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}

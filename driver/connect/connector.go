@@ -9,7 +9,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// A Device is a block device on this node whose identity was verified.
+// A Device is a block device on this node whose identity has been verified.
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
@@ -18,8 +18,8 @@ type Device struct {
 	UUID string
 }
 
-// A Connector attaches exports to this node. All methods can be repeated at any time, and are safe
-// for concurrent use.
+// A Connector attaches exports to this node. All calls can be repeated at any time, and all methods
+// are safe for concurrent use.
 type Connector interface {
 	// Connect attaches the export and waits for its device. If Connect fails, it undoes its own
 	// steps. If ctx has no deadline, Connect waits at most [Options.Timeout].
@@ -27,7 +27,7 @@ type Connector interface {
 	// Find returns the device of an attached export. It fails with [ErrNotConnected] if the export
 	// is not attached.
 	Find(ctx context.Context, e Export) (Device, error)
-	// Disconnect detaches the export and waits until that is done. It succeeds if nothing is
+	// Disconnect detaches the export and waits until it is detached. It succeeds if nothing is
 	// attached. It fails with [ErrBusy] while the device is mounted or otherwise in use on this
 	// node. Disconnect keeps a connection that other volumes of the same subsystem use.
 	Disconnect(ctx context.Context, e Export) error
@@ -36,7 +36,7 @@ type Connector interface {
 	Rescan(ctx context.Context, e Export, wantBytes int64) (newBytes int64, err error)
 }
 
-// Options of [New]. The zero value is usable.
+// Options are the options of [New]. The zero value is usable.
 type Options struct {
 	// AllowLoop permits exports of simulated targets, which attach files on this node as loop
 	// devices. AllowLoop is for tests and the demo only.

@@ -18,7 +18,7 @@ var (
 	ErrUnreachable = errors.New("target unreachable")
 	// ErrNoSubsystem means that the target responds, but has no such subsystem or iSCSI target.
 	ErrNoSubsystem = errors.New("subsystem not found on the target")
-	// ErrRefused means that the target has the subsystem, but does not allow this host.
+	// ErrRefused means that the target has the subsystem, but does not admit this host.
 	ErrRefused = errors.New("target refused this host")
 	// ErrNoKeys means that the volume requires authentication, but the export contains no keys.
 	ErrNoKeys = errors.New("no keys to authenticate with")

@@ -28,11 +28,11 @@ const (
 	KeyLvolSize   = "lvolSize"
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
-	// KeyTargetAddrs lists the target's addresses if it has several, as [FormatAddresses] writes
-	// them. KeyTargetAddr and KeyTargetPort then contain the first one, for nodes that run earlier
-	// versions.
+	// KeyTargetAddrs lists the target's addresses if it has several, in the format of
+	// [FormatAddresses]. KeyTargetAddr and KeyTargetPort then contain the first one, for nodes that
+	// run earlier versions.
 	KeyTargetAddrs = "targetAddrs"
-	// KeyMultipath means that the export reports ANA, and also admits this node as
+	// KeyMultipath means that the export reports ANA, and also admits this node under the name
 	// [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
@@ -55,21 +55,22 @@ type Export struct {
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
 	// More contains further addresses at which the target exports the volume. A node with native
-	// multipath connects to all of them. Other nodes connect to the first that works.
+	// multipath connects to all of them. Other nodes connect to the first one that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
 	// NSUUID is the namespace's UUID in lower case. NSUUID is empty for volumes created by
 	// spdk-csi, whose namespace is found by LegacyUUID.
 	NSUUID string `json:"nsUUID,omitzero"`
-	// LegacyUUID is the UUID of the lvol, which spdk-csi wrote into the model number and the NQN.
+	// LegacyUUID is the UUID of the lvol, which spdk-csi put into the model number and the NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
-	// SizeBytes is the size at creation, or 0 if unknown. Volumes grow, so devices may be larger.
+	// SizeBytes is the size at creation, or 0 if unknown. Volumes can grow, so devices may be
+	// larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
 	// Multipath is the value of KeyMultipath.
 	Multipath bool `json:"multipath,omitzero"`
-	// Options contains options for the kernel's NVMe controllers that the volume's StorageClass
-	// sets, by the kernel's names. The class's options override [NVMeOptions].
+	// Options contains the options for the kernel's NVMe controllers that the volume's StorageClass
+	// sets, keyed by the kernel's names. The class's options override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
 	// Authentication is the method by which this node must authenticate, with keys that
@@ -125,7 +126,7 @@ func (a Address) isFor(node map[string]string) bool {
 	return true
 }
 
-// paths returns one export for each address, with only that address.
+// paths returns one copy of the export for each of its addresses, with only that address.
 func (e Export) paths() []Export {
 	all := []Export{e}
 	for _, a := range e.More {
@@ -223,9 +224,9 @@ func parseTransport(s string) (Transport, error) {
 	return "", invalid(KeyTargetType, s, "tcp, rdma or iscsi")
 }
 
-// checkName checks that the export has the name that its transport needs, and that the name
-// contains no characters with a special meaning later. The kernel splits its option string at
-// commas, and iscsiadm uses names as directories.
+// checkName checks that the export has the kind of name that its transport needs, and that the name
+// contains no characters that the kernel or iscsiadm would interpret. The kernel splits its option
+// string at commas, and iscsiadm uses names as directories.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:

@@ -102,7 +102,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 	return true, nil
 }
 
-// logout ends the session at each address, and stops iscsid's attempts to create one.
+// logout ends the session with each address, and stops iscsid's attempts to create one.
 func (i *iscsi) logout(ctx context.Context, e Export) error {
 	var failures []error
 	for _, p := range e.paths() {
@@ -189,7 +189,7 @@ func (i *iscsi) disconnect(ctx context.Context, e Export, step *operation.Step) 
 		return err
 	}
 	if len(sessions) == 0 {
-		// The record may still exist after its session ended.
+		// The record may still exist after its session has ended.
 		return i.deleteRecord(ctx, e)
 	}
 	step.Doing("checking whether the target's LUNs are in use")
@@ -232,8 +232,8 @@ func (i *iscsi) rescan(ctx context.Context, e Export, wantBytes int64, step *ope
 	}
 	step.Doing("waiting for the device to grow")
 	inTime, err := poll(ctx, func() (bool, error) {
-		// The target reports its new size in the sense data of a later command, so rescan
-		// repeatedly.
+		// The target reports its new size in the sense data of a later command, so the device must
+		// be rescanned repeatedly.
 		if err := i.rescanDevice(d); err != nil {
 			return false, err
 		}

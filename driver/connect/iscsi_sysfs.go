@@ -14,7 +14,7 @@ type session struct {
 	state string // LOGGED_IN, FAILED, FREE
 }
 
-// sessions lists the sessions that this host has with a target. sessions ignores sessions of other
+// sessions lists the sessions that this host has with a target. It ignores the sessions of other
 // initiator names.
 func (i *iscsi) sessions(iqn string) ([]session, error) {
 	names, err := i.node.entries("sys/class/iscsi_session")
@@ -38,7 +38,7 @@ type lun struct {
 	address string // SCSI address, host:channel:target:LUN
 	number  string
 	name    string // sda
-	serial  string // unit serial number; SPDK uses the beginning of the bdev's name
+	serial  string // unit serial number; SPDK uses the first part of the bdev's name
 }
 
 var (

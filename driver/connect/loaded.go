@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// LoadedTransports returns the transports whose modules are now loaded, sorted. LoadedTransports
-// itself loads no modules: the first volume of another transport may still load its module. Of o,
-// only Root is used.
+// LoadedTransports returns a sorted list of the transports whose modules are currently loaded. It
+// does not load modules itself: the first volume of another transport may still cause its module to
+// be loaded. Of o, only Root is used.
 func LoadedTransports(o Options) []string {
 	n := newNode(o.Root)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(moduleOf)), func(t string) bool { return !n.hasModule(moduleOf[t]) })

@@ -15,7 +15,7 @@ import (
 
 // loop attaches a simulated target's volumes, which are files on this machine, as loop devices.
 // With loop devices, tests can use real devices and data on machines without NVMe. loop enforces
-// the simulated target's lists of allowed hosts, as a real target does.
+// the simulated target's lists of allowed hosts, as a real target would.
 type loop struct {
 	node    *node
 	host    Host

@@ -26,7 +26,7 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 	var found []string
 	for _, name := range names {
 		if !l.node.exists("sys/block", name, "loop") {
-			continue // another disk, or a loop device without a file
+			continue // a disk of another kind, or a loop device without a file
 		}
 		var info *unix.LoopInfo64
 		err := l.withDevice(name, os.O_RDONLY, func(fd int) (err error) {
@@ -47,7 +47,7 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 }
 
 // attachedTo lists the loop devices on a volume's file. It compares device and inode numbers,
-// because the path may now lead to another file. attachedTo ignores loop devices of other hosts.
+// because the path may now refer to another file. attachedTo ignores loop devices of other hosts.
 func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	var foreign string
 	found, err := l.attachedDevices(func(info *unix.LoopInfo64) bool {
@@ -63,7 +63,7 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	return found, err
 }
 
-// labelled lists the loop devices that attach has set up for an export and this host.
+// labelled lists the loop devices that attach has set up for this host and an export.
 func (l *loop) labelled(e Export) ([]string, error) {
 	want := label(l.host, e, e.NSUUID)
 	return l.attachedDevices(func(info *unix.LoopInfo64) bool {

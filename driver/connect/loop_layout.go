@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name by which the export's target knows a host.
+// nameFor returns the name that a host has on the export's target.
 func nameFor(h Host, e Export) string {
 	if e.NQN == "" {
 		return h.IQN
@@ -79,9 +79,9 @@ func hostAllowed(list string, e Export, h Host) bool {
 }
 
 // label returns the name that marks a loop device as set up by this package for a host and an
-// export. Several hosts can share one machine, as in tests; each has its own device, as on real
-// machines. Without a UUID, label returns the common prefix of all of the host's labels for the
-// export's target. A label has at most 63 characters, which is the kernel's limit.
+// export. Several hosts can share one machine, as they do in tests; each then has its own device,
+// as on real machines. Without a UUID, label returns the common prefix of all of the host's labels
+// for the export's target. A label has at most 63 characters, which is the kernel's limit.
 func label(h Host, e Export, id string) string {
 	return labelPrefix + h.UUID[:8] + labelSuffix(e, id)
 }

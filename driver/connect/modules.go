@@ -24,7 +24,7 @@ func CheckTransport(name string) error {
 	return nil
 }
 
-// LoadModules makes sure that the kernel has the modules of transports (nvme-tcp, nvme-rdma,
+// LoadModules makes sure that the kernel has the modules for transports (nvme-tcp, nvme-rdma,
 // iscsi): it loads those that are neither loaded nor built in. LoadModules fails with
 // [ErrUnsupported] if a module is missing on the node. Of o, only Root and Exec are used.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
@@ -43,7 +43,8 @@ func LoadModules(ctx context.Context, transports []string, o Options) error {
 }
 
 // loadModule makes sure that a module is loaded or built in. Many hosts have no modprobe, or none
-// that a container can use; on such hosts, the module may be built in or loaded at boot.
+// that a container can use; on those hosts, the module may be built in, or may have been loaded at
+// boot.
 func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
 	if n.hasModule(module) {
 		return nil

@@ -78,8 +78,7 @@ func (n *node) path(elem ...string) string {
 	return n.root + "/" + filepath.Join(elem...)
 }
 
-// attribute reads a sysfs attribute. attribute returns an empty string if the attribute cannot be
-// read.
+// attribute reads a sysfs attribute. If that fails, it returns an empty string.
 func (n *node) attribute(elem ...string) string {
 	b, err := os.ReadFile(n.path(elem...))
 	if err != nil {
@@ -93,8 +92,7 @@ func (n *node) exists(elem ...string) bool {
 	return err == nil
 }
 
-// entries lists the names in a sysfs directory. entries returns an empty list if the directory does
-// not exist.
+// entries lists the names in a sysfs directory. If the directory does not exist, the list is empty.
 func (n *node) entries(elem ...string) ([]string, error) {
 	dir, err := os.Open(n.path(elem...))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
@@ -111,8 +109,8 @@ func (n *node) entries(elem ...string) ([]string, error) {
 	return names, err
 }
 
-// device returns the block device with a sysfs name. device fails unless the device node in /dev
-// exists and has the same device number.
+// device returns the block device with a sysfs name. It fails unless the device node in /dev exists
+// and has the same device number.
 func (n *node) device(name string) (Device, error) {
 	number := n.attribute("sys/block", name, "dev")
 	size, err := n.size(name)

@@ -32,7 +32,7 @@ type nvme struct {
 }
 
 // namespaceWait limits how long a call waits for a live controller's namespace. The target adds the
-// namespace before this node connects, so seconds are enough.
+// namespace before this node connects, so a few seconds are enough.
 const namespaceWait = 10 * time.Second
 
 func (n *nvme) namespaceLimit() time.Duration { return cmp.Or(n.namespaceTimeout, namespaceWait) }
@@ -158,9 +158,9 @@ func (n *nvme) nativeMultipath() bool {
 	return n.node.attribute("sys/module/nvme_core/parameters", "multipath") == "Y"
 }
 
-// prepare loads the kernel modules of NVMe over Fabrics. prepare fails if /dev/nvme-fabrics does
-// not exist. Otherwise, missing is the reason why the transport's module may be missing. Only an
-// attempt to connect shows whether the module is actually missing.
+// prepare loads the kernel modules for NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
+// exist. If the transport's module may be missing, missing is the reason. Only an attempt to
+// connect shows whether the module really is missing.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -191,7 +191,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 		if errors.Is(last, ErrNotConnected) {
 			return false, fmt.Errorf("the kernel has removed the connection: see the node's kernel log: %w", last)
 		}
-		// The device may exist while its target is unreachable, and reads from it would then wait
+		// The device may exist even though its target is unreachable; reads from it would then wait
 		// forever.
 		up, err := n.liveControllers(e)
 		if err != nil || len(up) == 0 {
@@ -223,7 +223,7 @@ func (n *nvme) waitForDevice(ctx context.Context, e Export, step *operation.Step
 	return d, err
 }
 
-// undo removes the controller that this call created, unless another volume now uses it.
+// undo removes the controller that this call created, unless another volume is now using it.
 func (n *nvme) undo(ctx context.Context, e Export, step *operation.Step) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -241,7 +241,7 @@ func (n *nvme) find(e Export) (Device, error) {
 	return n.findBehind(e, controllers, n.subsystems)
 }
 
-// findBehind returns the device of an export behind its controllers.
+// findBehind returns the device that an export has behind its controllers.
 func (n *nvme) findBehind(e Export, controllers []controller, subsystems func() (map[string][]string, error)) (Device, error) {
 	if len(controllers) == 0 {
 		return Device{}, fmt.Errorf("%w: this node has no controller for the subsystem", ErrNotConnected)

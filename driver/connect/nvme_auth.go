@@ -53,7 +53,7 @@ func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step
 	}
 	for _, c := range existing {
 		// The kernel authenticates after each change. If both keys differ, the first attempt may
-		// fail, and the target may end the connection; the kernel then reconnects with both new
+		// fail, and the target may close the connection; the kernel then reconnects with both new
 		// keys.
 		for _, k := range []struct {
 			attribute string

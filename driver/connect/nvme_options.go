@@ -11,19 +11,19 @@ import (
 // NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. A zero field means
 // that field's documented default. The options apply only to controllers that are created later.
 type NVMeOptions struct {
-	// CtrlLossTimeout is how long the kernel retries a lost target before it fails all I/O and
-	// removes the device; default 10 minutes. A negative value means forever.
+	// CtrlLossTimeout is how long the kernel tries to reconnect to a lost target before it fails
+	// all I/O and removes the device; default 10 minutes. A negative value means forever.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between attempts to reconnect to a lost target; default 2 s.
 	ReconnectDelay time.Duration
 	// KeepAlive is the time after which an unresponsive target counts as lost; default 5 s.
 	KeepAlive time.Duration
-	// FastIOFail is how long I/O waits for a lost target before it fails while the kernel still
-	// reconnects; default unlimited.
+	// FastIOFail is how long I/O waits for a lost target before it fails, even if the kernel is
+	// still trying to reconnect; default unlimited.
 	FastIOFail time.Duration
-	// IOQueues limits the number of I/O queues; default one for each CPU.
+	// IOQueues limits the number of I/O queues; the default is one for each CPU.
 	IOQueues int
-	// QueueSize is the depth of each I/O queue, 16 to 1024; default the kernel's (128).
+	// QueueSize is the depth of each I/O queue, 16 to 1024; the default is the kernel's (128).
 	QueueSize int
 }
 
@@ -111,7 +111,7 @@ func validOption(key, value string) (want string, valid bool) {
 		err == nil && strconv.Itoa(n) == value && (n >= b.least && n <= b.most || n == -1 && b.unlimited)
 }
 
-// fabricsOptions returns the text that creates a controller when written to /dev/nvme-fabrics.
+// fabricsOptions returns the string that creates a controller when written to /dev/nvme-fabrics.
 func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	opts := []string{
 		"transport=" + string(e.Transport),
@@ -126,7 +126,7 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	for _, key := range OptionKeys {
 		switch value := values[key]; {
 		case key == "hdr_digest" || key == "data_digest":
-			// The kernel refuses digests for transports other than TCP, because those have their
+			// The kernel refuses digests for transports other than TCP, because these have their
 			// own checksums.
 			if value == "true" && e.Transport == TCP {
 				opts = append(opts, key)

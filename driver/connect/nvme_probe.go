@@ -41,7 +41,8 @@ const (
 )
 
 // probeConnect sends the target one Fabrics Connect for the admin queue, as this host, and returns
-// the status of the response. If the target accepts, the association ends with the TCP connection.
+// the status of the response. If the target accepts the host, the association ends with the TCP
+// connection.
 func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -28,8 +28,8 @@ func (c controller) usable() bool {
 	return c.state != "dead" && !strings.HasPrefix(c.state, "deleting")
 }
 
-// controllers lists this host's controllers for a subsystem. controllers ignores controllers with
-// other host NQNs, which an administrator or another driver created.
+// controllers lists this host's controllers for a subsystem. It ignores controllers with other host
+// NQNs, which an administrator or another driver has created.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
@@ -111,7 +111,7 @@ type namespace struct {
 }
 
 // A namespace's block device is nvme<subsystem or controller>n<index>. The paths of native
-// multipath are hidden devices named nvme<subsystem>c<controller>n<index>, which must not be used.
+// multipath are hidden devices named nvme<subsystem>c<controller>n<index>, and must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
 // subsystems lists the sysfs entries of all NVMe subsystems, including their controllers and

@@ -16,7 +16,7 @@ func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Second, time.Until(deadline)/8)))
 }
 
-// timeout returns why ctx ended: its cause, or ErrTimeout if its deadline passed.
+// timeout returns the reason why ctx ended: its cause, or ErrTimeout if its deadline has passed.
 func timeout(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -24,7 +24,7 @@ func timeout(ctx context.Context) error {
 	return ErrTimeout
 }
 
-// poll calls try until it is done or fails. inTime is false if ctx ended first.
+// poll calls try repeatedly until it is done or fails. inTime is false if ctx ends first.
 func poll(ctx context.Context, try func() (done bool, err error)) (inTime bool, err error) {
 	const interval = 25 * time.Millisecond
 	ticker := time.NewTicker(interval)

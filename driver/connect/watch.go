@@ -18,17 +18,17 @@ import (
 // connections that the kernel no longer tries to restore.
 type Watcher interface {
 	Connector
-	// Paths reads the state of an export's connections, which may be a second old. It sends nothing
-	// to the target. If the kernel does not respond before ctx ends, the error is of kind
+	// Paths reads the state of an export's connections. The state may be a second old. It sends
+	// nothing to the target. If the kernel does not respond before ctx ends, the error is of kind
 	// [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores missing connections of an attached export. Reconnect does not change
 	// existing connections, and skips addresses that do not respond. If the target exports another
-	// volume there, Reconnect fails and removes the connections that it made.
+	// volume at such an address, Reconnect fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 	// Release ends all connections of an export over NVMe-oF, even while its device is in use. I/O
-	// that waits for the target fails, so the caller must hold the failed I/O, as a mirror does. It
-	// succeeds if nothing is attached.
+	// that is waiting for the target fails, so the caller must hold the failed I/O, as a mirror
+	// does. Release succeeds if nothing is attached.
 	Release(ctx context.Context, e Export) error
 }
 
@@ -56,11 +56,11 @@ type Paths struct {
 	// Expected is the number of paths that [Connector.Connect] creates if all of the target's
 	// addresses respond.
 	Expected int
-	// GivenUp is the number of expected paths that no longer exist and that the kernel does not try
-	// to restore.
+	// GivenUp is the number of expected paths that no longer exist and that the kernel is not
+	// trying to restore.
 	GivenUp int
-	// Device is the export's device, whose identity was verified. If there is none, NoDevice is the
-	// reason.
+	// Device is the export's device, whose identity has been verified. If there is none, NoDevice
+	// is the reason.
 	Device   Device
 	NoDevice error
 }
@@ -76,8 +76,8 @@ func (p Paths) Live() int {
 	return n
 }
 
-// finish adds to p the device, or the reason why there is no device. finish returns any error that
-// leaves the state unknown.
+// finish adds to p the device, or the reason why there is no device. It returns an error only if
+// the state remains unknown.
 func (p Paths) finish(d Device, err error) (Paths, error) {
 	p.Device, p.NoDevice = d, err
 	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {
@@ -115,8 +115,8 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 	return v, nil
 }
 
-// dialTimeout limits how long an address may take to respond before the kernel is told to connect
-// to it.
+// dialTimeout limits how long an address may take to respond. Only then is the kernel told to
+// connect to it.
 const dialTimeout = 3 * time.Second
 
 // viewAge is the maximum age of the connection state that [Watcher.Paths] returns.
@@ -130,7 +130,7 @@ func (n *nvme) paths(e Export) (Paths, error) {
 	controllers := v.controllers[e.NQN]
 	p, usable := Paths{Expected: 1}, 0
 	if n.nativeMultipath() {
-		portals := map[string]bool{} // an address that is listed twice is one path
+		portals := map[string]bool{} // an address that is listed twice has only one path
 		for _, path := range e.paths() {
 			portals[path.portal()] = true
 		}
@@ -153,10 +153,10 @@ type view struct {
 	subsystems  map[string][]string     // result of nvme.subsystems
 }
 
-// A sharedView lets many sequential or concurrent reads share one view of sysfs; otherwise, each of
-// them would read the controllers of all volumes.
+// A sharedView lets many sequential or concurrent reads share one view of sysfs; otherwise, each
+// read would read the controllers of all volumes.
 type sharedView struct {
-	// age is how old a view may be. Zero means that each read makes its own.
+	// age is how old a view may be. Zero means that each read creates its own view.
 	age time.Duration
 
 	mu   sync.Mutex
@@ -214,7 +214,7 @@ func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) er
 	return errors.Join(failures...)
 }
 
-// answering returns the export with only the addresses that respond.
+// answering returns a copy of the export with only the addresses that respond.
 func (n *nvme) answering(ctx context.Context, e Export, step *operation.Step) (Export, error) {
 	var failures []error
 	var found []Address
@@ -308,7 +308,7 @@ func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operat
 // With native multipath, a path to a namespace is a hidden device below its controller.
 var pathPattern = regexp.MustCompile(`^nvme[0-9]+c[0-9]+n[0-9]+$`)
 
-// pathUUIDs lists the namespaces that a controller is a path to.
+// pathUUIDs lists the namespaces to which a controller is a path.
 func (n *nvme) pathUUIDs(c controller) ([]string, error) {
 	names, err := n.node.entries("sys/class/nvme", c.name)
 	if err != nil {

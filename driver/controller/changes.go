@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// maxRanges is the maximum number of ranges in one message, whatever the request allows: gRPC
-// messages have at most 4 MiB.
+// maxRanges is the maximum number of ranges in one message, even if the request allows more,
+// because a gRPC message is limited to 4 MiB.
 const maxRanges = 16384
 
 // GetMetadataAllocated streams a snapshot's allocated ranges. Unallocated ranges read as zeros.
@@ -82,8 +82,8 @@ func (c *Controller) streamChanges(ctx context.Context, q changesQuery, send fun
 	return nil
 }
 
-// rangesOf returns the changed ranges that end after an offset, in order. Adjacent clusters form
-// one range.
+// rangesOf returns the changed ranges that end after an offset, in ascending order. Adjacent
+// clusters form one range.
 func rangesOf(found volume.Changes, start int64) func(yield func(*csi.BlockMetadata) bool) {
 	return func(yield func(*csi.BlockMetadata) bool) {
 		end := found.SizeBytes / found.ClusterSize

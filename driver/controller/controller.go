@@ -32,7 +32,7 @@ type Controller struct {
 	// credentialsFile is the path of the credentials for calls without a secret, or empty if there
 	// are none.
 	credentialsFile string
-	// witnesses stores the witnesses of replicated volumes. It is nil if there can be none.
+	// witnesses stores the witnesses of replicated volumes. It is nil if there cannot be any.
 	witnesses Witnesses
 	log       *slog.Logger
 }
@@ -204,7 +204,7 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 }
 
 // ControllerModifyVolume applies a VolumeAttributesClass to a volume by changing its I/O limits.
-// Limits that the class omits stay unchanged.
+// Limits that the class omits remain unchanged.
 func (c *Controller) ControllerModifyVolume(ctx context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

@@ -12,7 +12,7 @@ import (
 )
 
 // createCopy creates a copy of a snapshot or volume, or finds the one that an earlier call created.
-// A copy is always in the lvstore of its source.
+// A copy is always in the same lvstore as its source.
 func (c *Controller) createCopy(ctx context.Context, n creation) (located, error) {
 	target, err := c.openTarget(n.source, n.secrets, provisionerSecret)
 	if err != nil {

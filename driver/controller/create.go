@@ -17,13 +17,13 @@ import (
 // defaultSize is a volume's size if none is requested, as in spdk-csi.
 const defaultSize = 1 << 30
 
-// A creation is a parsed request for a volume.
+// A creation is a parsed request to create a volume.
 type creation struct {
 	spec             volume.Spec
 	origin           volume.Origin    // the source of a copy; empty for an empty volume
 	source           request.VolumeID // the id of the source
 	where            placement.Accessibility
-	shared, rawBlock bool // for several nodes, without a file system
+	shared, rawBlock bool // for several nodes; without a file system
 	secrets          map[string]string
 }
 
@@ -120,7 +120,7 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 }
 
 // checkFilesystem refuses options that are not allowed for the file system's mkfs. The file system
-// is named in the capability by Kubernetes, or in the class.
+// is named in the capability, by Kubernetes, or in the class.
 func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
 	types := []string{wanted.FSType}
 	for _, c := range capabilities {
@@ -140,8 +140,8 @@ func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) e
 }
 
 // sizes returns the smallest and largest sizes that a capacity range allows. If the range sets no
-// minimum, the smallest size is byDefault, or the range's limit if that is less. A largest size of
-// 0 means no limit.
+// minimum, the smallest size is byDefault, or the range's limit if that is smaller. A largest size
+// of 0 means no limit.
 func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error) {
 	least, most = r.GetRequiredBytes(), r.GetLimitBytes()
 	switch {
@@ -159,5 +159,5 @@ func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error)
 	return least, most, nil
 }
 
-// maxSize is the largest size that can be requested. maxSize can be rounded up without overflow.
+// maxSize is the largest size that can be requested. It can be rounded up without overflow.
 const maxSize = 1 << 60

@@ -31,7 +31,7 @@ func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
 // targets.
 type checker struct {
 	wait func(context.Context) error // waits between the two inspections of a check
-	// reported holds the findings of the last check, by key.
+	// reported holds the findings of the last check, by [doctor.Finding.Key].
 	reported map[string]doctor.Finding
 	targets  []string
 }
@@ -63,8 +63,8 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 	k.count(c.targets.metrics, targets, found)
 }
 
-// count records the number of findings for each kind and target, and removes targets that are no
-// longer configured.
+// count records the number of findings for each kind and target in the metrics, and removes the
+// targets that are no longer configured.
 func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doctor.Finding) {
 	var names []string
 	for _, t := range targets {
@@ -88,8 +88,8 @@ func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doc
 	k.targets = names
 }
 
-// check inspects all targets shortly after the start, and then at the configured interval until ctx
-// ends.
+// check inspects all targets shortly after the process starts, and then at the configured interval
+// until ctx ends.
 func (r *Reloading) check(ctx context.Context) {
 	k := &checker{wait: func(ctx context.Context) error { return Pause(ctx, doctor.LongestCall) }}
 	var last time.Time
@@ -103,7 +103,7 @@ func (r *Reloading) check(ctx context.Context) {
 	}
 }
 
-// Pause waits, and fails if ctx ends first.
+// Pause waits for the duration d, and fails if ctx ends first.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

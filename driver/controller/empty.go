@@ -33,7 +33,7 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	if n.rawBlock {
 		asking.Go(func() error {
 			forRawBlock, unsuitable = suitForRawBlock(askCtx, services, candidates)
-			return nil // unsuitable matters only if the volume does not exist
+			return nil // an unsuitable class matters only if the volume does not exist
 		})
 	}
 	if err := asking.Wait(); err != nil {
@@ -67,7 +67,8 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 		return nil, nil, err
 	}
 	// csi-provisioner retries a call with the same topologies until the call is refused, and a
-	// refused call has created nothing there. So targets in other topologies need not be queried.
+	// refused call has not created anything in them. So targets in other topologies need not be
+	// queried.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// requiredKeys returns the keys with which the volume context requires the node to authenticate, or
-// nil if it requires none.
+// requiredKeys returns the keys with which the node must authenticate according to the volume
+// context, or nil if the context requires none.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
+// Allocated reports which clusters of a volume are allocated. Hosts must not write to the volume
 // during the call.
 func (c *Controller) Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error) {
 	service, err := c.findTarget(ctx, id, nil, "")

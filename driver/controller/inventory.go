@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Inventory reads the named targets of config.json concurrently, or all of them if names is empty,
-// with the controller's own credentials. Inventory changes nothing. A target that cannot be read
-// within timeout has an error in its entry. Inventory fails if a name is unknown.
+// Inventory uses the controller's own credentials to read the named targets of config.json
+// concurrently, or all of them if names is empty. Inventory changes nothing. A target that cannot
+// be read within timeout has an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -32,8 +32,8 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 	return c.readEach(ctx, services, timeout, readInventory), nil
 }
 
-// InventoryOfFencedNodes reads which nodes are fenced on the targets of config.json, with the
-// controller's own credentials. InventoryOfFencedNodes changes nothing. A target that cannot be
+// InventoryOfFencedNodes uses the controller's own credentials to find out which nodes are fenced
+// on the targets of config.json. InventoryOfFencedNodes changes nothing. A target that cannot be
 // read within timeout has an error in its entry.
 func (c *Controller) InventoryOfFencedNodes(ctx context.Context, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
@@ -75,8 +75,8 @@ func (c *Controller) readEach(ctx context.Context, services []*volume.Service, t
 	return all
 }
 
-// InventoryOfSnapshots asks targets why snapshots cannot be deleted, with the controller's own
-// credentials. ids are snapshot handles, as Kubernetes stores them. InventoryOfSnapshots changes
+// InventoryOfSnapshots uses the controller's own credentials to ask targets why snapshots cannot be
+// deleted. ids are snapshot handles, as Kubernetes stores them. InventoryOfSnapshots changes
 // nothing. A target that does not respond within timeout has an error in its entry. The call fails
 // if an id does not name a target in config.json.
 func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
@@ -160,7 +160,7 @@ func readInventory(ctx context.Context, s *volume.Service, t *inventory.Target) 
 		health := volume.HealthIn(st, v)
 		if v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if health, err = s.Health(ctx, v.UUID); errors.Is(err, volume.ErrNotFound) {
-				continue // deleted meanwhile
+				continue // deleted in the meantime
 			}
 			if err != nil {
 				return err

@@ -18,7 +18,7 @@ import (
 )
 
 // measured holds the volumes that this process knows to be published, with their labels for
-// metrics. After a restart, csi-attacher publishes every attached volume again, so that measured is
+// metrics. After a restart, csi-attacher publishes every attached volume again, so measured is
 // complete within a minute. A measured is safe for concurrent use, and its zero value is empty.
 type measured struct {
 	mu      sync.Mutex
@@ -33,9 +33,9 @@ type measuredVolume struct {
 	seen             time.Time // when the volume was last confirmed as published
 }
 
-// measuredFor is how long a volume counts as published without confirmation. csi-attacher, which
-// lists the volumes every minute, no longer queries this replica once another replica has become
-// the leader.
+// measuredFor is how long a volume counts as published without confirmation. csi-attacher lists the
+// volumes every minute, but no longer queries this replica once another replica has become the
+// leader.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.
@@ -77,8 +77,8 @@ func (m *measured) forget(uuid, node string) {
 	}
 }
 
-// list returns the volumes to measure, by target. list omits volumes that were not confirmed within
-// measuredFor.
+// list returns the volumes to measure, by target. It omits volumes that have not been confirmed
+// within measuredFor.
 func (m *measured) list() map[string][]metrics.VolumeIO {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +93,7 @@ func (m *measured) list() map[string][]metrics.VolumeIO {
 	return all
 }
 
-// deny records that this controller lacks permission to read a target's statistics. deny returns
+// deny records that this controller lacks permission to read a target's statistics. It returns
 // false if that was already recorded.
 func (m *measured) deny(target string) bool {
 	m.mu.Lock()
@@ -107,12 +107,12 @@ func (m *measured) deny(target string) bool {
 }
 
 // ioInFlight is the maximum number of queries in flight to a target. The limit is low because no
-// call waits for these queries.
+// call is waiting for these queries.
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// measureIO needs the same permissions as measureSpace. Volumes on an unresponsive target are left
-// out.
+// measureIO needs the same permissions as measureSpace. It leaves out volumes on unresponsive
+// targets.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

@@ -57,8 +57,8 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // export to the node is complete, and if this process has published or unpublished a volume on that
 // node.
 //
-// If an attached volume is not listed as published, Kubernetes publishes it again, which is
-// harmless, and necessary if a target lost its configuration. The list contains no sizes:
+// If an attached volume is not listed as published, Kubernetes publishes it again. That is
+// harmless, and it is necessary if a target has lost its configuration. The list contains no sizes:
 // Kubernetes does not read them, and each size would need a query to SPDK.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
@@ -82,7 +82,7 @@ func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// hostsOf returns the hosts that each volume is exported to. hostsOf queries several targets
+// hostsOf returns the hosts to which each volume is exported. It queries several targets
 // concurrently.
 func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) {
 	const targetsInFlight = 16
@@ -153,7 +153,8 @@ func (l listed[T]) id(uuid string) string {
 
 // list reads one page of all targets' entries, ordered by target name. A page token is the id after
 // which the next page begins, so the token stays valid when entries are created and deleted. list
-// fails if a target does not respond, because callers would take missing volumes for deleted ones.
+// fails if a target does not respond, because callers would mistake missing volumes for deleted
+// ones.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
@@ -198,11 +199,11 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 	return entries, "", nil
 }
 
-// lastUUID sorts after all others, so a token with it continues with the next target.
+// lastUUID sorts after all other UUIDs, so a token that contains it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity returns how much more space can be provisioned, in a topology if one is named.
-// Targets that do not respond count as zero.
+// GetCapacity returns how much more space can be provisioned, in the requested topology if there is
+// one. Targets that do not respond count as zero.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {

@@ -17,7 +17,7 @@ import (
 )
 
 // ControllerPublishVolume exports a volume to a node. ControllerPublishVolume fails if the volume
-// is exported to another node, unless the access mode allows several.
+// is exported to another node, unless the access mode allows several nodes.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":
@@ -103,7 +103,7 @@ func hasAddress(t config.Target, address string) bool {
 	return slices.ContainsFunc(t.AllAddresses(), func(a config.Address) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
-// HostOf returns the names by which targets know a node.
+// HostOf returns the names that a node has on targets.
 func HostOf(nodeID string) export.Host { return hostOf(nodeID) }
 
 func hostOf(nodeID string) export.Host {
@@ -112,7 +112,7 @@ func hostOf(nodeID string) export.Host {
 }
 
 // ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names
-// none. The target closes the node's connections. After that, nodes never format the volume.
+// none. The target closes the node's connections. From then on, no node ever formats the volume.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
-// A Reloading controller follows its configuration: each call uses the configuration that was in
-// force when it began. After a reload, unchanged targets keep their connections and the cached
-// information about their lvstores.
+// A Reloading is a controller that reloads its configuration when it changes. Each call uses the
+// configuration that was in force when the call began. After a reload, unchanged targets keep their
+// connections and the cached information about their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -27,7 +27,7 @@ type Reloading struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 
-	mu     sync.Mutex // one reload at a time
+	mu     sync.Mutex // allows one reload at a time
 	failed string     // the error that was logged last; empty after a success
 }
 
@@ -49,8 +49,8 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 	return r, nil
 }
 
-// reloadInterval is how often the configuration is read. Kubernetes updates mounted ConfigMaps
-// within about a minute.
+// reloadInterval is the time between two reads of the configuration. Kubernetes updates mounted
+// ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
 // Until ctx ends, Follow reads the configuration every few seconds, and whenever the channel now

@@ -28,15 +28,16 @@ type Witnesses interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// SetWitnesses sets where witnesses are stored. Without it, there are no replicated volumes. Call
-// it before the controller serves calls.
+// SetWitnesses sets where witnesses are stored. Without it, the controller does not support
+// replicated volumes. Call it before the controller serves calls.
 func (c *Controller) SetWitnesses(w Witnesses) { c.witnesses = w }
 
-// SetWitnesses does the same for the current and all later configurations.
+// SetWitnesses sets where witnesses are stored, for the current and all later configurations.
 func (r *Reloading) SetWitnesses(w Witnesses) { r.current.Load().SetWitnesses(w) }
 
 // replicatedNamespace is the UUID namespace in which the names of replicated volumes are hashed. A
-// repeated CreateVolume must find the witness that the first call created: never change it.
+// repeated CreateVolume must find the witness that the first call created, so this UUID must never
+// change.
 var replicatedNamespace = uuid.MustParse("3c7f9a52-64a0-4f0e-9b0d-8f2f4a1d6c11")
 
 // replicatedUUID returns the UUID of the replicated volume with a requested name. It is also the
@@ -45,13 +46,15 @@ func replicatedUUID(name string) string {
 	return uuid.NewSHA1(replicatedNamespace, []byte(name)).String()
 }
 
-// errReplicated refuses a call for a replicated volume that is implemented only for others.
+// errReplicated refuses a call for a replicated volume, if the call is implemented only for other
+// volumes.
 func errReplicated(id request.VolumeID) error {
 	return fmt.Errorf("%w: volume %s has replicas on two storage servers, which can be created, published, unpublished and deleted only: "+
 		"it cannot be copied, restored, resized, moved, or in a snapshot; copy its data within a pod instead. Nothing was changed", request.ErrUnsupported, id)
 }
 
-// checkReplicated refuses what replicated volumes do not support. Nothing was created yet.
+// checkReplicated refuses requests for features that replicated volumes do not support. It is
+// called before anything is created.
 func checkReplicated(n creation, capabilities []*csi.VolumeCapability) error {
 	wanted := n.spec.Class
 	refuse := func(format string, args ...any) error {
@@ -95,8 +98,8 @@ func (c *Controller) checkReplication() error {
 	return nil
 }
 
-// witnessError returns the error of a call to the witnesses. If the outcome may be different for
-// the next call, it is of kind [request.ErrWitness], after which callers repeat the call.
+// witnessError returns the error of a call to the witnesses. If the next call may have a different
+// outcome, the error is of kind [request.ErrWitness], and callers retry.
 func witnessError(err error) error {
 	for _, certain := range []error{
 		nil, witness.ErrNotInstalled, witness.ErrNotFound, witness.ErrOlder, witness.ErrReplaced, witness.ErrDeleting, witness.ErrOther, witness.ErrInUse, witness.ErrAltered, witness.ErrUnreadable,
@@ -109,19 +112,19 @@ func witnessError(err error) error {
 	return fmt.Errorf("%w: %w", request.ErrWitness, err)
 }
 
-// A site is a replica with its storage server.
+// A site is a replica and the storage server that stores it.
 type site struct {
 	id     replica.ID
 	place  witness.Place
 	config config.Target
 	target *volume.Service
-	// replica is the lvol. It is valid unless err says why it is not known.
+	// replica is the replica's lvol. It is valid only if err is nil.
 	replica volume.Volume
 	err     error
 }
 
-// sites opens the storage servers of a volume, and looks for its replicas. A server that does not
-// respond in time is an error of its site only.
+// sites opens the storage servers of a volume, and looks for its replicas. If a server does not
+// respond in time, only its own site has an error.
 func (c *Controller) sites(ctx context.Context, r witness.Record, secrets map[string]string, secretParam string) ([]*site, error) {
 	var all []*site
 	for _, id := range r.Witness.Replicas.IDs() {

@@ -21,8 +21,8 @@ import (
 )
 
 // createReplicated creates a volume with two replicas, or finds the one that an earlier call
-// created. The witness is created first and names the places, so that each retry uses the same
-// ones. If a replica certainly cannot be created there, everything is undone.
+// created. The witness is created first and records the places, so that each retry uses the same
+// ones. If a replica definitely cannot be created there, everything is undone.
 func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim, n creation, parameters map[string]string) (*csi.Volume, error) {
 	if err := c.checkReplication(); err != nil {
 		return nil, err
@@ -69,7 +69,8 @@ func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim,
 	return c.replicatedVolume(id, record, sites, n, parameters), nil
 }
 
-// undoReplicated deletes what a failed creation has made, so that a retry can choose other places.
+// undoReplicated deletes everything that a failed creation has created, so that a retry can choose
+// other places.
 func (c *Controller) undoReplicated(ctx context.Context, id request.VolumeID, secrets map[string]string) error {
 	if err := c.deleteReplicated(ctx, id, secrets); err != nil {
 		return fmt.Errorf("undo the creation: %w", err)
@@ -77,7 +78,8 @@ func (c *Controller) undoReplicated(ctx context.Context, id request.VolumeID, se
 	return nil
 }
 
-// spec returns the specification of a replica's lvol, which is larger than the volume by the head.
+// spec returns the specification of a replica's lvol, which is larger than the volume by the size
+// of the head.
 func (s *site) spec(n creation, id string) volume.Spec {
 	spec := n.spec
 	spec.Replica = &volume.ReplicaID{Volume: id, Number: int(s.id)}
@@ -88,7 +90,7 @@ func (s *site) spec(n creation, id string) volume.Spec {
 	return spec
 }
 
-// withHead returns the size of a replica of a volume.
+// withHead returns the size of a replica, given the size of its volume.
 func withHead(bytes int64) int64 { return bytes + replica.HeadBytes }
 
 // create creates the replica in the lvstore that the witness names.
@@ -127,15 +129,15 @@ func (c *Controller) replicatedVolume(id request.VolumeID, record witness.Record
 	return v
 }
 
-// placeReplicas chooses lvstores on two storage servers that have room for a replica and that one
-// node can reach. It changes nothing.
+// placeReplicas chooses an lvstore on each of two storage servers. Both have room for a replica,
+// and a single node can reach both. placeReplicas changes nothing.
 func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) ([]witness.Place, error) {
 	allowed, err := c.replicaTargets(n.spec.Class)
 	if err != nil {
 		return nil, err
 	}
 	choice := c.targets.choice
-	choice.Candidates++ // there is an alternative to each of the two
+	choice.Candidates++ // so that there is an alternative to each of the two
 	_, candidates := choice.Of(allowed, n.spec.Name)
 	if candidates, err = n.where.Filter(candidates); err != nil {
 		return nil, err

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// publishReplicated makes a node the writer of a volume, and exports all replicas that can be
-// reached to it alone. The witness changes first, so that the previous node can no longer drop a
-// replica, and thus acknowledges no write that a replica which it cannot reach lacks.
+// publishReplicated makes a node the writer of a volume, and exports all reachable replicas to that
+// node alone. It changes the witness first: from then on, the previous node can no longer drop a
+// replica, so it cannot acknowledge a write that is missing on a replica that it cannot reach.
 func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID, req *csi.ControllerPublishVolumeRequest, host export.Host) (*csi.ControllerPublishVolumeResponse, error) {
 	failed := func(err error) (*csi.ControllerPublishVolumeResponse, error) {
 		return nil, fmt.Errorf("publish volume %s: %w", id, err)
@@ -55,7 +55,7 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 			}
 		}
 	}
-	host = export.Host{NQN: host.NQN, IQN: host.IQN} // the node holds back I/O in the mirror
+	host = export.Host{NQN: host.NQN, IQN: host.IQN} // the node holds back I/O in its mirror
 	if record, err = c.witnesses.Publish(ctx, id.UUID, req.GetNodeId()); err != nil {
 		return failed(witnessError(err))
 	}
@@ -99,7 +99,7 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 }
 
 // sameReplicas fails unless the replicas that were found are those with which the volume was
-// created: an lvol of the same name may have been created since.
+// created. Another lvol with the same name may have been created since then.
 func sameReplicas(sites []*site, made request.Replicated) error {
 	for i, s := range sites {
 		switch x := made.Replicas[i]; {
@@ -112,9 +112,9 @@ func sameReplicas(sites []*site, made request.Replicated) error {
 	return nil
 }
 
-// enough fails unless the sites without an error have all that a node needs to start: one in-sync
-// replica, or all replicas of a volume that no node has used. Errors that no retry cures are
-// returned in any case.
+// enough fails unless the sites without an error have everything that a node needs to start: one
+// in-sync replica, or all replicas of a volume that no node has used yet. It always returns errors
+// that a retry cannot resolve.
 func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*site) error {
 	var reached replica.Set
 	for _, s := range sites {
@@ -141,7 +141,7 @@ func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*sit
 	return fmt.Errorf("%w: the volume is new, and its first use needs both replicas: the one on %s cannot be reached: %w", request.ErrNoReplica, servers, err)
 }
 
-// pristineReplicas reports whether a volume was certainly never written.
+// pristineReplicas reports whether a volume has definitely never been written to.
 func pristineReplicas(ctx context.Context, w replica.Witness, sites []*site) (bool, error) {
 	if !w.Created {
 		return true, nil
@@ -159,7 +159,7 @@ func pristineReplicas(ctx context.Context, w replica.Witness, sites []*site) (bo
 }
 
 // unpublishReplicated ends the publication of a volume to a node, or to any node if node is empty.
-// The witness changes first.
+// It changes the witness first.
 func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeID, node string, secrets map[string]string) error {
 	failed := func(err error) error { return fmt.Errorf("unpublish volume %s: %w", id, err) }
 	if c.witnesses == nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// spaceInterval is how often lvstore space is measured.
+// spaceInterval is the time between two measurements of lvstore space.
 const spaceInterval = time.Minute
 
 // measureSpace records the space of all lvstores as metrics. measureSpace does nothing if the
-// controller has no credentials of its own, or serves no metrics. An unresponsive target keeps its
-// last values; the metric target_up shows that it is down.
+// controller has no credentials of its own, or serves no metrics. The last values of an
+// unresponsive target are kept; the metric target_up shows that it is down.
 func (c *Controller) measureSpace(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// surveyed contains the targets' lvstores and their volumes with one name, as read before a volume
-// is created.
+// surveyed contains the targets' lvstores and their volumes with a particular name, as they were
+// read before a volume is created.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[place]volume.Store
@@ -35,7 +35,7 @@ type located struct {
 	volume.Volume
 }
 
-// survey queries targets in parallel for their lvstores, and for spec's volume. survey fails if a
+// survey queries targets in parallel for their lvstores, and for spec's volume. It fails if a
 // target does not respond in time, because the volume may exist there.
 func (c *Controller) survey(ctx context.Context, services []*volume.Service, spec volume.Spec) (surveyed, error) {
 	answers := make([]surveyed, len(services))
@@ -52,8 +52,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores queries targets in parallel for their lvstores. surveyStores omits the targets that
-// fail, and returns their errors.
+// surveyStores queries targets in parallel for their lvstores. It omits the targets that fail, and
+// returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group
@@ -150,7 +150,7 @@ func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates
 }
 
 // createInFirst creates the volume in the first of the candidates' lvstores that has space for it.
-// After any failure other than missing space, createInFirst does not try another lvstore, because
+// After any failure other than a lack of space, createInFirst does not try another lvstore, because
 // the volume may have been created.
 func (f surveyed) createInFirst(ctx context.Context, candidates []placement.Target, spec volume.Spec, where placement.Accessibility) (located, error) {
 	byName := map[string]placement.Target{}

@@ -33,7 +33,7 @@ type targets struct {
 	outages   *outage.Log
 
 	// former contains the services of targets that a reload has changed. These services remember
-	// which lvstores were seen.
+	// which lvstores have been seen.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex
@@ -60,9 +60,9 @@ type client struct {
 // time.
 var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
-// maxClients limits how many clients are kept for each target, which has one client for each of its
-// credentials. Each target has its own limit because a call may query several targets: with a
-// common limit, the targets would evict each other's clients.
+// maxClients limits how many clients are kept for each target. There is one client for each
+// credential that is used with the target. Each target has its own limit because a call may query
+// several targets: with a common limit, the targets would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *config.Config) (*targets, error) {
@@ -206,8 +206,8 @@ func (t *targets) same(other *targets, name string) bool {
 	return err == nil && reflect.DeepEqual(mine, theirs) && t.pools[name].Equal(other.pools[name]) && t.byName[name].Space == other.byName[name].Space && t.byName[name].DetachClones == other.byName[name].DetachClones
 }
 
-// takeOver copies the clients of unchanged targets from old. takeOver returns the names of the
-// other targets, and the clients that are no longer used.
+// takeOver copies the clients of unchanged targets from old. It returns the names of the other
+// targets, and the clients that are no longer used.
 func (t *targets) takeOver(old *targets) (changed []string, unused []*client) {
 	old.mu.Lock()
 	defer old.mu.Unlock()

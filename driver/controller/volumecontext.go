@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// exportContext returns the entries of a volume context that tell nodes how to reach a volume. The
-// volume context has the same keys as in spdk-csi.
+// exportContext returns the entries of a volume context that contain what nodes need to reach a
+// volume. The keys are the same as in spdk-csi.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{
@@ -62,8 +62,8 @@ func withAuthentication(m map[string]string, method hostauth.Method, both bool) 
 	return m
 }
 
-// withClaim adds to a volume context which PersistentVolumeClaim the volume is for, if the
-// parameters of CreateVolume name it.
+// withClaim adds the volume's PersistentVolumeClaim to a volume context, if the parameters of
+// CreateVolume name it.
 func withClaim(m, parameters map[string]string) map[string]string {
 	for _, key := range []string{request.KeyClaimNamespace, request.KeyClaim} {
 		if name := parameters[key]; name != "" {
@@ -87,8 +87,8 @@ func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[stri
 	return m
 }
 
-// addresses returns a target's addresses in the form sent to nodes. The controller does not know a
-// node's topology, so each node selects the addresses for its own.
+// addresses returns a target's addresses in the form that is sent to nodes. The controller has no
+// information about a node's topology, so each node selects the addresses that match its own.
 func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
@@ -97,9 +97,9 @@ func addresses(c config.Target) (all []connect.Address) {
 }
 
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
-// data to lose. If the target does not know whether the volume is pristine, only the volume context
-// decides. PVs created by spdk-csi lack the key, so their volumes may always be formatted if empty.
-// The node always checks first that the device is empty.
+// data to lose. If the target cannot determine whether the volume is pristine, only the volume
+// context matters. PVs created by spdk-csi lack the key, so their volumes may always be formatted
+// if they are empty. The node always checks first that the device is empty.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// compare finds differences between Kubernetes' records and the targets. compare ignores targets
-// that could not be read.
+// compare finds differences between Kubernetes' records and the targets. It ignores targets that
+// could not be read.
 func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	readings := map[string]*Reading{}
 	for _, r := range all {
@@ -161,14 +161,14 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			continue
 		}
 		all[i] = all[i].repairedBy("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
-			return targets[t].Delete(ctx, id.UUID) // fails while a host is admitted
+			return targets[t].Delete(ctx, id.UUID) // fails as long as a host is admitted
 		})
 	}
 	return errors.Join(problems...)
 }
 
-// ofReplicated reports a volume with replicas of which no target has any. Only the witness knows
-// which replicas a volume should have, so a single missing one is not reported.
+// ofReplicated reports a replicated volume if none of its replicas exists on any target. Only the
+// witness knows which replicas a volume should have, so a single missing one is not reported.
 func (e Examination) ofReplicated(id request.VolumeID, handle string, pv PV, all []*Reading) []Finding {
 	if e.Partial || pv.Going {
 		return nil

@@ -6,8 +6,8 @@
 // A finding is certain only if two readings some time apart agree, because a call in flight leaves
 // the same traces as an interrupted one. A reading is the state of one target at one time. A single
 // reading is sufficient only if the proxy refuses the driver, or if the driver does not trust the
-// proxy's certificate. All readings are lists, so this package is for administrators and for checks
-// once an hour.
+// proxy's certificate. Each reading lists all objects, so this package is meant for administrators
+// and for checks that run once an hour.
 //
 // Package doctor must not depend on SPDK's RPCs, gRPC, CSI messages, how targets are reached, or
 // how Kubernetes' lists were obtained.

@@ -9,16 +9,16 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than any call takes: the driver's callers wait for a minute. An object that
-// stays incomplete for longer was left by an interrupted call.
+// LongestCall is longer than any call takes: the driver's callers wait for at most a minute. An
+// object that stays incomplete for longer was left by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds leftovers and differences. Fields with zero values have no
 // effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives a node's host from its id. Hosts is required with Known, and to name fenced
-	// nodes.
+	// Hosts derives a node's host from its id. Hosts is required if Known is set, and also to name
+	// fenced nodes.
 	Hosts func(node string) export.Host
 	// Timeout limits each reading of a target. Timeout is required.
 	Timeout time.Duration
@@ -89,7 +89,7 @@ func (e Examination) findings(all []*Reading, known *Known) (found []Finding) {
 }
 
 // read reads all targets concurrently. held contains the locks of calls that were in flight before
-// or after.
+// or after the reading.
 func (e Examination) read(ctx context.Context) (all []*Reading, held []string) {
 	note := func() {
 		if e.Held != nil {

@@ -22,13 +22,13 @@ const (
 	// Denied means that the user's roles on the proxy do not allow a call that is needed to read
 	// the target.
 	Denied Kind = "denied"
-	// StoreMissing means that an lvstore is not loaded, so it is unknown which volumes exist.
+	// StoreMissing means that an lvstore is not loaded, so its volumes are unknown.
 	StoreMissing Kind = "lvstore-missing"
 	// Nested is an lvstore or a RAID on a logical volume, possibly written by a host.
 	Nested Kind = "nested"
-	// Dropped is an lvstore with allocated clusters that belong to no listed volume.
+	// Dropped is an lvstore with allocated clusters that do not belong to any listed volume.
 	Dropped Kind = "dropped"
-	// Loads is a target that loads what hosts write into volumes.
+	// Loads is a target that loads lvstores and RAIDs that hosts have written to volumes.
 	Loads Kind = "loads"
 	// Orphan is a volume or snapshot that Kubernetes does not list.
 	Orphan Kind = "orphan"
@@ -40,9 +40,9 @@ const (
 	LeakedKey Kind = "leaked-key"
 	// LeakedSnapshot is an unneeded internal snapshot.
 	LeakedSnapshot Kind = "leaked-snapshot"
-	// HalfMade is an object that an interrupted operation left.
+	// HalfMade is an object that an interrupted operation left behind.
 	HalfMade Kind = "half-made"
-	// Duplicate means two objects where one is expected.
+	// Duplicate means that there are two objects where one is expected.
 	Duplicate Kind = "duplicate"
 	// Broken is a volume that cannot be used.
 	Broken Kind = "broken"
@@ -89,7 +89,7 @@ type Finding struct {
 	repair   func(context.Context) error
 }
 
-// Key identifies the same finding in several readings.
+// Key identifies the finding: it is the same in several readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
 // Confirmed returns the findings that both readings contain, with the contents of the second.

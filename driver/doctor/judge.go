@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ofTarget returns the findings that the target alone proves. known is used only to omit exports
-// that a fence explains: it lists the volumes of fenced nodes.
+// ofTarget returns the findings that can be proved from the target alone. known is used only to
+// omit exports that a fence explains: it lists the volumes of fenced nodes.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
@@ -93,7 +93,7 @@ func (r *Reading) ofNested() (found []Finding) {
 	return found
 }
 
-// ofLvol returns the findings that follow from an lvol alone.
+// ofLvol returns the findings that can be derived from an lvol alone.
 func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	name := l.Store + "/" + l.Name
 	remove := func(ctx context.Context) error { return r.target.RemoveUnneeded(ctx, l.UUID) }
@@ -115,8 +115,8 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 	return found
 }
 
-// ofExport returns the findings that follow from an export and the list of volumes. fenced means
-// that a fence may have removed the export's hosts.
+// ofExport returns the findings that can be derived from an export and the list of volumes. fenced
+// means that a fence may have removed the export's hosts.
 func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
 	if strings.HasPrefix(e.Name, export.IQN("")) {
@@ -139,7 +139,7 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	case e.Open:
 		return []Finding{r.finding(OpenExport, object, e.Volume, "every host is admitted, as SPDK's spdk-csi exports volumes. The driver closes it when it publishes the volume").
 			byHand(r.call("nvmf_subsystem_allow_any_host nqn=%s allow_any_host=false", e.Name))}
-	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // the next publication or unpublication completes this state
+	case len(e.Hosts) == 0 && len(connected) == 0 && fenced: // the next publication or unpublication repairs this state
 	case len(e.Hosts) == 0 && len(connected) == 0:
 		return []Finding{r.finding(HalfMade, object, e.Volume, "no host is admitted: publishing or unpublishing was interrupted. It is only reported, because a publication could be filling it while it is deleted. It harms nothing: the next publication uses it, and it is deleted with the volume").byHand(byHand)}
 	case len(e.Hosts) > 0 && !e.Complete:
@@ -149,8 +149,8 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	return nil
 }
 
-// removeExport removes the export of a volume that is gone. removeExport fails if the volume
-// exists, or if a host is connected.
+// removeExport removes the export of a volume that no longer exists. removeExport fails if the
+// volume exists, or if a host is connected.
 func (r *Reading) removeExport(ctx context.Context, id string) error {
 	if _, err := r.target.Get(ctx, id); err == nil || !errors.Is(err, volume.ErrNotFound) {
 		return errors.Join(fmt.Errorf("target %s: %w: volume %s may exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)

@@ -22,7 +22,7 @@ type Known struct {
 	// Snapshots contains the ids of snapshots. Snapshots is nil if the list contains no snapshots
 	// of this driver; it is then unknown which snapshots exist.
 	Snapshots map[string]bool
-	// Attached contains the nodes to which volumes are or are being attached, by volume id.
+	// Attached contains the nodes to which volumes are attached or being attached, by volume id.
 	// Attached is nil if the list contains no attachments of this driver.
 	Attached map[string][]Attachment
 }
@@ -42,9 +42,9 @@ type Attachment struct {
 	Done bool // the volume is attached, and not being detached
 }
 
-// ParseKnown reads Kubernetes' records of a driver's volumes. The input is kubectl's JSON of
-// PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents, or
-// lines with one volume id each.
+// ParseKnown reads Kubernetes' records of a driver's volumes. The input is kubectl's JSON output
+// for PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents.
+// Alternatively, it consists of lines with one volume id each.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
 	p := parser{driver: driverName, known: &Known{Volumes: map[string]PV{}}, handles: map[string]string{}}
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
@@ -66,7 +66,7 @@ func ParseKnown(text []byte, driverName string) (*Known, error) {
 	return p.known, nil
 }
 
-// An object contains the fields that are read from objects of these Kubernetes kinds.
+// An object contains the fields that this package reads from objects of these Kubernetes kinds.
 type object struct {
 	Kind     string   `json:"kind"`
 	Items    []object `json:"items"`
@@ -173,7 +173,7 @@ func (p *parser) attach() {
 			p.known.Attached = map[string][]Attachment{}
 		}
 		handle, ok := p.handles[o.Spec.Source.PersistentVolumeName]
-		if !ok { // the PV was deleted, or the list was taken in two parts
+		if !ok { // the PV was deleted, or the two lists were taken at different times
 			continue
 		}
 		p.known.Attached[handle] = append(p.known.Attached[handle], Attachment{Node: o.Spec.NodeName, Done: o.Status.Attached && o.Metadata.DeletionTimestamp == ""})

@@ -26,7 +26,7 @@ type Target struct {
 // A Reading is the state of one target at one time.
 type Reading struct {
 	target  Target
-	err     error // the error that ended the reading; the other fields are then incomplete
+	err     error // the error that ended the reading, leaving the other fields incomplete
 	loads   volume.Loading
 	nested  []volume.Nested
 	lvols   []volume.Listed
@@ -82,15 +82,15 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 		return err
 	}
 	for _, l := range r.lvols {
-		if _, known := r.byID[l.UUID]; !known || !l.Nested { // a host can give any UUID to an lvstore that it writes
+		if _, known := r.byID[l.UUID]; !known || !l.Nested { // a host can write an lvstore with any UUID
 			r.byID[l.UUID] = l
 		}
 	}
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle queries facts that the lists do not contain, but only for objects for which these
-// facts matter.
+// readSingle queries facts that the lists do not contain, but only for the objects for which they
+// matter.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string
@@ -144,8 +144,8 @@ func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	return nil
 }
 
-// size returns the size of a volume in bytes, 0 if it was deleted meanwhile, and -1 if the target
-// cannot show it.
+// size returns the size of a volume in bytes, 0 if it has been deleted in the meantime, or -1 if
+// the target cannot show it.
 func (r *Reading) size(ctx context.Context, id string) (int64, error) {
 	v, err := r.target.Get(ctx, id)
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one call, which it fails. A FaultyCaller is
-// safe for concurrent use.
+// A FaultyCaller passes calls on to Caller, except for one call, which it makes fail. A
+// FaultyCaller is safe for concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex
@@ -22,7 +22,7 @@ type FaultyCaller struct {
 
 // FailCall fails the n-th call from now on; 1 is the next one, 0 is none. If executed is true, the
 // target executes the call before it fails, so that only the reply is lost. If deadly is true, all
-// later calls fail too, as if the caller had died.
+// later calls also fail, as if the caller had died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }
@@ -90,8 +90,8 @@ func lostReply(method string) error {
 type FirstCall struct {
 	spdkrpc.Caller
 	Method string
-	// Before is called before the target receives the call. If Before returns an error, that is the
-	// response, and the target never receives the call.
+	// Before is called before the target receives the call. If Before returns an error, the error
+	// is the response, and the target never receives the call.
 	Before func(ctx context.Context, params any) error
 	// After is called after the target has executed the call.
 	After func(ctx context.Context)

@@ -10,15 +10,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Host returns the host of a node without native multipath. Host returns the same host for the same
-// name.
+// Host returns the host of a node without native multipath. The same name always yields the same
+// host.
 func Host(node string) export.Host {
 	id := uuid.NewSHA1(uuid.NameSpaceDNS, []byte(node)).String()
 	return export.Host{NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id, IQN: "iqn.2026-11.io.spdkgate:host:" + id}
 }
 
 // MultipathHost returns the host of a node with native multipath, which connects under a second
-// NQN. MultipathHost returns the same host for the same name.
+// NQN. The same name always yields the same host.
 func MultipathHost(node string) export.Host {
 	h := Host(node)
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte(node))

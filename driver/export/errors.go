@@ -14,8 +14,8 @@ var (
 	ErrNotShareable = errors.New("not supported")
 	// ErrNotReplicable means that the target cannot export replicas of replicated volumes.
 	ErrNotReplicable = errors.New("not supported")
-	// ErrNoAuthentication means that the target does not support the authentication that the volume
-	// requires.
+	// ErrNoAuthentication means that the target does not support the authentication method that the
+	// volume requires.
 	ErrNoAuthentication = errors.New("the target cannot authenticate hosts")
 	// ErrFenced means that the host is fenced, so no volume is exported to it.
 	ErrFenced = errors.New("fenced")

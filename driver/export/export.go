@@ -26,14 +26,14 @@ const (
 	ISCSI Transport = "iSCSI"
 )
 
-// A Host contains the names by which targets know a node.
+// A Host contains the names that a node has on targets.
 type Host struct {
 	NQN string // NVMe host NQN
-	// Multipath is a second NQN, with which a node with native multipath connects: such a node
+	// Multipath is a second NQN, under which a node with native multipath connects. Such a node
 	// holds back its I/O while a volume is frozen. Multipath is empty for other nodes.
 	Multipath string
 	IQN       string // iSCSI initiator name
-	// Keys contains the secrets with which the host must authenticate; nil if it need not
+	// Keys contains the secrets with which the host must authenticate; nil if it does not need to
 	// authenticate.
 	Keys *hostauth.Keys
 }
@@ -43,7 +43,7 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath reports whether a host NQN is a Host.Multipath: only those contain a UUID of version
+// isMultipath reports whether a host NQN is a Host.Multipath: only these contain a UUID of version
 // 8.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
@@ -72,7 +72,7 @@ func (p Portal) isIPv6() bool {
 
 // is reports whether addr and port, as SPDK reports them, match the portal. IP addresses are
 // compared by value, because an address can be spelled in several ways. Host names are compared as
-// text.
+// strings.
 func (p Portal) is(addr, port string) bool { return p.Port == port && sameAddr(p.Addr, addr) }
 
 func sameAddr(a, b string) bool {
@@ -85,8 +85,8 @@ func sameAddr(a, b string) bool {
 type Config struct {
 	Name      string // the target's name, for messages
 	Transport Transport
-	// Listen contains the portals on which the target listens for nodes, with addresses as the
-	// target sees them. Every export listens on all of these portals.
+	// Listen contains the portals on which the target listens for nodes, with the addresses that
+	// the target itself uses. Every export listens on all of these portals.
 	Listen []Portal
 	// KeyPrefix is the prefix of the names of the driver's keys on the target; empty means
 	// DefaultKeyPrefix.
@@ -96,9 +96,9 @@ type Config struct {
 	ClaimPatience time.Duration
 }
 
-// A Target manages the exports of one SPDK target. All services for a target, whatever their
-// credentials, share one Target: it coordinates calls that create or remove objects shared by
-// exports (portal groups, initiator groups).
+// A Target manages the exports of one SPDK target. All services for a target share one Target, even
+// if their credentials differ, because it coordinates the calls that create or remove objects
+// shared by exports (portal groups, initiator groups).
 type Target struct {
 	Config
 	groups         *groupUse
@@ -157,7 +157,7 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 
 // Share makes a volume reachable for one more host, in addition to others that share it. Share
 // fails with [ErrInUse] while the volume is exported exclusively to another host. Over iSCSI it
-// fails with [ErrNotShareable], because SPDK cannot end the sessions of one initiator and keep
+// fails with [ErrNotShareable], because SPDK cannot end the sessions of one initiator while keeping
 // those of others.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {

@@ -21,8 +21,8 @@ import (
 // kinds of object in its configuration. No volume is exported to a host that has a mark.
 //
 // Fence sets the mark before it lists the exports, and an export reads the mark before and after it
-// admits a host. So if a host is admitted while it is being fenced, one of the two calls ends the
-// admission.
+// admits a host. So if a host is admitted while it is being fenced, at least one of the two calls
+// ends the admission.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"
@@ -35,8 +35,8 @@ func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 type Fencing struct {
 	Export string // NQN or IQN; empty for the mark
 	Change string // such as "remove host nqn.…"
-	// Problem says why the host can still use the export, and what to do; empty if there is no
-	// problem.
+	// Problem explains why the host can still use the export, and what to do about it. It is empty
+	// if there is no problem.
 	Problem string
 }
 
@@ -55,7 +55,7 @@ func (s *Service) Fence(ctx context.Context, h Host, node string, dryRun bool) (
 	return nvmf{s}.fence(ctx, h, node, dryRun)
 }
 
-// Unfence removes a host's mark. was reports whether the host was marked.
+// Unfence removes a host's mark. The result was reports whether the host was marked.
 func (s *Service) Unfence(ctx context.Context, h Host, dryRun bool) (was bool, err error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.unfence(ctx, h, dryRun)

@@ -13,8 +13,8 @@ type FencedHost struct {
 	// Label is a readable name of the host, limited to the mark's 40 printable characters; empty
 	// over iSCSI.
 	Label string
-	// Since is when the mark was set, in UTC and whole seconds. Since is zero over iSCSI, and for
-	// marks set by earlier releases.
+	// Since is the time at which the mark was set, in UTC and whole seconds. Since is zero over
+	// iSCSI, and for marks set by earlier releases.
 	Since time.Time
 }
 

@@ -13,9 +13,9 @@ import (
 // hostsInFlight is the maximum number of exports read concurrently.
 const hostsInFlight = 32
 
-// Hosts returns for each volume the NQNs or initiator names of the hosts that can use its export.
-// For an incomplete export, such as one on a target that lost its configuration, Hosts returns no
-// host.
+// Hosts returns, for each volume, the NQNs or initiator names of the hosts that can use its export.
+// For an incomplete export, such as one on a target that has lost its configuration, Hosts returns
+// no hosts.
 func (s *Service) Hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.hosts(ctx, volumes)
@@ -47,8 +47,7 @@ func (n nvmf) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	return hosts, g.Wait()
 }
 
-// hosts reads all target nodes with one call, because SPDK cannot be queried for a single target
-// node.
+// hosts reads all target nodes with one call, because SPDK cannot return a single target node.
 func (i iscsi) hosts(ctx context.Context, volumes []string) ([][]string, error) {
 	hosts := make([][]string, len(volumes))
 	if len(volumes) == 0 {

@@ -25,10 +25,10 @@ type Found struct {
 	Complete bool
 	// NotListening contains the configured portals at which hosts cannot reach the export.
 	NotListening []Portal
-	Foreign      string // an exported bdev other than the volume; usually empty
+	Foreign      string // an exported bdev other than the volume (usually empty)
 }
 
-// A Group is one of the driver's initiator groups that no target node refers to.
+// A Group is one of the driver's initiator groups to which no target node refers.
 type Group struct {
 	Tag       int32
 	Initiator string

@@ -18,9 +18,9 @@ import (
 // target share its portal groups, one for each portal. Each node has its own initiator group, which
 // is removed when no target node refers to that group.
 //
-// SPDK can list iSCSI objects only all at once (still true on its master branch). An export
-// therefore creates the target node without reading first, and reads the list only if SPDK refuses
-// because the target node exists.
+// SPDK can only list all iSCSI objects at once (this is still true on its master branch). An export
+// therefore creates the target node without reading the list first. It reads the list only if SPDK
+// refuses to create the target node because it already exists.
 type iscsi struct{ *Service }
 
 const (
@@ -77,7 +77,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		}
 	}
 	// Another controller may have removed the initiator group, or reassigned its tag to another
-	// node, so read the group again.
+	// node, so the group must be read again.
 	var unsaved error
 	var waiting sync.WaitGroup
 	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
@@ -129,7 +129,8 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 		return err
 	}
 	if h.Keys != nil && !now.node.RequireCHAP {
-		// Sessions created without authentication end only with the target node.
+		// Sessions that were created without authentication end only when the target node is
+		// deleted.
 		if err := i.delete(ctx, id); err != nil {
 			return err
 		}
@@ -200,7 +201,7 @@ func (i iscsi) checkNobodyConnected(ctx context.Context, id string) error {
 
 // missingSteps lists the steps after which the target node exports the volume to one initiator
 // group alone, through the mappings in own. Mappings of that group to portal groups of an earlier
-// configuration stay, because the host may be logged in there; such mappings are removed together
+// configuration remain, because the host may be logged in there; such mappings are removed together
 // with the target node.
 func (i iscsi) missingSteps(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, own []spdkrpc.ISCSIPGIGMap, h Host, auth int32) []readback.Step {
 	name := IQN(id)
@@ -284,8 +285,8 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 	}), others)
 }
 
-// withdrawFrom deletes the target node unless it exports the volume to a host other than h.
-// withdrawFrom reports whether it deleted the target node.
+// withdrawFrom deletes the target node unless it exports the volume to a host other than h, and
+// reports whether it deleted the target node.
 func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSITargetNode, groups []spdkrpc.ISCSIInitiatorGroup, h *Host) (gone bool, err error) {
 	if h == nil {
 		return true, i.delete(ctx, id)
@@ -357,7 +358,7 @@ func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
 	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
 }
 
-// read reads the target's exports. SPDK cannot be queried for a single target node.
+// read reads the target's exports. SPDK cannot return a single target node.
 func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

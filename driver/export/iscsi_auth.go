@@ -19,9 +19,9 @@ import (
 // A target node whose initiators must authenticate has its own authentication group, which contains
 // CHAP user names and passwords. The group's tag is derived from them and from the volume. SPDK
 // reports passwords only in plain text, so this package compares the tags of groups instead. After
-// a change of passwords, the target node is assigned to a new group, so at any moment a login
-// succeeds with either the old or the new passwords. A second user in each group, whose random
-// password is stored nowhere else, identifies the volume.
+// the passwords change, the target node is assigned to a new group, so that at any moment, either
+// the old or the new passwords are valid. A second user in each group, whose random password is
+// stored nowhere else, identifies the volume.
 
 const (
 	// leastAuthTag is the lowest tag of authentication groups that this package creates.
@@ -104,8 +104,8 @@ func (h Host) requires(node *spdkrpc.ISCSITargetNode, tag int32) bool {
 	return h.Keys == nil || node.RequireCHAP && !node.DisableCHAP && node.MutualCHAP == h.Keys.Both() && node.CHAPGroup == tag
 }
 
-// authStep returns the step after which a volume's target node requires authentication with the
-// keys of a group.
+// authStep returns the step that makes a volume's target node require authentication with the keys
+// of a group.
 func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readback.Step {
 	return readback.NewStep("require authentication", func() error {
 		return i.rpc.ISCSITargetNodeSetAuth(ctx, spdkrpc.ISCSITargetNodeSetAuthParams{Name: IQN(id), RequireCHAP: new(true), MutualCHAP: new(h.Keys.Both()), CHAPGroup: &tag})
@@ -115,7 +115,7 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 	})
 }
 
-// removeAuthGroups removes all of a volume's authentication groups except the one with the tag
+// removeAuthGroups removes all authentication groups of a volume other than the one whose tag is
 // except. If except is 0, it removes all of them.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
@@ -134,7 +134,7 @@ func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) er
 }
 
 // mayHaveAuthGroups reports whether a volume has authentication groups, or may have some that an
-// interrupted call left. Either argument may be nil.
+// interrupted call left behind. Either argument may be nil.
 func mayHaveAuthGroups(node *spdkrpc.ISCSITargetNode, h *Host) bool {
 	return node != nil && node.CHAPGroup >= leastAuthTag || h != nil && h.Keys != nil && h.Keys.Method == hostauth.CHAP
 }

@@ -13,8 +13,8 @@ import (
 
 // A groupUse prevents the removal of a node's initiator group while exports are about to refer to
 // it. When SPDK removes an initiator group, it also removes the group from the target nodes that
-// refer to the group, which would lock the node out. Exports to one node run concurrently and wait
-// only for a removal. A removal never waits.
+// refer to the group, which would lock the node out. Exports to the same node run concurrently, and
+// wait only while the group is being removed. A removal never waits.
 type groupUse struct {
 	mu       sync.Mutex // never held during an RPC
 	exports  map[string]int
@@ -26,7 +26,7 @@ func newGroupUse() *groupUse {
 }
 
 // enter begins an export to an initiator. If the initiator's group is being removed, enter first
-// waits for the removal to end. leave ends the export.
+// waits for the removal to end. Call leave at the end of the export.
 func (u *groupUse) enter(ctx context.Context, initiator string) (leave func(), err error) {
 	for {
 		u.mu.Lock()
@@ -54,7 +54,7 @@ func (u *groupUse) leave(initiator string) {
 }
 
 // remove begins the removal of an initiator's group, unless an export or another removal is
-// running. done ends it.
+// running. Call done at the end of the removal.
 func (u *groupUse) remove(initiator string) (done func(), ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -102,8 +102,8 @@ func holds(g spdkrpc.ISCSIInitiatorGroup, initiator ...string) bool {
 	return len(initiator) == 1 && initiator[0] != anyInitiator && slices.Equal(g.Initiators, initiator) && slices.Equal(g.Netmasks, []string{anyInitiator})
 }
 
-// freeTag returns an unused tag. Repeated calls and other controllers choose the same tag for a
-// node.
+// freeTag returns an unused tag. Repeated calls, including those of other controllers, choose the
+// same tag for a node.
 func freeTag(groups []spdkrpc.ISCSIInitiatorGroup, h Host) int32 {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.IQN))

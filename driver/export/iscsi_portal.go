@@ -13,13 +13,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// SPDK v26.05 crashes when a portal group is created on the address and port of another one: its
-// error path frees memory that was never set up. Reading the portal groups first does not prevent
-// this crash, because two controllers can run concurrently during a change of leader. So a call
-// that creates the portal group first creates an initiator group with a special tag, the claim.
-// SPDK refuses a second group with this tag. The call removes the claim once the portal group
-// exists or was certainly not created. If the outcome is unknown or the controller dies, the claim
-// remains.
+// SPDK v26.05 crashes when a portal group is created on the address and port of another one,
+// because its error path frees memory that was never initialized. Reading the portal groups first
+// does not prevent this crash, because two controllers can run concurrently during a change of
+// leader. Therefore, before a call creates the portal group, it creates an initiator group with a
+// special tag, the claim. SPDK refuses a second group with this tag. The call removes the claim
+// once the portal group exists, or has definitely not been created. If the outcome is unknown or
+// the controller dies, the claim remains.
 //
 // A claim that remains longer than any call can take counts as abandoned: a controller that has
 // seen the claim for that long replaces it with its own claim. To prevent two controllers from
@@ -46,7 +46,7 @@ type claimSeen struct {
 
 // ensurePortalGroups returns the tags of the portal groups that listen on the portals. Each portal
 // has its own group, because SPDK cannot add a portal to a group. If SPDK refuses to create some
-// but not all of them, for example because an address is not up, notListening says why.
+// but not all of them, for example because an address is not up, notListening is the reason.
 func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListening, err error) {
 	groups, err := i.portalGroups(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListeni
 	return tags, notListening, nil
 }
 
-// ensurePortalGroup returns the tag of the portal group that listens on a portal. ensurePortalGroup
-// creates the group if necessary.
+// ensurePortalGroup returns the tag of the portal group that listens on a portal, and creates the
+// group if necessary.
 func (i iscsi) ensurePortalGroup(ctx context.Context, at Portal) (int32, error) {
 	// Calls in this process wait for each other here. Calls from other processes fail because of
 	// the claim.
@@ -136,8 +136,8 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 	return free
 }
 
-// claimPortal creates the claim. claimPortal fails with ErrBusy if another controller has already
-// created one.
+// claimPortal creates the claim. It fails with ErrBusy if another controller has already created
+// one.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
 	failed := i.createClaim(ctx)
 	if failed == nil {

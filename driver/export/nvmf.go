@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem whose one namespace has
-// the volume's UUID. Its only hosts are the nodes that use the volume.
+// nvmf exports volumes over NVMe over Fabrics. Each volume has a subsystem with a single namespace,
+// which has the volume's UUID. Its only hosts are the nodes that use the volume.
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces shows whether a subsystem was created for one host or for
@@ -78,8 +78,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		}
 		sub = nil
 	}
-	// A step that the target confirmed is already saved. A step that was found done may be unsaved:
-	// it was done by an earlier call, or by this call with a lost response.
+	// A step that the target confirmed is already saved. A step that was found done may not be
+	// saved yet: either an earlier call did it, or this call did it but the response was lost.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {
@@ -111,9 +111,9 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	return Admission{Multipath: h.Multipath != "" && reportsANA(sub), NotListening: notListening}, nil
 }
 
-// run performs an export's missing steps, and adds the listeners. A new subsystem admits no host by
-// default, so all steps after its creation run concurrently. On an existing one, the listeners are
-// added last, so that no host can connect before all others are excluded.
+// run performs the missing steps of an export, and adds the listeners. A new subsystem admits no
+// host by default, so all steps after its creation run concurrently. On an existing one, the
+// listeners are added last, so that no host can connect before all others are excluded.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {
@@ -150,7 +150,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 		return fmt.Errorf("%w: the volume is published for several nodes, to host %s among others: unpublish it from all of them first", ErrInUse, sub.Hosts[0].NQN)
 	}
 	others := slices.Clone(sub.Hosts)
-	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better known name, comes first
+	slices.SortStableFunc(others, func(a, b spdkrpc.NVMfSubsystemHost) int { // Host.NQN, the better-known name, comes first
 		return cmp.Compare(truth(isMultipath(a.NQN)), truth(isMultipath(b.NQN)))
 	})
 	for _, other := range others {
@@ -164,7 +164,7 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	return n.checkNobodyConnected(ctx, id, h.is)
 }
 
-// checkNobodyConnected fails while a host is connected for which except returns false.
+// checkNobodyConnected fails if a host for which except returns false is connected.
 func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
 	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
 	if err != nil {
@@ -178,8 +178,8 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	return nil
 }
 
-// missingSteps lists the steps after which the volume is exported to h, except for the listeners.
-// missingSteps sets foundDone if a step fails but is found to be done.
+// missingSteps lists the steps that are needed to export the volume to h, except for the listeners.
+// It sets foundDone if a step fails but turns out to be done already.
 func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h Host, shared bool, foundDone *atomic.Bool) []readback.Step {
 	var steps []readback.Step
 	add := func(action string, do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
@@ -212,7 +212,7 @@ func (n nvmf) missingSteps(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	do, done := n.admission(ctx, nqn, h.NQN, sub, h)
 	add("admit host "+h.NQN, do, done)
 	// A subsystem without ANA reporting was created by an earlier version, and admits the host
-	// under one name only.
+	// under only one name.
 	if h.Multipath != "" && (sub == nil || len(sub.Namespaces) == 0 || reportsANA(sub)) {
 		do, done := n.admission(ctx, nqn, h.Multipath, sub, h)
 		add("admit host "+h.Multipath, do, done)
@@ -257,7 +257,8 @@ func (n nvmf) withdraw(ctx context.Context, id string, h *Host) error {
 	return n.removeUnusedKeys(ctx)
 }
 
-// withdrawFrom ends a host's admission to a subsystem. deleted is the same as for delete.
+// withdrawFrom ends a host's admission to a subsystem. The result deleted has the same meaning as
+// for delete.
 func (n nvmf) withdrawFrom(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, h *Host) (deleted bool, err error) {
 	admitted := func(x spdkrpc.NVMfSubsystemHost) bool { return h.is(x.NQN) }
 	shared := h != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return !admitted(x) })

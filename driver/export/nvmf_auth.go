@@ -17,7 +17,8 @@ import (
 // DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
 // from its secret, so exports with the same secret share a key, and a changed secret becomes an
 // additional key. The driver places a key when the target reports that no key with this name
-// exists, and removes a key after the last export that uses it. SPDK counts the users of each key.
+// exists, and removes a key after the last export that uses it. SPDK counts how often each key is
+// used.
 
 // DefaultKeyPrefix is the default of [Config.KeyPrefix].
 const DefaultKeyPrefix = "csi-"
@@ -72,7 +73,7 @@ func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
 	return names
 }
 
-// admission returns the step after which a subsystem admits a host under one of its names, with its
+// admission returns the step that makes a subsystem admit a host under one of its names, with its
 // keys. sub is the subsystem before that step.
 func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.NVMfSubsystem, h Host) (do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 	names := n.keyNames(h.Keys)
@@ -90,8 +91,8 @@ func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.N
 			})
 		}
 	} else if now != nil {
-		// A new key would apply only to new connections, so end the connections that were made
-		// without a key.
+		// A new key would apply only to new connections, so the connections that were made without
+		// a key must end.
 		do = func() error {
 			if err := n.rpc.NVMfSubsystemRemoveHost(ctx, spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: hostNQN}); err != nil {
 				return err
@@ -211,7 +212,7 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 }
 
 // removeUnusedKeys removes all of the driver's keys that no host uses, including those left by
-// interrupted calls. A key that the proxy refuses to remove stays; spdk-csi doctor reports it.
+// interrupted calls. A key that the proxy refuses to remove remains; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // missingListeners returns the portals on which the subsystem does not listen. Listeners on portals
-// of an earlier configuration stay until the subsystem is removed, because a host may have its only
-// connection there.
+// of an earlier configuration remain until the subsystem is removed, because a host may have its
+// only connection there.
 func (n nvmf) missingListeners(sub *spdkrpc.NVMfSubsystem) (missing []Portal) {
 	for _, p := range n.Listen {
 		if sub == nil || !n.listens(sub, p) {
@@ -33,8 +33,8 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 }
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of the
-// listeners, for example because an address is not up, notListening is the reason. addListeners
-// sets foundDone if adding a listener fails but the listener exists.
+// listeners, for example because an address is not up, notListening is the reason. It sets
+// foundDone if adding a listener fails but the listener exists.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))
@@ -65,13 +65,13 @@ func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubs
 	return errors.Join(refused...), nil
 }
 
-// toleratedBeside reports whether an export with other listeners can tolerate this error from
+// toleratedBeside reports whether an export that has other listeners can tolerate this error from
 // adding a listener.
 func toleratedBeside(err error) bool {
 	return err != nil && readback.Clarifies(err) && readback.Refused(err) && spdkrpc.KindOf(err) != spdkrpc.Busy && !errors.Is(err, ErrBusy)
 }
 
-// listen adds a listener. If the target has no transport yet, as for its first export, listen
+// listen adds a listener. If the target has no transport yet, as before its first export, listen
 // creates the transport.
 func (n nvmf) listen(ctx context.Context, nqn string, at Portal) error {
 	add := func() error {

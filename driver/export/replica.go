@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// replicaNQN begins the NQNs of the subsystems that export replicas of replicated volumes. Each
-// publication of a volume has a subsystem of its own, so that a node that had the volume before
-// never gets its connections back (docs/design/replication.md).
+// replicaNQN is the prefix of the NQNs of subsystems that export replicas of replicated volumes.
+// Each publication of a volume has a subsystem of its own, so that a node to which the volume was
+// published before can never reconnect (docs/design/replication.md).
 const replicaNQN = "nqn.2020-04.io.spdk.csi:replica:"
 
 // ReplicaNQN returns the name of the subsystem through which the node of a publication uses the
@@ -31,12 +31,12 @@ func (c Config) CheckReplicable() error {
 	return nil
 }
 
-// AdmitReplica makes a replica reachable for the host of a publication, and for no other host.
+// AdmitReplica makes a replica reachable for the host of a publication, and for no other hosts.
 // AdmitReplica first deletes the subsystems of all other publications of the replica. It admits the
 // host last, after stillPublished, which checks that the publication is still the newest one: a
 // call that was delayed must not admit the host of an earlier publication.
 //
-// AdmitReplica fails with [ErrForeign], and changes nothing, if something else exports the replica.
+// If something else exports the replica, AdmitReplica fails with [ErrForeign] and changes nothing.
 func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64, h Host, stillPublished func(context.Context) error) error {
 	if err := s.CheckReplicable(); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (n nvmf) existing(ctx context.Context, nqn string) (*spdkrpc.NVMfSubsystem,
 	return sub, err
 }
 
-// prepareReplica creates the subsystem with its namespace and listeners. prepareReplica removes all
-// hosts but h.
+// prepareReplica creates the subsystem with its namespace and listeners, and removes all hosts
+// other than h.
 func (n nvmf) prepareReplica(ctx context.Context, id, nqn string, h Host) error {
 	sub, err := n.existing(ctx, nqn)
 	if err != nil {
@@ -158,7 +158,7 @@ func (n nvmf) prepareReplica(ctx context.Context, id, nqn string, h Host) error 
 	return n.listenForReplica(ctx, nqn, sub, reread)
 }
 
-// listenForReplica adds the missing listeners. One of them is enough.
+// listenForReplica adds the missing listeners. It succeeds if at least one listener exists.
 func (n nvmf) listenForReplica(ctx context.Context, nqn string, sub *spdkrpc.NVMfSubsystem, reread func(func(*spdkrpc.NVMfSubsystem) bool) func() (bool, error)) error {
 	var refused []error
 	for _, p := range n.missingListeners(sub) {
@@ -176,7 +176,7 @@ func (n nvmf) listenForReplica(ctx context.Context, nqn string, sub *spdkrpc.NVM
 	return nil
 }
 
-// admitOnly admits a host to a subsystem that admits no other one.
+// admitOnly admits a host to a subsystem that admits no other host.
 func (n nvmf) admitOnly(ctx context.Context, nqn string, h Host) error {
 	sub, err := n.subsystemNamed(ctx, nqn)
 	if err != nil || admits(sub, h.NQN) {

@@ -9,12 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy responds to a call that changes who can reach a volume only after the change would
-// survive a restart of the target. This file handles changes that a call finds already done by an
-// earlier call. The response to that earlier call may have been lost, so the change may not be
-// saved yet.
+// If a call changes which hosts can reach a volume, the proxy responds only once the change would
+// survive a restart of the target. This file handles changes that an earlier call has already made.
+// The response to that earlier call may have been lost, so the change may not be saved yet.
 
-// saved waits until all changes that the target has executed so far would survive a restart. saved
+// saved waits until all changes that the target has executed so far would survive a restart. It
 // returns the other saved calls for nqn and host (nil means any) that may be executed on a
 // restarted target. Without spdk-proxy, or if the proxy saves no configuration, saved does not
 // wait.

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// A Replica describes where a replica is.
+// A Replica describes the location of a replica.
 type Replica struct {
 	ID     replica.ID     `json:"number"`
 	Server string         `json:"server"`
@@ -22,8 +22,8 @@ type Replica struct {
 	Export connect.Export `json:"export"`
 }
 
-// A Volume describes a replicated volume as this node's publication has it. It can be stored as
-// JSON.
+// A Volume describes a replicated volume that is published to this node, as of that publication. It
+// can be stored as JSON.
 type Volume struct {
 	// Name is the name of the witness, and UID its identity.
 	Name string `json:"name"`
@@ -62,12 +62,13 @@ type Mirror interface {
 	Abandon(ctx context.Context) error
 }
 
-// Options of [New]. Connector and Witnesses are required.
+// Options are the options of [New]. Connector and Witnesses are required.
 type Options struct {
 	Connector Connector
 	Witnesses Witnesses
 	Log       *slog.Logger
-	// Grace is how long a server may not respond before its replica is given up; default 5 s.
+	// Grace is how long a server may be unresponsive before its replica is given up; the default is
+	// 5 s.
 	Grace time.Duration
 	// NewMirror creates a mirror; nil means mirror.New.
 	NewMirror func(mirror.Volume, mirror.Options) (Mirror, error)
@@ -87,15 +88,16 @@ const (
 	defaultGrace = 5 * time.Second
 	// interval is the time between two rounds.
 	interval = time.Second
-	// stepTimeout bounds a step. Steps wait for the API server, which may be away.
+	// stepTimeout limits a step. Steps wait for the API server, which may be unavailable.
 	stepTimeout = 30 * time.Second
-	// connectTimeout bounds an attempt to connect to one replica.
+	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is how long after writes were repeated another failure counts as the same one.
+	// retryAgain is the time after a repetition of the writes during which another failure counts
+	// as the same failure.
 	retryAgain = 30 * time.Second
-	// completeInterval is the time between two looks at a rebuild.
+	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second
-	// longestPause bounds the time between two attempts after failures.
+	// longestPause limits the time between two attempts after failures.
 	longestPause = 30 * time.Second
 )
 
@@ -140,12 +142,12 @@ type volume struct {
 	Volume
 	*Healer
 	mirror Mirror
-	// busy holds a token while the mirror is used.
+	// busy holds a token while the mirror is in use.
 	busy chan struct{}
 
-	// The rest is used by the holder of the token.
+	// Only the holder of the token uses the other fields.
 	staged bool
-	// unfinished means that a step failed and may be done in part.
+	// unfinished means that a step has failed and may be partly done.
 	unfinished bool
 	over       bool // the publication is over, and the mirror was abandoned
 	lostSince  map[replica.ID]time.Time
@@ -156,8 +158,8 @@ type volume struct {
 	state State // guarded by Healer.mu
 }
 
-// of returns a volume, which it creates if it is new. It fails if another publication of the volume
-// is on this node.
+// of returns a volume, and creates it if it is new. It fails if this node has another publication
+// of the volume.
 func (h *Healer) of(v Volume) (*volume, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,7 +210,7 @@ func (h *Healer) find(ctx context.Context, e connect.Export) (string, error) {
 	return p.Device.Path, nil
 }
 
-// take waits until no other call uses the volume's mirror.
+// take waits until no other call is using the volume's mirror.
 func (v *volume) take(ctx context.Context) (release func(), err error) {
 	select {
 	case v.busy <- struct{}{}:
@@ -218,8 +220,8 @@ func (v *volume) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Stage connects to the replicas, starts the mirror, and returns its device. It can be repeated. If
-// it fails, Unstage undoes what it did.
+// Stage connects to the replicas, starts the mirror, and returns the mirror's device. It can be
+// repeated. If Stage fails, Unstage undoes what it has done.
 func (h *Healer) Stage(ctx context.Context, described Volume) (device string, err error) {
 	v, err := h.of(described)
 	if err != nil {
@@ -242,7 +244,7 @@ func (h *Healer) Stage(ctx context.Context, described Volume) (device string, er
 	return local.Device, nil
 }
 
-// connectAll connects to the replicas, as far as they can be reached. The error says which cannot.
+// connectAll connects to all replicas that can be reached. The error names the others.
 func (v *volume) connectAll(ctx context.Context) error {
 	failed := make([]error, len(v.Replicas))
 	var connecting sync.WaitGroup
@@ -267,7 +269,7 @@ func (v *volume) connect(ctx context.Context, r Replica) error {
 	if err := v.Connector.Reconnect(ctx, r.Export); err != nil {
 		return err
 	}
-	for { // what Paths returns may be a second old
+	for { // the result of Paths may be a second old
 		_, err := v.find(ctx, r.Export)
 		if err == nil {
 			return nil

@@ -5,28 +5,28 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A step is what a round does for a volume.
+// A step is an action that a round performs for a volume.
 type step int
 
-// The steps. All but nothing and retry have a replica.
+// The steps. All of them except nothing and retry apply to a replica.
 const (
 	nothing   step = iota
 	drop           // give the replica up
-	retry          // repeat the writes that the mirror holds
+	retry          // repeat the writes that the mirror is holding
 	reconnect      // connect to the replica's server again
-	add            // begin to rebuild the replica
+	add            // start to rebuild the replica
 	complete       // end the rebuild if it is complete
 	wait           // the time for the next attempt has not come; next never returns it
 )
 
-// An observation is what a round knows about a volume.
+// An observation contains what a round has found out about a volume.
 type observation struct {
 	mirror.Status
 	// live contains the replicas whose devices have a server that responds.
 	live replica.Set
 	// lost contains the replicas that have not been live for longer than the grace period.
 	lost replica.Set
-	// retried means that the writes were repeated a short time ago.
+	// retried means that the writes were repeated only a short time ago.
 	retried bool
 }
 
@@ -34,7 +34,7 @@ type observation struct {
 // that is current.
 func next(o observation) (step, replica.ID) {
 	legs := o.Members | o.Rebuilding
-	// Only one of two legs can be given up, and never the source of a rebuild.
+	// Only one of two legs can be given up, and it must never be the source of a rebuild.
 	mayDrop := func(set replica.Set) bool {
 		return set.Len() == 1 && legs.Len() == 2 && set != o.Members && (legs&^set)&o.live != 0
 	}

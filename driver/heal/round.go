@@ -13,18 +13,19 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A State describes a volume as the last round found it.
+// A State describes the state in which the last round found a volume.
 type State struct {
-	// Degraded means that the volume works without one of its replicas.
+	// Degraded means that the volume is working without one of its replicas.
 	Degraded bool
-	// Synced of Regions are rebuilt. Both are zero if nothing is being rebuilt.
+	// Synced of the Regions regions have been rebuilt. Both are zero if nothing is being rebuilt.
 	Synced, Regions uint64
-	// Problem says why a step failed, or what the volume waits for; empty if there is none.
+	// Problem is the reason why a step failed, or what the volume is waiting for; empty if there is
+	// none.
 	Problem string
 }
 
-// State returns what the last round found. ok is false for a volume that is not on this node, or
-// that no round has seen yet.
+// State returns the result of the last round. ok is false for a volume that is not on this node, or
+// that no round has checked yet.
 func (h *Healer) State(name string) (s State, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,8 +66,8 @@ func (h *Healer) Check(ctx context.Context) {
 	}
 }
 
-// tryRound does one round unless another call uses the volume. A round can hang in the kernel as
-// long as a replica does not respond.
+// tryRound does one round unless another call is using the volume. A round can hang in the kernel
+// for as long as a replica does not respond.
 func (v *volume) tryRound(ctx context.Context) {
 	select {
 	case v.busy <- struct{}{}:
@@ -110,8 +111,8 @@ func (v *volume) failed(ctx context.Context, what step, err error) {
 	v.over = true
 }
 
-// round looks at the volume, and does one step, which it returns. If nothing is wrong, it reads
-// only what the kernel knows.
+// round examines the volume, performs one step, and returns that step. If nothing is wrong, it only
+// reads the kernel's state.
 func (v *volume) round(ctx context.Context) (State, step, error) {
 	local, err := v.mirror.Local()
 	if err != nil {

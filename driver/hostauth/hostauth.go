@@ -18,8 +18,8 @@ import (
 // A Method selects how hosts authenticate. The empty Method means that they do not.
 type Method string
 
-// The methods. The methods are the values of the class parameter authentication, and of KeyMethod
-// in contexts.
+// The methods, which are the values of the class parameter authentication, and of KeyMethod in
+// contexts.
 const (
 	None   Method = ""
 	DHCHAP Method = "dhchap" // NVMe over Fabrics: DH-HMAC-CHAP
@@ -89,7 +89,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText implements [encoding.TextMarshaler].
 func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// Keys contains a host's secrets for a volume. Nil means that hosts do not authenticate.
+// Keys contains a host's secrets for a volume. A nil *Keys means that hosts do not authenticate.
 type Keys struct {
 	Method Method
 	// Host and Target authenticate the host and the target: DH-HMAC-CHAP keys or CHAP passwords.
@@ -119,9 +119,10 @@ func ParseMethod(text string) (Method, error) {
 	return None, fmt.Errorf("%q is %q: it must be %s or %s", KeyMethod, text, DHCHAP, CHAP)
 }
 
-// Read reads the keys for a method from a call's secrets; nil if the method is None. Read fails
-// with ErrMissing if the secrets contain no key. class is the prefix, before -name and -namespace,
-// of the class parameters that name the Secret for such calls. Errors mention this prefix.
+// Read reads the keys for a method from a call's secrets. It returns nil if the method is None, and
+// fails with ErrMissing if the secrets contain no key. class is the prefix, before -name and
+// -namespace, of the class parameters that name the Secret for such calls. Errors mention this
+// prefix.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",

@@ -1,5 +1,5 @@
-// Package hostname derives the names under which targets know a node. Controller, nodes and the
-// kubectl plugin derive these names from the node's id, so the names need not be stored or sent.
+// Package hostname derives the names that a node has on targets. Controller, nodes and the kubectl
+// plugin derive these names from the node's id, so the names need not be stored or sent.
 //
 // Package hostname must not depend on how nodes connect, or how targets admit them.
 package hostname
@@ -11,8 +11,8 @@ import "github.com/google/uuid"
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 // A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
-// has one host identifier, and that both differ between nodes: to a target, two nodes that share
-// either are one host.
+// has one host identifier, and that both differ between nodes: a target would treat two nodes that
+// share either of them as one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case
 	NQN  string // NVMe host NQN
@@ -31,9 +31,9 @@ func Of(nodeID string) Host {
 	}
 }
 
-// Multipath returns the second host of a node. A node with native NVMe multipath uses it to connect
-// to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit both
-// hosts, and can distinguish which one is connected. Both UUID and NQN differ from h's, because the
+// Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
+// connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
+// both hosts, and can tell which one is connected. Both UUID and NQN differ from h's, because the
 // kernel accepts only one host identifier for a host NQN. The UUID has version 8, by which package
 // export recognises it.
 func (h Host) Multipath() Host {

@@ -28,11 +28,11 @@ type Fenced struct {
 	Host string `json:"host"`
 	// Label is the node's id, limited to 40 printable characters; empty over iSCSI.
 	Label string `json:"label,omitempty"`
-	// Since is when the node was fenced; nil if the mark does not record it.
+	// Since is the time at which the node was fenced; nil if the mark does not record it.
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// A Snapshot is a snapshot of an lvstore that the driver may use.
+// A Snapshot is a snapshot in an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
 	// Undeletable is the error with which the driver would refuse to delete the snapshot.
@@ -45,16 +45,15 @@ type Store struct {
 	Name       string `json:"name"`
 	TotalBytes int64  `json:"totalBytes"`
 	FreeBytes  int64  `json:"freeBytes"`
-	// PromisedBytes is the sum of its volumes' sizes and of the space that only its snapshots
-	// occupy.
+	// PromisedBytes is the sum of its volumes' sizes and the space that only its snapshots occupy.
 	PromisedBytes int64 `json:"promisedBytes"`
-	// LargestBytes is the size of the largest thin volume that would be created now.
+	// LargestBytes is the size of the largest thin volume that could be created now.
 	LargestBytes int64 `json:"largestBytes"`
-	// LongestChain is the number of snapshots below the volume that has the most.
+	// LongestChain is the number of snapshots below the volume that has the most snapshots.
 	LongestChain int `json:"longestChain"`
 }
 
-// A Volume is a volume, not a snapshot, of an lvstore that the driver may use.
+// A Volume is a volume (not a snapshot) in an lvstore that the driver may use.
 type Volume struct {
 	ID        string `json:"id"` // in the form of Kubernetes, TARGET:UUID
 	Name      string `json:"name"`
@@ -76,8 +75,8 @@ type Export struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Open means that the export admits every host.
 	Open bool `json:"open,omitempty"`
-	// Connected holds the connected NVMe host NQNs, or iSCSI initiators' addresses, one for each
-	// connection.
+	// Connected holds the NQNs of connected NVMe hosts, or the addresses of connected iSCSI
+	// initiators, one for each connection.
 	Connected []string `json:"connected,omitempty"`
 	Paths     []Path   `json:"paths"`
 }
@@ -88,13 +87,13 @@ type Path struct {
 	Listening bool   `json:"listening"`
 }
 
-// Inspected describes one volume for a move.
+// Inspected describes one volume that is to be moved.
 type Inspected struct {
 	SizeBytes int64
 	// Named reports whether the volume was created under the name in question.
 	Named bool
-	// Published reports whether it is published to the node in question; Others, whether it is
-	// published to another one.
+	// Published reports whether the volume is published to the node in question; Others reports
+	// whether it is published to another node.
 	Published, Others bool
 }
 
@@ -102,7 +101,7 @@ type Inspected struct {
 type Allocation struct {
 	SizeBytes, ClusterSize int64  // of the volume, in bytes
 	Bitmap                 []byte // cluster i is bit i%8 of byte i/8
-	// Counted reports whether SPDK counted the same number of clusters.
+	// Counted reports whether SPDK's count of allocated clusters matches Bitmap.
 	Counted bool
 }
 

@@ -5,7 +5,7 @@ import "time"
 // A NodeStatus is the report of a node plugin about itself and its node.
 type NodeStatus struct {
 	Version string `json:"version"`
-	// Transports lists the transports whose modules the node's kernel has now.
+	// Transports lists the transports whose modules the node's kernel currently has.
 	Transports []string `json:"transports"`
 	// Staged is the result of the last check of the staged volumes. If the result is unknown,
 	// Staged is nil, and Problem is the reason.

@@ -26,8 +26,8 @@ type Capacity struct {
 	Largest string `json:"largestVolume,omitempty"`
 }
 
-// Capacities returns a driver's CSIStorageCapacity objects. Capacities returns none if Kubernetes
-// does not track the driver's capacity.
+// Capacities returns a driver's CSIStorageCapacity objects. It returns none if Kubernetes does not
+// track the driver's capacity.
 func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
 	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
 	if err != nil {
@@ -76,7 +76,7 @@ func Stores(inv inventory.Inventory) (all []Store) {
 }
 
 // Inventory reads the named targets of config.json through the controller's pod, or all targets if
-// none is named. Targets that cannot be read have an error in their entries.
+// names is empty. Targets that cannot be read have an error in their entries.
 func (c Client) Inventory(ctx context.Context, targets ...string) (inventory.Inventory, error) {
 	return c.inventory(ctx, prefixed("--target=", targets)...)
 }

@@ -15,7 +15,7 @@ import (
 
 // A Client runs kubectl. A Client is safe for concurrent use.
 type Client struct {
-	// Program is kubectl, by its name or path.
+	// Program is the name or path of kubectl.
 	Program string
 	// Flags select the cluster and the user, such as --context=test.
 	Flags []string
@@ -100,7 +100,8 @@ func (c Client) commandIn(ctx context.Context, workload, container string, stdin
 	return exec.CommandContext(ctx, c.Program, append(all, args...)...)
 }
 
-// Run runs an spdk-csi command in the controller's pod. Its exit code is a [Status].
+// Run runs an spdk-csi command in the controller's pod. A nonzero exit code is returned as a
+// [Status].
 func (c Client) Run(ctx context.Context, out, notes io.Writer, args ...string) error {
 	cmd, err := c.command(ctx, false, args...)
 	if err != nil {

@@ -52,7 +52,7 @@ func controllerOnAnyNode(controller string, pods []pod) string {
 	return controller
 }
 
-// controllerOnReadyNode returns a pod on a ready node. It prefers pods that are ready themselves.
+// controllerOnReadyNode returns a pod on a ready node. It prefers pods that are themselves ready.
 func (c Client) controllerOnReadyNode(pods []pod, nodes []node) (string, error) {
 	ready := map[string]bool{}
 	for _, n := range nodes {

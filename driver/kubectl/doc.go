@@ -3,7 +3,7 @@
 //
 // It reaches the Kubernetes API through kubectl, which has the user's cluster and credentials. It
 // reaches targets through the controller's pod, and nodes through their node plugins' pods, where
-// it runs spdk-csi's commands. It makes no decisions about targets itself.
+// it runs spdk-csi's commands. It does not make any decisions about targets itself.
 //
 // Package kubectl must not depend on SPDK's RPCs, how targets are reached, or the controller's
 // configuration and secrets.

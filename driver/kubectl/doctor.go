@@ -71,8 +71,8 @@ func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, 
 	return ended
 }
 
-// noList is sent if the list of volumes cannot be read. Doctor refuses this invalid list and
-// changes nothing, whereas an empty list would mean that Kubernetes has no volumes.
+// noList is sent if the list of volumes cannot be read. The doctor command refuses this invalid
+// list and changes nothing, whereas an empty list would mean that Kubernetes has no volumes.
 const noList = "the list of volumes could not be read\n"
 
 func (c Client) writeList(ctx context.Context, delay time.Duration, others []byte, in io.WriteCloser) error {

@@ -10,13 +10,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/inventory"
 )
 
-// A Node is a node that runs the driver, or that is fenced. Facts that could not be read are nil.
+// A Node is a node that runs the driver, or that is fenced. Values that could not be read are nil.
 type Node struct {
 	Name string `json:"name"`
 	// InCluster reports whether the node's Node object exists.
 	InCluster *bool `json:"inCluster"`
-	// Ready is the node's own condition, and PluginReady that of the node plugin's pod. Registered
-	// reports whether kubelet has registered the driver.
+	// Ready is the condition of the node itself, and PluginReady that of the node plugin's pod.
+	// Registered reports whether kubelet has registered the driver.
 	Ready       *bool `json:"ready"`
 	PluginReady *bool `json:"pluginReady"`
 	Registered  *bool `json:"registered"`
@@ -35,7 +35,7 @@ type Node struct {
 	Unread []string   `json:"unread"`
 	// Status is the node plugin's report; nil if it did not respond.
 	Status *inventory.NodeStatus `json:"status"`
-	// Unknown lists facts about this node that could not be read, with the reasons.
+	// Unknown lists the values that could not be read for this node, with the reasons.
 	Unknown []string `json:"unknown,omitempty"`
 
 	id          string // the CSI node id, from which the node's host names on targets are derived
@@ -63,7 +63,8 @@ func (n *Node) setPlugin(p pod, container string) {
 	}
 }
 
-// setObject records the contents of the Node object. there is false if the node has been deleted.
+// setObject records the contents of the Node object. The parameter there is false if the node has
+// been deleted.
 func (n *Node) setObject(o node, there bool) {
 	n.InCluster = &there
 	if !there {
@@ -92,7 +93,8 @@ func isReady(conditions []condition) bool {
 	return slices.ContainsFunc(conditions, func(c condition) bool { return c.Type == "Ready" && c.Status == "True" })
 }
 
-// conditions summarizes the node's state in Kubernetes, in one word each, such as Ready.
+// conditions summarizes the node's state in Kubernetes, using one word for each condition, such as
+// Ready.
 func (n Node) conditions() string {
 	var words []string
 	if n.InCluster != nil && !*n.InCluster {
@@ -160,8 +162,8 @@ func (n Node) transports() string {
 	return strings.Join(n.Status.Transports, ",")
 }
 
-// lost returns the number of paths that staged volumes have lost, and the storage servers to which
-// they lead.
+// lost returns the number of paths that staged volumes have lost, and the storage servers at the
+// other end.
 func (n Node) lost() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"
@@ -212,7 +214,7 @@ func (n Node) staged() string {
 	return strconv.Itoa(len(n.Status.Staged.Volumes))
 }
 
-// problems counts the staged volumes by their states, omitting healthy ones.
+// problems counts the staged volumes by state, omitting healthy ones.
 func (n Node) problems() string {
 	if n.Status == nil || n.Status.Staged == nil {
 		return "?"

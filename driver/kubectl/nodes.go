@@ -24,7 +24,7 @@ type NodeOptions struct {
 	// Live also queries the targets, through the controller's pod, and the node plugins, in their
 	// pods.
 	Live bool
-	// Selector is the label selector of the node plugin's pods, and Container their container.
+	// Selector is the label selector of the node plugin's pods, and Container is their container.
 	Selector, Container string
 	// Timeout limits the query to each node plugin.
 	Timeout time.Duration
@@ -35,8 +35,8 @@ type NodeOptions struct {
 const nodesInFlight = 8
 
 // NodeStates returns the nodes that run the driver, and fenced nodes that are not in the cluster,
-// ordered by name. NodeStates reads each source independently: facts that could not be read are nil
-// in the nodes, and the error says why. The error may be returned together with nodes.
+// ordered by name. NodeStates reads each source independently: values that could not be read are
+// nil in the nodes, and the error explains why. The error may be returned together with nodes.
 func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([]Node, error) {
 	r := c.readNodes(ctx, driver, o)
 	failed := r.errors()
@@ -169,8 +169,8 @@ func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	}
 }
 
-// selected returns the nodes with these names, or all if none is given. selected fails if a name is
-// unknown.
+// selected returns the nodes with these names, or all nodes if no names are given. It fails if a
+// name is unknown.
 func selected(nodes []Node, names []string) ([]Node, error) {
 	var unknown []error
 	for _, name := range names {
@@ -202,8 +202,8 @@ func (c Client) askPlugins(ctx context.Context, nodes []Node, o NodeOptions) err
 	return errors.Join(errs...)
 }
 
-// askPlugin queries one node plugin. askPlugin skips a node that is not ready, because the node's
-// kubelet would not respond.
+// askPlugin queries one node plugin. It skips a node that is not ready, because that node's kubelet
+// would not respond.
 func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	switch {
 	case n.Pod == "":

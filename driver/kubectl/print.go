@@ -18,7 +18,7 @@ import (
 // A Format selects how rows are printed.
 type Format string
 
-// Table prints the most important columns, Wide prints all.
+// Table prints the most important columns; Wide prints all of them.
 const (
 	Table Format = ""
 	Wide  Format = "wide"
@@ -29,7 +29,7 @@ const (
 // Formats lists the formats that a user can request.
 var Formats = []string{string(Wide), string(JSON), string(YAML)}
 
-// Set lets a Format be used as a flag.
+// Set sets the format, which makes a Format usable as a flag.
 func (f *Format) Set(s string) error {
 	if !slices.Contains(Formats, s) {
 		return fmt.Errorf("use %s", strings.Join(Formats, ", "))
@@ -43,7 +43,7 @@ func (f *Format) String() string { return string(*f) }
 // Type returns the flag's type for help texts.
 func (f *Format) Type() string { return "format" }
 
-// A column consists of a heading and a function that returns a row's cell.
+// A column consists of a heading and a function that returns the cell for a row.
 type column[T any] struct {
 	heading string
 	wide    bool // only in wide tables

@@ -54,7 +54,7 @@ func nodes(v Volume) string {
 	return strings.Join(names, ",")
 }
 
-// known returns the cell for a volume with information from its target, and ? for others.
+// known returns the cell if there is information from the volume's target, and ? otherwise.
 func known(cell func(*Live) string) func(Volume) string {
 	return func(v Volume) string {
 		if v.Live == nil {
@@ -78,7 +78,7 @@ func exportedTo(l *Live) string {
 	return strings.Join(l.ExportedTo, ",")
 }
 
-// paths counts the addresses that listen, and lists the others.
+// paths counts the addresses on which the target is listening, and lists the others.
 func paths(e *inventory.Export) string {
 	if e == nil {
 		return ""

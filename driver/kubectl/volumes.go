@@ -18,7 +18,7 @@ type Volume struct {
 	Name      string `json:"name"`
 	ID        string `json:"id"`
 	Target    string `json:"target,omitempty"`
-	// Store is the lvstore; empty for manually created volumes.
+	// Store is the volume's lvstore; empty for manually created volumes.
 	Store       string       `json:"store,omitempty"`
 	Transport   string       `json:"transport,omitempty"`
 	Size        string       `json:"size"`
@@ -51,7 +51,7 @@ type Live struct {
 // targetType is the volume attribute that contains a volume's transport.
 const targetType = "targetType"
 
-// A Filter selects volumes. Empty members select all.
+// A Filter selects volumes. Empty fields select everything.
 type Filter struct {
 	Namespace, Target, Store, Class, Node string
 	// Names selects PersistentVolumeClaims or PersistentVolumes.

@@ -15,13 +15,13 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// DefaultDir is where the manifests mount kubelet's directory plugins_registry.
+// DefaultDir is the path at which the manifests mount kubelet's directory plugins_registry.
 const DefaultDir = "/registration"
 
 // csiVersions are the versions that kubelet accepts for CSI drivers.
 var csiVersions = []string{"1.0.0"}
 
-// ErrRefused means that kubelet does not register the driver.
+// ErrRefused means that kubelet has refused to register the driver.
 var ErrRefused = errors.New("kubelet does not register the driver")
 
 // A Registration registers a driver with kubelet.
@@ -47,9 +47,10 @@ func (r Registration) Check() error {
 
 // Serve serves kubelet on the registration socket until ctx ends, and then removes the socket, so
 // that kubelet unregisters the driver. Serve fails with [ErrRefused] if kubelet refuses the driver.
-// The driver must already listen on its own socket, because kubelet calls it at once. Kubelet
-// registers the driver again whenever kubelet restarts. If the socket disappears, as when kubelet's
-// directory is cleaned, Serve listens again: otherwise kubelet would not find the driver.
+// The driver must already be listening on its own socket, because kubelet calls it at once. Kubelet
+// registers the driver again whenever kubelet restarts. If the socket disappears, for example
+// because kubelet's directory was cleaned up, Serve listens again. Otherwise, kubelet would not
+// find the driver.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
@@ -68,8 +69,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 		}()
 		gone, err := r.watch(ctx, path, own, refused, served)
 		if !gone {
-			server.GracefulStop() // kubelet receives the response to its refusal
-			<-served              // the socket is removed
+			server.GracefulStop() // so that kubelet receives the response to its refusal
+			<-served              // now the socket has been removed
 			return err
 		}
 		r.Log.Warn("the registration socket was removed; listening again", "socket", path)
@@ -86,8 +87,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	}
 }
 
-// watch waits until ctx ends, kubelet refuses the driver, or the server fails. watch returns early
-// if the socket is gone.
+// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if
+// the socket disappears.
 func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
 	interval := r.interval
 	if interval == 0 {
@@ -133,7 +134,7 @@ func (s *service) NotifyRegistrationStatus(_ context.Context, status *registerap
 	}
 	select {
 	case s.refused <- fmt.Errorf("%w %s at %s: check that this is the path of the driver's socket on the node, and that no other driver has this name: %s", ErrRefused, s.Driver, s.Endpoint, status.GetError()):
-	default: // refused before
+	default: // already refused
 	}
 	return &registerapi.RegistrationStatusResponse{}, nil
 }

@@ -21,7 +21,7 @@ import (
 
 // Kinds of errors.
 var (
-	// ErrNoAccess means that this process has no access to the API.
+	// ErrNoAccess means that this process does not have access to the API.
 	ErrNoAccess = errors.New("no access to the Kubernetes API")
 	// ErrForbidden means that the API server does not allow this service account to make the call.
 	ErrForbidden = errors.New("the service account is not permitted to do this")
@@ -36,7 +36,7 @@ var (
 	ErrInvalid = errors.New("the API server refuses this object")
 )
 
-// serviceAccountDir is where kubelet mounts the token of a pod's service account.
+// serviceAccountDir is the directory in which kubelet mounts the token of a pod's service account.
 const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // A Client calls the Kubernetes API as the pod's service account. A Client is safe for concurrent
@@ -47,8 +47,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// InCluster returns a client for this pod. InCluster fails with [ErrNoAccess] if the pod has no
-// token.
+// InCluster returns a client for this pod. It fails with [ErrNoAccess] if the pod has no token.
 func InCluster() (*Client, error) {
 	return New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), serviceAccountDir)
 }
@@ -150,8 +149,8 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 	return nil, kindOf(method, resp.StatusCode, status.Details.Name, fmt.Errorf("HTTP status %d: %s", resp.StatusCode, status.Message))
 }
 
-// kindOf adds the kind to an error response. name is the object that the response names; a server
-// without the resource names none.
+// kindOf adds the kind to an error response. name is the name of the object in the response; a
+// server that does not have the resource does not include a name.
 func kindOf(method string, code int, name string, err error) error {
 	kind := ErrChanged
 	switch {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// drainTaints are the taints of nodes being drained. A cordoned node has the first one.
+// drainTaints are the taints of nodes that are being drained. A cordoned node has the first one.
 var drainTaints = []string{
 	"node.kubernetes.io/unschedulable",
 	"ToBeDeletedByClusterAutoscaler",
@@ -17,7 +17,7 @@ var drainTaints = []string{
 	"karpenter.sh/disruption",
 }
 
-// A Drain waits until a node being drained has none of the driver's volumes left.
+// A Drain waits until a node that is being drained has none of the driver's volumes left.
 type Drain struct {
 	Client *Client
 	Node   string // name of the node
@@ -28,15 +28,15 @@ type Drain struct {
 	wait func(context.Context, time.Duration) error
 }
 
-// firstAnswer is the time after which Wait gives up if the API server has not responded once. Until
-// the API server responds, it is unknown whether the node is being drained, and an update of the
-// DaemonSet must not be delayed.
+// firstAnswer is the time after which Wait gives up if the API server has not responded even once.
+// Until the API server responds, it is unknown whether the node is being drained, and an update of
+// the DaemonSet must not be delayed.
 const firstAnswer = 10 * time.Second
 
-// Wait returns at once unless the node is being drained: cordoned, tainted by an autoscaler,
-// deleted or already gone. For a node being drained, it waits until kubelet has unmounted all of
-// the driver's volumes and they are detached. Wait fails if ctx ends first, or if it cannot
-// determine the state.
+// Wait returns at once unless the node is being drained, that is, unless it is cordoned, tainted by
+// an autoscaler, being deleted or already gone. For a node being drained, it waits until kubelet
+// has unmounted all of the driver's volumes and they are detached. Wait fails if ctx ends first, or
+// if it cannot determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep
@@ -70,7 +70,8 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// draining reports whether the node is being drained. draining retries while the API server fails.
+// draining reports whether the node is being drained. It keeps retrying while calls to the API
+// server fail.
 func (d Drain) draining(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 // uninitialized is the taint of a node whose labels the cloud controller has not set yet.
 const uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// Labels returns the node's labels with these keys, omitting keys that the node lacks. While a
-// cloud controller has yet to label the node, or the API server does not respond, Labels waits, but
+// Labels returns the node's labels with these keys, omitting keys that the node lacks. If a cloud
+// controller has yet to label the node, or if the API server does not respond, Labels waits, but
 // only until ctx ends.
 func (c *Client) Labels(ctx context.Context, nodeName string, keys []string, log *slog.Logger) (map[string]string, error) {
 	return c.labels(ctx, nodeName, keys, log, sleep)

@@ -36,7 +36,7 @@ func (n node) taints() []string {
 	return keys
 }
 
-// volumes returns the driver's volumes that kubelet uses, or that are attached to the node.
+// volumes returns the driver's volumes that kubelet is using, or that are attached to the node.
 func (n node) volumes(driver string) []string {
 	prefix := "kubernetes.io/csi/" + driver + "^"
 	seen := map[string]bool{}
@@ -80,8 +80,8 @@ func (c *Client) csiNode(ctx context.Context, name string) (n csiNode, err error
 }
 
 // attachments returns the names of the PersistentVolumes that a driver has attached to a node. The
-// API server cannot select VolumeAttachments by their node, so this reads all of them, page by
-// page.
+// API server cannot select VolumeAttachments by their node, so attachments reads all of them, page
+// by page.
 func (c *Client) attachments(ctx context.Context, driver, nodeName string) (volumes []string, err error) {
 	query := url.Values{"limit": {"500"}}
 	for {

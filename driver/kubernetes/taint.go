@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// StartupTaintKey is the taint with which administrators keep pods off a new node until the driver
-// is ready there.
+// StartupTaintKey is the key of the taint with which administrators keep pods off a new node until
+// the driver is ready there.
 const StartupTaintKey = "csi.spdk.io/agent-not-ready"
 
 // A StartupTaint removes a taint from a node when the driver is ready to serve there.
@@ -42,8 +42,9 @@ const (
 	lateTaint = 10 * time.Minute
 )
 
-// Run waits until the driver is ready, removes the taint, and removes it again if it appears within
-// the first minutes. Run returns after these minutes, or when ctx ends. Run never adds a taint.
+// Run waits until the driver is ready, and removes the taint. It removes the taint again if it
+// reappears within the first few minutes. Run returns after these minutes, or when ctx ends. Run
+// never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {
 		s.wait = sleep
@@ -117,8 +118,8 @@ func (s StartupTaint) registered(n csiNode) error {
 }
 
 // removeTaint removes all taints with the key. The patch contains each taint's index and value. If
-// another client has changed the taints meanwhile, the API server refuses the patch, so that the
-// other client's change is not lost.
+// another client has changed the taints in the meantime, the API server refuses the patch, so that
+// the other client's change is not lost.
 func (c *Client) removeTaint(ctx context.Context, name string, n node, key string) (removed int, err error) {
 	type step struct {
 		Op    string          `json:"op"`

@@ -18,14 +18,14 @@ import (
 )
 
 // A Runner runs a program to completion with a string as its standard input, and returns its output
-// and exit code. It fails if the program cannot be run or was killed.
+// and exit code. It fails if the program cannot be run, or is killed.
 type Runner func(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error)
 
 // run runs a program. The kernel kills that program if this process dies, because an orphaned
 // cryptsetup could overwrite a header that the next process writes.
 func run(stdin hostauth.Secret, name string, args ...string) (output string, code int, err error) {
 	// The kernel sends the parent-death signal when the thread that started the program ends, so
-	// keep the thread alive.
+	// the thread must be kept alive.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.Command(name, args...)
@@ -50,7 +50,7 @@ func run(stdin hostauth.Secret, name string, args ...string) (output string, cod
 	return output, 0, fmt.Errorf("run %s: %w: %s", name, err, output)
 }
 
-// shorten keeps the beginning and the end of a program's output.
+// shorten removes the middle of a program's output if it is long.
 func shorten(s string) string {
 	const most = 1000
 	if len(s) <= most {
@@ -84,9 +84,9 @@ func (l *LUKS) cryptsetup(stdin hostauth.Secret, args ...string) error {
 	return nil
 }
 
-// The argon2id parameters in new headers follow RFC 9106's second recommendation, which needs 64
-// MiB of memory. The parameters are fixed, because a measured number of passes would depend on the
-// load of the node. Passphrases are random, so more memory would add little security.
+// The argon2id parameters in new headers are those of RFC 9106's second recommendation, which
+// requires 64 MiB of memory. The parameters are fixed, because a measured number of passes would
+// depend on the load of the node. Passphrases are random, so more memory would add little security.
 const (
 	argonKiB    = 64 << 10
 	argonPasses = 4 // cryptsetup's minimum
@@ -97,8 +97,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments that create a new header. The arguments set every option whose
-// default depends on how cryptsetup was built.
+// formatArgs returns the arguments for creating a new header. They set every option whose default
+// depends on how cryptsetup was built.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {
@@ -107,7 +107,7 @@ func formatArgs(v Volume) []string {
 	return append(append(args, derivation()...), v.Device)
 }
 
-// openArgs returns the arguments that open a device. The volume key is not put into the kernel's
+// openArgs returns the arguments for opening a device. The volume key is not put into the kernel's
 // keyring, because resizing would then need the passphrase.
 func openArgs(v Volume) []string {
 	args := []string{"open", "--type", "luks2", "--batch-mode", "--key-file=-", "--disable-keyring"}

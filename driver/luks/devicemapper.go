@@ -31,8 +31,8 @@ func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") 
 
 // A deviceMapper manages the kernel's mappings, by name. Tests replace it.
 type deviceMapper interface {
-	// check fails with ErrUnsupported if the kernel cannot encrypt devices. The kernel loads the
-	// required modules if it can.
+	// check fails with ErrUnsupported if the kernel cannot encrypt devices. If possible, the kernel
+	// loads the required modules.
 	check() error
 	// find returns the mapping with this name, and false if there is none.
 	find(name string) (mapping, bool, error)
@@ -43,8 +43,8 @@ type deviceMapper interface {
 }
 
 // dmKernel accesses this node's device mapper through its ioctls (linux/dm-ioctl.h). The results of
-// ioctls do not depend on a program's version, and ioctls do not read the encrypted device, which
-// may hang.
+// ioctls do not depend on the version of a program. Moreover, ioctls do not read the encrypted
+// device, which may hang.
 type dmKernel struct {
 	dir   string                                                             // /dev/mapper
 	ioctl func(control *os.File, request uintptr, c *dmIoctl) (failed error) // replaced by tests

@@ -5,7 +5,8 @@ import "errors"
 // Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
 // do.
 var (
-	// ErrInvalid means that the request is invalid: an unusable name, a device that is too small.
+	// ErrInvalid means that the request is invalid, for example because a name is unusable or a
+	// device is too small.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported means that cryptsetup or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
@@ -17,7 +18,7 @@ var (
 	ErrWrongPassphrase = errors.New("wrong passphrase")
 	// ErrNotEncrypted means that the device contains something other than LUKS2.
 	ErrNotEncrypted = errors.New("device is not encrypted")
-	// ErrEmpty means that the device is empty and must not be formatted.
+	// ErrEmpty means that the device is empty but must not be formatted.
 	ErrEmpty = errors.New("device is empty")
 	// ErrNotOpen means that the device is not open.
 	ErrNotOpen = errors.New("not open")

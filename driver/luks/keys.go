@@ -21,7 +21,7 @@ const (
 // because another program may have written the header.
 const leastLength, mostLength = 16, 512
 
-// Keys contains the passphrases for a volume. A printed Keys does not contain them.
+// Keys contains the passphrases for a volume. The output of printing a Keys does not contain them.
 type Keys struct {
 	Current hostauth.Secret
 	// Previous is the passphrase that Current replaces; zero if there is none.
@@ -46,7 +46,8 @@ func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	case len(previous) > mostLength:
 		return nil, fmt.Errorf("%w: %s is longer than %d bytes", ErrMalformed, SecretPrevious, mostLength)
 	case current == previous:
-		// Refuse equal passphrases: removing the previous one would remove the only passphrase.
+		// Refuse equal passphrases, because removing the previous one would remove the only
+		// passphrase.
 		return nil, fmt.Errorf("%w: %s and %s are equal: remove the latter", ErrMalformed, SecretPassphrase, SecretPrevious)
 	}
 	return &Keys{hostauth.NewSecret(current), hostauth.NewSecret(previous)}, nil

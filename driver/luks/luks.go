@@ -26,7 +26,7 @@ type Prober interface {
 	MarkFormatting(device string, set bool) error
 }
 
-// Options of [New]. The zero value is usable, except for Prober.
+// Options are the options of [New]. Only Prober is required.
 type Options struct {
 	Prober Prober
 	// Run runs cryptsetup and modprobe. Nil runs the real programs.
@@ -47,8 +47,8 @@ type LUKS struct {
 	derivations chan struct{}
 }
 
-// mostDerivations is the maximum number of concurrent key derivations: with this package's headers,
-// each takes 64 MiB of memory.
+// mostDerivations is the maximum number of concurrent key derivations. With this package's headers,
+// each of them takes 64 MiB of memory.
 const mostDerivations = 4
 
 // New returns a LUKS for this node.
@@ -97,8 +97,8 @@ type Plain struct {
 	Unused bool
 }
 
-// idPattern matches volume ids that can be part of a mapping's name: characters that device mapper
-// does not escape, and at most 127 bytes with the prefix.
+// idPattern matches volume ids that can be part of a mapping's name: they contain only characters
+// that device mapper does not escape, and have at most 127 bytes including the prefix.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
 
 // NameOf returns the name of a volume's mapping. Each volume has its own mapping, even a copy with
@@ -193,8 +193,8 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 	return m, err
 }
 
-// mustFormat reports whether the device needs a LUKS header. mustFormat fails if the device must
-// not be used.
+// mustFormat reports whether the device needs a LUKS header. It fails if the device must not be
+// used.
 func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	signature, dataAt, marked, err := l.prober.Contents(ctx, v.Device, !v.ReadOnly)
 	if err != nil {
@@ -293,8 +293,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that shows that no data was stored on a new device. Call it after a
-// file system was created, and before the device is first used.
+// MarkUsed removes the mark that shows that no data has been stored on a new device. Call it after
+// a file system has been created, and before the device is first used.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)
@@ -329,7 +329,7 @@ func (l *LUKS) Resize(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close closes a device. Close succeeds if the device is not open.
+// Close closes a device. It succeeds if the device is not open.
 func (l *LUKS) Close(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
 		_, found, err := l.mapper.find(name)
@@ -369,7 +369,7 @@ func (l *LUKS) remove(ctx context.Context, name string, step *operation.Step) er
 	return err
 }
 
-// blockNumber returns the number of a block device, major:minor.
+// blockNumber returns the number of a block device in the format major:minor.
 func blockNumber(device string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {

@@ -18,7 +18,7 @@ func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error
 	}
 	previous, err := l.opens(ctx, v.Device, v.Keys.Previous)
 	if err != nil || !previous {
-		return err // if neither passphrase fits, opening the device reports that
+		return err // if neither passphrase works, opening the device will report that
 	}
 	if !current {
 		if err := l.addPassphrase(ctx, v, step); err != nil {

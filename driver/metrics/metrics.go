@@ -1,7 +1,7 @@
-// Package metrics counts the driver's work in Prometheus metrics: CSI calls by method and code, and
-// the calls to targets that they make. It also exports counts and states from other sources: the
-// I/O of published volumes, and the state of volumes staged on a node. The metrics of proxies and
-// targets are not here: proxies export them (proxy's packages metrics and targetmetrics).
+// Package metrics records the driver's work as Prometheus metrics: CSI calls by method and code,
+// and the resulting calls to targets. It also exports counts and states from other sources: the I/O
+// of published volumes, and the state of volumes staged on a node. It does not contain the metrics
+// of proxies and targets, which the proxies export (proxy's packages metrics and targetmetrics).
 //
 // The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
 // or staged volumes have series. Package metrics must not depend on gRPC or on what a call does.
@@ -17,8 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// buckets, in seconds, range from a query answered at the target's next poll to a file system check
-// before a mount.
+// buckets, in seconds, range from a query that is answered at the target's next poll to a file
+// system check before a mount.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
 
 // Metrics contains one driver's metrics. A nil *Metrics counts nothing. Metrics is safe for
@@ -44,7 +44,7 @@ type Metrics struct {
 type Lvstore struct {
 	Name        string
 	Total, Free int64
-	// Promised is the sum of the sizes of its volumes and of the clusters that only its snapshots
+	// Promised is the sum of the sizes of its volumes and the clusters that only its snapshots
 	// occupy.
 	Promised int64
 	// LongestChain is the number of snapshots below the volume with the longest chain.
@@ -127,7 +127,7 @@ func (m *Metrics) TargetUp(target string, up bool) {
 	m.targetUp.WithLabelValues(target).Set(number(up))
 }
 
-// Reloaded records whether the configuration was valid when it was read.
+// Reloaded records whether the configuration was valid the last time it was read.
 func (m *Metrics) Reloaded(sound bool) {
 	if m != nil {
 		m.reloaded.WithLabelValues().Set(number(sound))

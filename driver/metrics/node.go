@@ -10,7 +10,7 @@ import (
 type NodeVolume struct {
 	Target, Volume string
 	State          string // one of a few values
-	ReadOnly       bool   // the kernel made its file system read-only after errors
+	ReadOnly       bool   // the kernel has made its file system read-only after errors
 	// Live and Expected count the volume's paths. If Expected is 0, the number of paths is unknown.
 	Live, Expected int
 }
@@ -73,8 +73,8 @@ func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	v.checked.Collect(out)
 }
 
-// NodeVolumes records the states of all volumes staged on this node, and the time of the check. all
-// must not contain duplicates.
+// NodeVolumes records the states of all volumes staged on this node, and the time of the check. The
+// parameter all must not contain duplicates.
 func (m *Metrics) NodeVolumes(all []NodeVolume) {
 	if m == nil {
 		return

@@ -65,7 +65,7 @@ func (v *volumes) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Volumes records the I/O of all published volumes. all must not contain duplicates.
+// Volumes records the I/O of all published volumes. The parameter all must not contain duplicates.
 func (m *Metrics) Volumes(all []VolumeIO) {
 	if m != nil {
 		m.volumes.all.Store(&all)

@@ -9,8 +9,8 @@ import (
 )
 
 // Drop removes a replica that has failed, or whose server does not respond, from the mirror. Drop
-// changes the witness first. If the witness cannot be changed, the mirror keeps holding the failed
-// writes. The last replica cannot be dropped.
+// changes the witness first. If the witness cannot be changed, the mirror continues to hold the
+// failed writes. The last replica cannot be dropped.
 func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -48,7 +48,8 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	if w.InSync != replica.SetOf(keep) {
 		return fmt.Errorf("%w: replicas %v are in sync, not only %d", ErrRefused, w.InSync.IDs(), keep)
 	}
-	// A suspend of the mirror waits for the I/O below it, so end the I/O to the lost replica first.
+	// Suspending the mirror waits for the I/O below it, so the I/O to the lost replica must end
+	// first.
 	if err := m.Release(ctx, m.volume.UUIDs[lost]); err != nil {
 		return fmt.Errorf("end the connections of replica %d: %w", lost, err)
 	}
@@ -99,17 +100,17 @@ func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err erro
 	if err := m.kernel.resume(name); err != nil {
 		return nil, err
 	}
-	if queueErr != nil { // the mirror runs, but the log is not known to cover the writes
+	if queueErr != nil { // the mirror is running, but the log is not known to cover the writes
 		return func(context.Context) error { return queueErr }, nil
 	}
 	return wait, nil
 }
 
 // settle returns when each write of the previous table has completed, and its region is marked if
-// the write did not reach both replicas. A resume only schedules the writes that wait for the new
-// table, and a suspend keeps the kernel from starting the remaining ones. So settle first waits for
-// the read that is queued behind these writes. settle then suspends the mirror, which waits until
-// all started writes have completed.
+// the write did not reach both replicas. A resume only schedules the writes that are waiting for
+// the new table, and a suspend prevents the kernel from starting the remaining ones. So settle
+// first waits for the read that is queued behind these writes. settle then suspends the mirror,
+// which waits until all started writes have completed.
 func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
 	if err := wait(ctx); err != nil {
 		return fmt.Errorf("wait for the writes that were in flight: %w", err)
@@ -120,8 +121,8 @@ func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) e
 	return m.kernel.resume(m.name())
 }
 
-// Retry repeats the writes that the mirror holds. Call it when the replica's server responds again.
-// Retry looks up the devices again, because their numbers may have changed.
+// Retry repeats the writes that the mirror is holding. Call it when the replica's server responds
+// again. Retry looks up the devices again, because their numbers may have changed.
 func (m *Mirror) Retry(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,7 +151,7 @@ func (m *Mirror) Retry(ctx context.Context) error {
 	return m.swap(m.name(), t.target(m.sectors()))
 }
 
-// Add starts to rebuild the missing replica in the way that [replica.Readd] decides.
+// Add starts to rebuild the missing replica according to the decision of [replica.Readd].
 // [Mirror.Complete] ends the rebuild.
 func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	m.mu.Lock()
@@ -203,8 +204,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	}
 	name := m.name()
 	// The kernel does not write to the log while the mirror is suspended, so the log can be
-	// formatted now. The table is loaded only after that, because an interrupted change is
-	// completed if its table is already loaded.
+	// formatted now. The table is loaded only after that, because an interrupted change whose table
+	// is already loaded would be completed.
 	err = m.kernel.suspend(name)
 	if err == nil {
 		err = m.formatLog(ctx, l.first, format)
@@ -220,8 +221,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 }
 
 // Complete ends a rebuild. If all regions are in sync, Complete lists the replica in the witness,
-// moves the log to memory, and returns true. Complete returns false while regions remain to be
-// copied.
+// moves the log to memory, and returns true. Complete returns false as long as some regions have
+// yet to be copied.
 func (m *Mirror) Complete(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

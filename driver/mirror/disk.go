@@ -20,7 +20,7 @@ type disk interface {
 	io.Closer
 	// size returns the size in bytes.
 	size() (int64, error)
-	// number returns the device's number, major:minor.
+	// number returns the device's number in the format major:minor.
 	number() (string, error)
 }
 
@@ -37,7 +37,7 @@ type blockDevices struct{}
 type directDisk struct{ *os.File }
 
 func (blockDevices) open(path string, write bool) (disk, error) {
-	mode := os.O_RDONLY // udev probes a device that was open for writing
+	mode := os.O_RDONLY // udev probes a device that has been open for writing
 	if write {
 		mode = os.O_RDWR | unix.O_DSYNC
 	}
@@ -90,8 +90,8 @@ func (d directDisk) number() (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)), nil
 }
 
-// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. Members that are zero
-// in a read of the first block have no names.
+// iocb and ioEvent are structs of linux/aio_abi.h on a little-endian machine. The fields that are
+// zero in a read of the first block have no names.
 type iocb struct {
 	_             uint64    // aio_data
 	_             [2]uint32 // aio_key, aio_rw_flags

@@ -4,15 +4,15 @@
 //
 // A failed replica is dropped in a fixed order: first the witness removes it from the in-sync set,
 // and then the mirror continues without it. Until then, the kernel holds the failed writes. In
-// unclear situations, the package refuses the operation or waits: a device with other contents, a
-// damaged superblock, a table of unknown origin, a witness that does not respond.
+// unclear situations, the package refuses the operation or waits. Examples are a device with other
+// contents, a damaged superblock, a table of unknown origin, and a witness that does not respond.
 //
 // The package loads tables with ioctls instead of dmsetup: if the plugin is killed, no child
 // process remains that could load a table after the next plugin process has decided otherwise.
 //
-// Each operation can be repeated after an error or after a restart of the plugin, and continues
-// where the previous attempt ended. An operation can block in the kernel as long as a replica does
-// not respond.
+// Each operation can be repeated after an error or after a restart of the plugin, and then
+// continues where the previous attempt ended. An operation can block in the kernel for as long as a
+// replica does not respond.
 //
 // A volume has a third replica while one of its replicas is being replaced. The package refuses
 // such volumes, because they would need a mirror of mirrors.

@@ -12,7 +12,7 @@ import (
 var (
 	// ErrWait means that nothing was started, and that the caller should try again later.
 	ErrWait = errors.New("the volume waits")
-	// ErrRefused means that nothing was started, and that a retry alone does not help.
+	// ErrRefused means that nothing was started, and that a retry alone will not help.
 	ErrRefused = errors.New("the volume is refused")
 	// ErrUnreachable means that a replica is not connected.
 	ErrUnreachable = errors.New("the replica is not connected")
@@ -24,12 +24,12 @@ var (
 	ErrInvalid = errors.New("invalid volume")
 )
 
-// A DecisionError is a decision not to start, or not to use a replica. A DecisionError is an
-// ErrWait or an ErrRefused.
+// A DecisionError is a decision not to start, or not to use a replica. It wraps ErrWait or
+// ErrRefused.
 type DecisionError struct {
 	Decision replica.Decision
-	// Causes contains the reasons why replicas are not usable, by ID: a replica cannot be read, or
-	// has other contents.
+	// Causes contains the reasons why replicas are not usable, by ID: for example, a replica cannot
+	// be read, or has other contents.
 	Causes [replica.MaxReplicas]error
 }
 

@@ -20,7 +20,7 @@ type mapping struct {
 	minor     uint32
 	number    string // major:minor
 	suspended bool
-	// loaded means that a table was loaded that a resume would activate.
+	// loaded means that a table has been loaded that a resume would activate.
 	loaded bool
 	// active is the table in use. If the device has no active table, the kind of active is empty.
 	active target
@@ -31,18 +31,20 @@ func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 
 // A kernel manages the device mapper's devices, by name. Tests replace it.
 type kernel interface {
-	// check fails with ErrUnsupported if the kernel has no mirrors. It loads the modules if it can.
+	// check fails with ErrUnsupported if the kernel does not support mirrors. If possible, it loads
+	// the modules.
 	check() error
 	// find returns the device with this name, and false if there is none.
 	find(name string) (mapping, bool, error)
 	// create creates a device without a table.
 	create(name, uuid string) error
-	// load loads a table that the next resume activates. It replaces a table that was loaded.
+	// load loads a table that the next resume activates. It replaces any table that was loaded
+	// before.
 	load(name string, t target) error
 	// clear discards a table that was loaded but not activated.
 	clear(name string) error
-	// suspend holds new I/O, and waits for the I/O below the device. Writes that the mirror holds
-	// do not fail: they wait for the next table, and are repeated with it.
+	// suspend holds new I/O, and waits for the I/O below the device. Writes that the mirror is
+	// holding do not fail: they wait for the next table, and are then repeated.
 	suspend(name string) error
 	// resume activates a loaded table, if there is one, and lets I/O continue.
 	resume(name string) error
@@ -127,7 +129,7 @@ func (k dmKernel) call(command uintptr, name string, flags uint32, prepare func(
 		}
 		err := k.ioctl(control, request, c)
 		switch {
-		case errors.Is(err, unix.EINTR): // a suspend was interrupted by a signal, and undone
+		case errors.Is(err, unix.EINTR): // a signal interrupted a suspend, which was then undone
 		case err != nil:
 			return nil, err
 		case c.flags&dmBufferFull != 0:

@@ -8,18 +8,18 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A Local is what the kernel alone knows about the mirror.
+// A Local contains the part of the mirror's state that can be read from the kernel alone.
 type Local struct {
 	// Device is the path of the volume's block device.
 	Device string
 	// Complete means that the mirror was loaded with both replicas in sync.
 	Complete bool
-	// Failed means that I/O to a replica or to the log has failed, so that writes may wait.
+	// Failed means that I/O to a replica or to the log has failed, so writes may be waiting.
 	Failed bool
 }
 
 // Local reads the kernel's state of the mirror. It reads neither the witness nor the replicas, so
-// it can be called often. It fails with ErrRefused if the mirror does not run.
+// it can be called often. It fails with ErrRefused if the mirror is not running.
 func (m *Mirror) Local() (Local, error) {
 	k, found, err := m.kernel.find(m.name())
 	switch {
@@ -41,8 +41,9 @@ func (m *Mirror) Local() (Local, error) {
 }
 
 // Abandon ends the mirror of a publication that is over: it ends the connections to all replicas,
-// and fails the I/O that waits, because no later publication of this node goes on with this mirror.
-// It fails with ErrRefused, and changes nothing, while the witness names this publication.
+// and fails the I/O that is waiting, because no later publication to this node will continue to use
+// this mirror. As long as the witness names this publication, Abandon fails with ErrRefused and
+// changes nothing.
 func (m *Mirror) Abandon(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 type logFormat int
 
 const (
-	keepMarks  logFormat = iota // those that it has; if the log is not valid, all
+	keepMarks  logFormat = iota // the existing ones; if the log is not valid, all
 	clearMarks                  // none
 	setMarks                    // all
 )
@@ -41,7 +41,7 @@ func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat)
 			log[logHeadBytes+i/8] |= 1 << (i % 8)
 		}
 	}
-	if _, err := m.number(ctx, id); err != nil { // it is the replica
+	if _, err := m.number(ctx, id); err != nil { // verifies that it is the replica
 		return err
 	}
 	d, err := m.openReplica(ctx, id, true)

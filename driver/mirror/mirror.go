@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A Witness is the record of a volume's in-sync replicas, which all nodes share.
+// A Witness is the record of a volume's in-sync replicas. All nodes share it.
 type Witness interface {
 	// Read returns the current witness.
 	Read(ctx context.Context) (replica.Witness, error)
 	// Change calls the function change with the current witness, and stores the function's result.
-	// If the witness has changed in between, Change starts over. It returns the stored witness. If
-	// Change fails, the result may still have been stored.
+	// If the witness has changed in the meantime, Change starts over. Change returns the stored
+	// witness. If Change fails, the function's result may still have been stored.
 	Change(ctx context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error)
 }
 
@@ -32,11 +32,11 @@ type Volume struct {
 	UUIDs [replica.MaxReplicas]string
 }
 
-// Options of [New].
+// Options are the options of [New].
 type Options struct {
 	Witness Witness
 	// Find returns the path of the block device with a namespace's UUID. It returns ErrUnreachable
-	// if there is none, or if no server responds to its I/O, which would then wait.
+	// if there is none, or if no server responds to the device's I/O, which would then wait.
 	Find func(ctx context.Context, uuid string) (device string, err error)
 	// Release ends the connections to a replica that the witness has dropped, so that I/O waiting
 	// for the replica's server fails. The mirror holds the failed writes.
@@ -58,16 +58,17 @@ type Mirror struct {
 	stopped bool
 }
 
-// A Status describes a mirror that runs.
+// A Status describes a running mirror.
 type Status struct {
 	// Device is the path of the volume's block device.
 	Device string
-	// Members are in sync in the mirror, Rebuilding is being copied, and Missing has no leg.
+	// Members contains the replicas that are in sync in the mirror, Rebuilding the one that is
+	// being rebuilt, and Missing the one that has no leg.
 	Members, Rebuilding, Missing replica.Set
-	// Failed contains the replicas to which I/O has failed. Writes wait until Retry or Drop is
+	// Failed contains the replicas to which I/O has failed. Writes then wait until Retry or Drop is
 	// called.
 	Failed replica.Set
-	// LogFailed means that the log could not be written. Writes wait, or fail if a replica is
+	// LogFailed means that the log could not be written. Writes then wait, or fail if a replica is
 	// missing.
 	LogFailed bool
 	// Regions is the number of regions in the volume, and Synced is the number of those that are
@@ -98,8 +99,8 @@ func New(v Volume, o Options) (*Mirror, error) {
 	return m, nil
 }
 
-// The names of the volume's devices: the mirror, its log, and the device that stands for a missing
-// replica.
+// The names of the volume's devices: the mirror, its log, and the device that takes the place of a
+// missing replica.
 func (m *Mirror) name() string     { return "spdkmirror-" + m.volume.ID }
 func (m *Mirror) logName() string  { return "spdkmirrorlog-" + m.volume.ID }
 func (m *Mirror) lostName() string { return "spdkmirrorlost-" + m.volume.ID }
@@ -115,7 +116,7 @@ func (m *Mirror) uuid() string {
 
 func (m *Mirror) sectors() uint64 { return uint64(m.volume.Size) / sectorBytes }
 
-// A seen describes a replica that is connected.
+// A seen describes a connected replica.
 type seen struct {
 	number     string
 	superblock superblock

@@ -23,8 +23,8 @@ func (l layout) missing() bool { return l.table.keepLog }
 // pair reports whether the mirror's table was loaded with both replicas in sync.
 func (l layout) pair() bool { return l.table.log == "" }
 
-// layout returns the layout of the running mirror. layout does not read the replicas, which may not
-// respond.
+// layout returns the layout of the running mirror. It does not read the replicas, which may be
+// unresponsive.
 func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) {
 	k, found, err := m.kernel.find(m.name())
 	switch {
@@ -117,7 +117,7 @@ func (m *Mirror) permitted(ctx context.Context) (replica.Witness, error) {
 	return w, nil
 }
 
-// adopt takes control of a running mirror that an earlier plugin process has started.
+// adopt takes over a running mirror that an earlier plugin process has started.
 func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	d := replica.Decision{Action: replica.Start}
 	w, err := m.permitted(ctx)
@@ -134,7 +134,7 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 		return replica.Decision{}, err
 	}
 	for _, id := range w.InSync.IDs() {
-		var older *DecisionError // a replica that cannot be read is the reason for a Drop
+		var older *DecisionError // an unreadable replica may be the reason for a Drop
 		if errors.As(m.notRestored(ctx, w, id), &older) {
 			return replica.Decision{}, older
 		}
@@ -159,9 +159,9 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	return replica.Decision{}, fmt.Errorf("%w: its mirror and the record of its in-sync replicas contradict each other: the table is %q, in sync are %v", ErrRefused, l.active.params, w.InSync.IDs())
 }
 
-// finishSwap ends an interrupted change of a device's table. If the device is suspended, finishSwap
-// completes the change, because the witness has already permitted the loaded table. Otherwise, it
-// discards the loaded table.
+// finishSwap finishes an interrupted change of a device's table. If the device is suspended,
+// finishSwap completes the change, because the witness has already permitted the loaded table.
+// Otherwise, it discards the loaded table.
 func (m *Mirror) finishSwap(name string) error {
 	k, found, err := m.kernel.find(name)
 	switch {

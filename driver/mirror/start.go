@@ -8,11 +8,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// Start starts the mirror as [replica.Decide] decides, and returns the decision. If the mirror is
-// already running, Start finishes changes that an earlier plugin process began; only Action, InSync
-// and Logged of the decision are then set.
+// Start starts the mirror according to the decision of [replica.Decide], and returns the decision.
+// If the mirror is already running, Start finishes any changes that an earlier plugin process
+// began; in that case, only Action, InSync and Logged of the decision are set.
 //
-// Start does not add replicas that must be rebuilt first: see [Mirror.Add].
+// Start does not add replicas that must first be rebuilt: see [Mirror.Add].
 func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -27,7 +27,7 @@ func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 		return m.adopt(ctx)
 	}
 	m.stopped = false
-	if err := m.remove(); err != nil { // what an interrupted start or stop has left
+	if err := m.remove(); err != nil { // what an interrupted start or stop has left behind
 		return replica.Decision{}, err
 	}
 	d, err := m.start(ctx)
@@ -170,7 +170,7 @@ func (m *Mirror) leg(ctx context.Context, id replica.ID) (leg, error) {
 	return leg{number, headSectors}, err
 }
 
-// prepareLog makes the log's device map the log on a replica, and returns the device's number.
+// prepareLog maps the log's device to the log on a replica, and returns the device's number.
 func (m *Mirror) prepareLog(on leg) (string, error) {
 	want := target{"linear", logSectors, fmt.Sprintf("%s %d", on.number, logOffset/sectorBytes)}
 	return m.prepare(m.logName(), uuidPrefix+"log-"+m.volume.ID, want)
@@ -202,7 +202,7 @@ func (m *Mirror) prepare(name, uuid string, want target) (string, error) {
 	return k.number, err
 }
 
-// createDevice creates a device with a table. If createDevice fails, it removes the device again.
+// createDevice creates a device with a table. If that fails, it removes the device again.
 func (m *Mirror) createDevice(name, uuid string, t target) error {
 	err := m.kernel.create(name, uuid)
 	if err == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// The layout of a replica, in bytes. The head contains two copies of the superblock and the log.
+// The layout of a replica, in bytes. The head contains two copies of the superblock, and the log.
 const (
-	// HeadBytes is the size of the head. The volume's data follow it.
+	// HeadBytes is the size of the head. The volume's data follows it.
 	HeadBytes       = replica.HeadBytes
 	logOffset       = 512 << 10
 	superblockBytes = 4096
@@ -21,7 +21,7 @@ const (
 
 var superblockOffsets = [2]int64{0, 256 << 10}
 
-// magic begins each superblock.
+// magic is at the beginning of each superblock.
 var magic = [16]byte([]byte("SPDKGate replica"))
 
 const superblockVersion = 1
@@ -37,7 +37,7 @@ type superblock struct {
 	ID     replica.ID
 	// UUID is the UUID of the replica's namespace.
 	UUID string
-	// Size is the volume's size in bytes, and Region the size of a region of the log.
+	// Size is the volume's size in bytes, and Region is the size of a region of the log.
 	Size, Region int64
 	// Sequence increases by one with each write of the superblock.
 	Sequence uint64
@@ -75,8 +75,8 @@ func (s superblock) encode() ([]byte, error) {
 
 const checksumOffset = 20
 
-// checksum returns the checksum of a block. The field that contains the checksum itself counts as
-// zero.
+// checksum returns the checksum of a block. The field that contains the checksum itself is treated
+// as zero.
 func checksum(block []byte) uint32 {
 	sum := crc32.Update(0, castagnoli, block[:checksumOffset])
 	sum = crc32.Update(sum, castagnoli, make([]byte, 4))
@@ -157,8 +157,8 @@ func readBlank(d disk) (replica.State, superblock, error) {
 	return replica.Blank, superblock{}, nil
 }
 
-// writeSuperblock writes both copies of the superblock, the older one first, so that at least one
-// copy is valid after an interruption.
+// writeSuperblock writes both copies of the superblock, starting with the older one, so that at
+// least one copy is valid after an interruption.
 func writeSuperblock(d disk, s superblock) error {
 	block, err := s.encode()
 	if err != nil {
