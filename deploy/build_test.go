@@ -19,7 +19,7 @@ import (
 
 const testVersion = "v1.2.3-test"
 
-// builds holds the programs, built once for all tests with the images' build commands.
+// builds contains the programs, which are built once for all tests with the images' build commands.
 var builds = map[string]func() (string, error){}
 
 func TestMain(m *testing.M) {
@@ -111,7 +111,7 @@ func TestImageBuildCommand(t *testing.T) {
 	}
 }
 
-// The commands that the images start exist in the programs.
+// The commands that the images run must exist in the programs.
 func TestImagesStartExistingCommands(t *testing.T) {
 	for _, program := range programs {
 		for _, in := range load(t, program) {

@@ -27,7 +27,7 @@ func server(name, url string) map[string]any {
 	return map[string]any{"name": name, "rpcURL": url, "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}
 }
 
-// rules lists what a policy permits, as "PEER PORTS".
+// rules lists what a policy permits, in the form "PEER PORTS".
 func rules(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) string {
 	var said []string
 	for _, p := range peers {
@@ -101,7 +101,7 @@ func TestChartNetworkPolicy(t *testing.T) {
 	assert.Equal(t, map[string]string{"app": "spdk-proxy"}, find[*appsv1.DaemonSet](t, proxyRendered(t, nil), "spdk-proxy").Spec.Template.Labels)
 }
 
-// The token for reading metrics is mounted where the arguments expect it.
+// The token for reading metrics must be mounted at the path in the arguments.
 func TestChartMetrics(t *testing.T) {
 	objects := rendered(t, map[string]any{"metrics": map[string]any{"tokenSecret": "metrics-token", "dashboards": true}})
 	for _, of := range []struct {
@@ -158,8 +158,9 @@ func TestChartClasses(t *testing.T) {
 	assert.Contains(t, out, "needs Kubernetes 1.34")
 }
 
-// The check before `helm uninstall` runs before anything is deleted, and may only list objects. Its
-// objects are removed after the check, and do not exist while the driver runs.
+// The check for `helm uninstall` runs before anything is deleted, and is only allowed to list
+// objects. Its own objects are removed after the check, and do not exist while the driver is
+// running.
 func TestHelmUninstallCheck(t *testing.T) {
 	hooks := func(values map[string]any) (objects []object) {
 		for doc := range strings.SplitSeq(template(t, chart, namespace, values), "\n---\n") {
@@ -206,8 +207,8 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 	return nil
 }
 
-// The pod of `helm test` has the controller's configuration and credentials for the storage
-// servers, but no access to Kubernetes.
+// The pod of `helm test` has the controller's configuration and its credentials for the storage
+// servers, but does not have access to Kubernetes.
 func TestHelmTestPod(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}

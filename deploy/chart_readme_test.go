@@ -37,7 +37,7 @@ func updated(t *testing.T, path, want string) {
 	assert.Equal(t, want, string(got), "run: go test ./deploy -run %s -update", t.Name())
 }
 
-// Each chart's README.md lists all values, with their defaults and the comments in values.yaml.
+// Each chart's README.md lists all values, with their defaults and the comments from values.yaml.
 func TestChartReadmeListsAllValues(t *testing.T) {
 	for _, chart := range charts {
 		source, err := os.ReadFile(chart + "/values.yaml")
@@ -84,7 +84,7 @@ func TestChartFilesAreCopies(t *testing.T) {
 	}
 }
 
-// passedOn lists values that become parts of Kubernetes objects, and that the API server checks.
+// passedOn lists values that become parts of Kubernetes objects and are checked by the API server.
 var passedOn = []string{
 	"networkPolicy.metricsFrom[].ipBlock", "networkPolicy.metricsFrom[].namespaceSelector", "networkPolicy.metricsFrom[].podSelector",
 	"networkPolicy.from[].ipBlock", "networkPolicy.from[].namespaceSelector", "networkPolicy.from[].podSelector",
@@ -92,7 +92,7 @@ var passedOn = []string{
 	"global", // Helm adds it to every chart
 }
 
-// The schemas refuse unknown keys at every depth, and contain all keys in values.yaml.
+// The schemas refuse unknown keys at every level, and contain all keys in values.yaml.
 func TestChartSchemaIsClosed(t *testing.T) {
 	for _, chart := range charts {
 		var schema, values map[string]any
@@ -144,7 +144,7 @@ func testKnown(t *testing.T, chart, path string, schema, values map[string]any) 
 }
 
 // The schemas for the values contain all keys that the programs read, except those that the charts
-// set.
+// themselves set.
 func TestChartSchemasMatchTheConfiguration(t *testing.T) {
 	properties := func(chart string) map[string]any {
 		var schema map[string]any
@@ -162,7 +162,7 @@ func TestChartSchemasMatchTheConfiguration(t *testing.T) {
 	})
 }
 
-// testKeys compares a schema's properties with a struct's fields, at every depth.
+// testKeys compares a schema's properties with a struct's fields, at every level.
 func testKeys(t *testing.T, path string, schema map[string]any, of reflect.Type, except []string) {
 	var want []string
 	properties := schema["properties"].(map[string]any)

@@ -24,7 +24,7 @@ import (
 
 const chart = "helm/spdk-csi"
 
-// helm runs helm without any user configuration.
+// helm runs helm, without any user configuration.
 func helm(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
 	program, err := builds["helm"]()
@@ -83,8 +83,8 @@ func rendered(t *testing.T, values map[string]any) []object {
 	return kubernetesObjects(t, template(t, chart, namespace, values))
 }
 
-// canonical returns an object as a value that does not depend on the order of named items or the
-// format of JSON texts.
+// canonical returns an object as a value that does not depend on the order of named items or on the
+// format of JSON strings.
 func canonical(t *testing.T, o object) any {
 	t.Helper()
 	text, err := json.Marshal(o.Object)

@@ -71,7 +71,7 @@ func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	return purposes
 }
 
-// The classes name Secrets for exactly those calls in which the driver needs one. The driver's
+// The classes name Secrets for exactly those calls for which the driver needs one. The driver's
 // messages tell users to set these parameters.
 func TestClassesNameTheSecretsNeededByTheDriver(t *testing.T) {
 	source, err := os.ReadFile("../driver/controller/controller.go")
@@ -109,7 +109,7 @@ func namedSecrets(t *testing.T) map[string]corev1.SecretReference {
 	return named
 }
 
-// Examples refer to the classes in the manifests and to each other.
+// Examples refer only to the classes in the manifests and to each other.
 func TestExamplesReferToExistingObjects(t *testing.T) {
 	all := examples(t)
 	for _, o := range all {
@@ -155,7 +155,7 @@ func TestExamplesReferToExistingObjects(t *testing.T) {
 }
 
 // sidecarFlags holds the sidecars' flags, from their source at the deployed versions. Check them
-// again for each new version.
+// again whenever the versions change.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads max-entries default-fstype leader-election feature-gates http-endpoint",

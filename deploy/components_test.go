@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// components lists the options in kubernetes/components. A cluster can have at most one option of
-// the last group.
+// components lists the options in kubernetes/components. A cluster can use at most one of the
+// options in the last group.
 var (
 	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
@@ -78,7 +78,7 @@ func TestComponentsAreListed(t *testing.T) {
 	assert.ElementsMatch(t, slices.Concat(anyComponents, slices.Collect(maps.Keys(kubeletRoots))), there)
 }
 
-// Without options, the rendered manifests are those in the files.
+// Without options, the rendered manifests are the same as those in the files.
 func TestManifestsWithoutComponentsAreUnchanged(t *testing.T) {
 	rendered, _ := kustomize(t)
 	want := plain(t)
@@ -90,8 +90,9 @@ func TestManifestsWithoutComponentsAreUnchanged(t *testing.T) {
 	}
 }
 
-// All options together, in both orders and with each kubelet root, give valid objects, consistent
-// pods, arguments that the program accepts, and the same result.
+// All options together, in both orders and with each kubelet root, result in valid objects,
+// consistent pods and arguments that the program accepts. The order makes no difference to the
+// result.
 func TestComponentsCanBeCombined(t *testing.T) {
 	for root, path := range kubeletRoots {
 		t.Run(root, func(t *testing.T) {
@@ -134,7 +135,8 @@ func argValues(c corev1.Container, flag string) (values []string) {
 	return values
 }
 
-// accepts runs the program with a container's arguments, expanded as by Kubernetes, and --help.
+// accepts runs the program with --help and a container's arguments, which it expands as Kubernetes
+// does.
 func accepts(t *testing.T, c corev1.Container) {
 	t.Helper()
 	values := environment(c)
@@ -165,7 +167,7 @@ func TestSelfRegistration(t *testing.T) {
 	assert.False(t, *pod.AutomountServiceAccountToken)
 }
 
-// No path used by the node plugin is below another distribution's directory, and paths in the
+// No path that the node plugin uses is below another distribution's directory, and paths in the
 // container are the same as on the node.
 func TestKubeletRoots(t *testing.T) {
 	for component, root := range kubeletRoots {
@@ -228,8 +230,8 @@ func TestNodeLifecycle(t *testing.T) {
 	assert.Equal(t, "NODE_ID", c.Env[0].Name, "the hook takes the node's name from it")
 }
 
-// csi-provisioner may read the nodes' zones, and the node plugin can determine its zone in two
-// ways.
+// csi-provisioner is allowed to read the nodes' zones, and the node plugin can determine its own
+// zone in two ways.
 func TestZones(t *testing.T) {
 	objects, _ := kustomize(t, "zones")
 	c := daemonSet(t, objects).Spec.Template.Spec.Containers[0]

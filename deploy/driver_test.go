@@ -44,7 +44,7 @@ func loadConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// The driver accepts the contents of the Secret, which has an account for each storage server.
+// The driver accepts the contents of the Secret, which contains an account for each storage server.
 func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	secret := find[*corev1.Secret](t, plain(t), "spdkcsi-secret")
 	require.Len(t, secret.StringData, 1)
@@ -70,7 +70,7 @@ func TestSecretIsAcceptedByTheDriver(t *testing.T) {
 	assert.ElementsMatch(t, servers, accounts)
 }
 
-// The manifests mount both files at the paths where the driver reads them.
+// The manifests mount both files at the paths from which the driver reads them.
 func TestDriverFindsItsFiles(t *testing.T) {
 	_, cfg := controller(t).mount(t, "spdkcsi-controller", filepath.Dir(config.Path))
 	assert.Equal(t, "spdkcsi-cm", cfg.ConfigMap.Name)

@@ -49,7 +49,7 @@ func TestGroupSnapshotRole(t *testing.T) {
 }
 
 // The patch enables the feature in csi-snapshotter. If the CRDs were missing, csi-snapshotter would
-// then take no snapshots at all, so the plain manifests do not enable it.
+// then not take any snapshots at all, so the plain manifests do not enable the feature.
 func TestGroupSnapshotPatch(t *testing.T) {
 	source, err := os.ReadFile(groupFolder + "/kustomization.yaml")
 	require.NoError(t, err)

@@ -31,8 +31,8 @@ type instruction struct {
 
 var dockerfileInstructions = []string{"ARG", "FROM", "WORKDIR", "COPY", "RUN", "LABEL", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
 
-// dockerfile parses the instructions that our Dockerfiles use, and refuses all others. We use no
-// complete parser, because all of them depend on a container engine's modules.
+// dockerfile parses the instructions that our Dockerfiles use, and refuses all others. We do not
+// use a complete parser, because all such parsers depend on a container engine's modules.
 func dockerfile(source string) ([]instruction, error) {
 	var found []instruction
 	continued := false
@@ -114,7 +114,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// testCopy checks that a copied file exists and that .dockerignore sends it to the builder.
+// testCopy checks that a copied file exists and that .dockerignore lets it be sent to the builder.
 func testCopy(t *testing.T, in instruction, stages []string) {
 	fields := strings.Fields(in.rest)
 	if from, ok := strings.CutPrefix(fields[0], "--from="); ok {
@@ -129,8 +129,8 @@ func testCopy(t *testing.T, in instruction, stages []string) {
 	}
 }
 
-// sent reports whether .dockerignore sends a path to the builder. The file begins with * and lists
-// exceptions.
+// sent reports whether .dockerignore lets a path be sent to the builder. The file begins with * and
+// lists exceptions.
 func sent(t *testing.T, path string) bool {
 	source, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
 	require.NoError(t, err)
@@ -154,8 +154,8 @@ func sent(t *testing.T, path string) bool {
 	return sent
 }
 
-// .dockerignore sends all of the programs' source files to the builder, but no unrelated or secret
-// files.
+// .dockerignore causes all of the programs' source files to be sent to the builder, but no
+// unrelated or secret files.
 func TestBuildContextContainsOnlySource(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)
@@ -201,7 +201,8 @@ func TestImageContainsTheDriversTools(t *testing.T) {
 	assert.Contains(t, installed, "--no-install-recommends")
 	run := commandsOf(t, filepath.Join(repository, "driver"))
 	require.NotEmpty(t, run)
-	// The names of these programs are computed, or mount-utils or image/iscsiadm runs them.
+	// The names of these programs are computed, or the programs are run by mount-utils or
+	// image/iscsiadm.
 	run = append(run, "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "resize2fs", "xfs_growfs", "btrfs", "mount", "umount", "nsenter")
 	for _, program := range run {
 		pkg, known := packageOf[program]
@@ -218,8 +219,8 @@ func TestImageContainsTheDriversTools(t *testing.T) {
 	assert.NotZero(t, info.Mode()&0o111, "image/iscsiadm must be executable")
 }
 
-// commandsOf returns the programs that the code below a directory runs, from the literals passed to
-// functions that run commands.
+// commandsOf returns the programs that the code below a directory runs. It finds them in the
+// literals that are passed to functions that run commands.
 func commandsOf(t *testing.T, folder string) []string {
 	var found []string
 	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {

@@ -37,7 +37,7 @@ type krewPlatform struct {
 	Bin      string                `json:"bin"`
 }
 
-// krewPlatforms lists the platforms for which make krew builds an archive.
+// krewPlatforms lists the platforms for which `make krew` builds an archive.
 func krewPlatforms(t *testing.T) []string {
 	t.Helper()
 	makefile, err := os.ReadFile("../Makefile")
@@ -47,8 +47,8 @@ func krewPlatforms(t *testing.T) []string {
 	return strings.Fields(string(line[1]))
 }
 
-// The manifest contains what krew requires, and an archive with its checksum for each platform that
-// make krew builds.
+// The manifest contains everything that krew requires, and an archive with its checksum for each
+// platform that `make krew` builds.
 func TestKrewManifest(t *testing.T) {
 	folder, sums := t.TempDir(), map[string]string{}
 	for _, platform := range krewPlatforms(t) {
@@ -90,7 +90,7 @@ func TestKrewPlatforms(t *testing.T) {
 	for _, platform := range krewPlatforms(t) {
 		system, arch, _ := strings.Cut(platform, "-")
 		if arch != "amd64" {
-			continue // the other architecture of the same system has the same files
+			continue // the other architecture of the same operating system has the same files
 		}
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", os.DevNull, "./cmd/kubectl-spdkgate")
 		cmd.Dir = ".."

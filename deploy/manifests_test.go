@@ -35,7 +35,7 @@ const (
 	driverName = "csi.spdk.io"
 )
 
-// object is one document in a manifest.
+// An object is one document in a manifest.
 type object struct {
 	file string
 	runtime.Object
@@ -139,7 +139,7 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// All objects are in the driver's namespace or are cluster-scoped.
+// All objects are either in the driver's namespace or cluster-scoped.
 func TestObjectsAreInTheDriversNamespace(t *testing.T) {
 	clusterWide := []string{"Namespace", "CSIDriver", "StorageClass", "VolumeSnapshotClass", "ClusterRole", "ClusterRoleBinding"}
 	seen := map[string]bool{}

@@ -28,7 +28,7 @@ import (
 // series maps each metric to its labels and the labels' values.
 type series map[string]map[string][]string
 
-// exposed returns both programs' series after all events have occurred.
+// exposed returns both programs' series after every kind of event has occurred.
 func exposed(t *testing.T) series {
 	const method = "bdev_get_bdevs"
 	m := metrics.New(metrics.Options{Version: "v1", Methods: []string{method}, State: func() metrics.State {
@@ -81,7 +81,7 @@ func exposed(t *testing.T) series {
 	return all
 }
 
-// reading returns figures with every kind of object that a target can have.
+// reading returns figures that contain every kind of object that a target can have.
 func reading() *figures.Figures {
 	return &figures.Figures{
 		Up: true, Phase: "runtime", Release: "v26.05", Started: time.Now(), Failures: []figures.Failure{{Method: "nvmf_get_stats"}},
@@ -127,7 +127,7 @@ func (s series) holds(t *testing.T, expr string) {
 	}
 }
 
-// alerts contains the file of the alert rules.
+// alerts contains the contents of the file with the alert rules.
 type alerts struct {
 	Groups []struct {
 		Name  string

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The Job can attach volumes like the node plugin, and call targets like the controller.
+// The Job can attach volumes, as the node plugin does, and call targets, as the controller does.
 func TestMoveJob(t *testing.T) {
 	spec := find[*batchv1.Job](t, manifests(t, "kubernetes/move"), "spdkcsi-move").Spec.Template.Spec
 	node := find[*appsv1.DaemonSet](t, plain(t), "spdkcsi-node").Spec.Template.Spec

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A packageRow is an entry under contents in package/nfpm.yaml.
+// A packageRow is an entry in the list contents in package/nfpm.yaml.
 type packageRow struct {
 	Source   string `yaml:"src"`
 	Target   string `yaml:"dst"`
@@ -55,7 +55,7 @@ func (r packageRow) files(t *testing.T) map[string]string {
 }
 
 // Both packages contain every unit, manual page and dashboard in the repository. TestPackages
-// checks the same in built packages, but takes long.
+// checks the same for built packages, but takes a long time.
 func TestPackageRowsIncludeAllFiles(t *testing.T) {
 	text, err := os.ReadFile("package/nfpm.yaml")
 	require.NoError(t, err)

@@ -53,8 +53,8 @@ var packaged = map[string]string{
 	"/etc/spdk-proxy/spdk-proxy.yaml": "-rw-r-----",
 }
 
-// packagedBy adds to packaged the files from the repository, and the license at the package
-// format's path.
+// packagedBy adds the files from the repository to packaged, and the license at the path for the
+// package format.
 func packagedBy(t *testing.T, license string) map[string]string {
 	all := maps.Clone(packaged)
 	all[license] = "-rw-r--r--"
@@ -183,7 +183,7 @@ func checkScript(t *testing.T, script string) {
 }
 
 // After an upgrade, the scripts restart the service if the new version accepts the configuration.
-// Otherwise the previous version keeps running.
+// Otherwise, the previous version continues to run.
 func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
@@ -272,7 +272,7 @@ func checkRPM(t *testing.T, rpm string) {
 	}
 }
 
-// The manual's commands for the first start work with the files installed by `make install`.
+// The manual's commands for the first start work with the files that `make install` installs.
 func TestDocumentedFirstStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
 	require.NoError(t, err)
@@ -283,8 +283,8 @@ func TestDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// These stubs use this root directory: systemctl checks that each unit exists, and spdk-proxy
-	// finds its files there.
+	// These stubs use root as the root directory: systemctl checks that each unit exists there, and
+	// spdk-proxy finds its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,
@@ -301,7 +301,7 @@ func TestDocumentedFirstStart(t *testing.T) {
 	assert.NotContains(t, string(out), "warning")
 }
 
-// Removing the package removes the sockets in /run, and unmasks the units that users masked as
+// Purging the package removes the sockets in /run, and unmasks the units that users have masked as
 // described in the manual, so that the next installation works.
 func TestPurgeRemovesSocketsAndMasks(t *testing.T) {
 	for script, args := range map[string][2]string{"deb/postrm": {"purge", "remove"}, "rpm/postun": {"0", "1"}} {

@@ -29,7 +29,7 @@ func block(t *testing.T, section, language string) string {
 }
 
 // Without a password, the projected volume contains the token file named in the controller's own
-// Secret, for the audience and account in the proxy's manual. New volumes name no Secret; the
+// Secret, for the audience and account in the proxy's manual. New volumes do not name a Secret; the
 // Secret that existing volumes name is kept.
 func TestTokenFileReplacesThePassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
@@ -61,7 +61,7 @@ func TestTokenFileReplacesThePassword(t *testing.T) {
 	}
 	assert.JSONEq(t, block(t, "Without a password", "json"), secret.StringData["secret.json"])
 
-	// New volumes have no Secret for any call. Existing volumes name the other Secret.
+	// New volumes do not name a Secret for any call. Existing volumes name the other Secret.
 	assert.Empty(t, secretPurposes(t, find[*storagev1.StorageClass](t, objects, storageClass).Parameters))
 	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
 	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")

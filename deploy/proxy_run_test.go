@@ -27,7 +27,7 @@ import (
 
 // podFiles writes the files in the proxy's container to root, a directory in place of the
 // container's root, and returns the path of the configuration. Paths in the configuration must be
-// below mounted ones. root must be short, because it contains sockets.
+// below mounted ones. The path root must be short, because the directory contains sockets.
 func podFiles(t *testing.T, root string, objects []object, server tls.Certificate, more map[string]string) (config string) {
 	t.Helper()
 	text := configuration(t, objects)
@@ -128,9 +128,9 @@ func hashOf(t *testing.T, password string) string {
 	return string(out)
 }
 
-// The proxy runs as specified in the chart's pod: as the target's user, and as root without
-// capabilities. kubelet's probes succeed, and the configuration for a restart of the target is
-// saved.
+// The test runs the proxy as the chart's pod specifies: as the target's user, and as root without
+// capabilities. kubelet's probes must succeed, and the proxy must save the configuration for a
+// restart of the target.
 func TestProxyChartServes(t *testing.T) {
 	root, user := shortFolder(t), os.Getuid()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,8 +12,8 @@ import (
 )
 
 // allowed lists the verbs that each role allows, by "group/resource", with the names of the objects
-// to which they are limited. The deployed sidecars need no more. Any addition also gives an
-// attacker with a stolen token more permissions.
+// to which they are limited. The deployed sidecars do not need more. Any addition would also give
+// more permissions to an attacker with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
 		"persistentvolumes":                              "get list watch create patch delete",
@@ -117,7 +117,7 @@ func TestRolesAreBoundOnlyToTheController(t *testing.T) {
 	}
 }
 
-// The controller may read all Secrets named by classes and volumes.
+// The controller is allowed to read all Secrets that classes and volumes name.
 func TestControllerCanReadNamedSecrets(t *testing.T) {
 	role := find[*rbacv1.Role](t, plain(t), "spdkcsi-controller-role")
 	require.Equal(t, namespace, role.Namespace)
@@ -133,7 +133,7 @@ func TestControllerCanReadNamedSecrets(t *testing.T) {
 }
 
 // The sidecars may read additional Secrets by name: in the release's namespace, in the namespaces
-// listed in the values, or in all.
+// that the values list, or in all namespaces.
 func TestChartClassSecrets(t *testing.T) {
 	objects := rendered(t, map[string]any{"classSecrets": []any{
 		map[string]any{"name": "host-keys"},

@@ -27,7 +27,7 @@ func TestReplicationRoles(t *testing.T) {
 	}
 }
 
-// Installations do not contain witnesses until the driver uses them.
+// Installations must not contain the resource for witnesses until the driver uses it.
 func TestReplicationIsNotInstalled(t *testing.T) {
 	for _, o := range plain(t) {
 		assert.NotContains(t, o.meta.GetName(), "replication")

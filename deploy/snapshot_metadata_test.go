@@ -28,7 +28,7 @@ type SnapshotMetadataService struct {
 	} `json:"spec"`
 }
 
-// DeepCopyObject makes it a Kubernetes object.
+// DeepCopyObject makes SnapshotMetadataService a Kubernetes object.
 func (s *SnapshotMetadataService) DeepCopyObject() runtime.Object {
 	c := *s
 	return &c
@@ -100,8 +100,8 @@ func TestSnapshotMetadata(t *testing.T) {
 	}
 }
 
-// If the controller uses a token instead of passwords, so does the Deployment, regardless of the
-// order of the components.
+// If the controller uses a token instead of passwords, the Deployment does so as well, regardless
+// of the order of the components.
 func TestSnapshotMetadataUsesTheControllersCredentials(t *testing.T) {
 	first, _ := kustomize(t, "service-account-token", "snapshot-metadata")
 	last, _ := kustomize(t, "snapshot-metadata", "service-account-token")
@@ -135,7 +135,7 @@ func TestSnapshotMetadataIsOptional(t *testing.T) {
 	assert.Equal(t, controller.Spec.PolicyTypes, policy.Spec.PolicyTypes)
 }
 
-// The Deployment may read the Secrets that classes name.
+// The Deployment is allowed to read the Secrets that classes name.
 func TestSnapshotMetadataReadsClassSecrets(t *testing.T) {
 	for _, enabled := range []bool{false, true} {
 		objects := rendered(t, map[string]any{

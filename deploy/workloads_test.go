@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// workload is an object that creates pods.
+// A workload is an object that creates pods.
 type workload struct {
 	name     string
 	selector *metav1.LabelSelector
@@ -160,8 +160,8 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// The volumes, ports and labels to which a pod refers exist. The API server checks the same, but
-// later.
+// The volumes, ports and labels to which a pod refers must exist. The API server checks this too,
+// but only later.
 func TestPodReferencesExist(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)
@@ -227,7 +227,8 @@ func TestNode(t *testing.T) {
 		assert.Equal(t, want, v.HostPath.Path)
 		assert.Equal(t, path == "/lib/modules" || path == "/host/proc", m.ReadOnly, path)
 	}
-	// A second mount of these directories would keep devices busy after all other mounts are gone.
+	// A second mount of these directories would keep devices busy after all other mounts have been
+	// removed.
 	for _, v := range w.pod.Volumes {
 		if v.HostPath != nil {
 			assert.NotContains(t, []string{"/", "/var", "/var/lib", "/var/lib/kubelet"}, v.HostPath.Path, v.Name)

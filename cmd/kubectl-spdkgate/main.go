@@ -123,7 +123,7 @@ func formatFlag(cmd *cobra.Command, f *kubectl.Format) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(kubectl.Formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// noFiles offers no completions.
+// noFiles offers no completions, not even file names.
 func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

@@ -42,7 +42,7 @@ func run(t *testing.T, args ...string) (out, notes string, err error) {
 	return stdout.String(), stderr.String(), err
 }
 
-// cluster is the script of a fake kubectl for a cluster with one volume. Storage servers are
+// cluster is the script of a fake kubectl for a cluster with one volume, whose storage servers are
 // queried through the controller's pod.
 const cluster = `case "$*" in
 *"--raw /api/v1/persistentvolumes"*) echo '{"items": [{"metadata": {"name": "pv-1"}, "spec": {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "shop", "name": "data"},
@@ -111,7 +111,7 @@ esac
 	require.ErrorContains(t, err, "worker-9")
 	assert.JSONEq(t, `{"items": []}`, out)
 
-	// If some information is unavailable, the command shows the rest and fails.
+	// If some of the information is unavailable, the command shows the rest and fails.
 	kubectlOf(t, `case "$*" in exec*) echo "Error from server (Forbidden): no" >&2; exit 1;; *"/namespaces/spdkcsi/pods"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}}]}'; exit;; esac
 `+cluster)
 	out, _, err = run(t, "nodes")
@@ -122,8 +122,8 @@ esac
 	require.Error(t, err)
 }
 
-// For snapshots that Kubernetes is deleting, wide tables show why they still exist. Without
-// permission to query the reasons, the tables show the other columns.
+// For snapshots that Kubernetes is deleting, wide tables show why the snapshots still exist.
+// Without permission to query the reasons, the tables show only the other columns.
 func TestRetainedSnapshotsAreShown(t *testing.T) {
 	const contents = `case "$*" in
 *"--raw /apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"*) echo '{"items": [{"metadata": {"name": "c", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"driver": "csi.spdk.io",

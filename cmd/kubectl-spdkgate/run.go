@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readTargetsFirst is how long the plugin waits for doctor's first reading of the targets before it
-// reads the list of volumes.
+// readTargetsFirst is how long the plugin waits, for the doctor command to read the targets for the
+// first time, before it reads the list of volumes.
 const readTargetsFirst = 10 * time.Second
 
 func (p *plugin) doctorCommand() *cobra.Command {
@@ -65,7 +65,7 @@ Exit codes: 0 nothing was found, or all of it was repaired; 1 something was foun
 	return cmd
 }
 
-// given returns the flags that the user has set, as arguments for spdk-csi.
+// given returns those of the named flags that the user has set, as arguments for spdk-csi.
 func given(cmd *cobra.Command, names ...string) (args []string) {
 	for _, name := range names {
 		f := cmd.Flag(name)

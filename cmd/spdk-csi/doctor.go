@@ -41,7 +41,7 @@ func (e exitCode) Error() string {
 
 func (e exitCode) Unwrap() error { return e.err }
 
-// asError gives err the exit code for errors, unless it already carries one.
+// asError gives err the exit code for errors, unless err already has an exit code.
 func asError(err error) error {
 	if code := (exitCode{}); err == nil || errors.As(err, &code) {
 		return err
@@ -60,8 +60,8 @@ type doctorFlags struct {
 	leastWait     time.Duration // minimum wait between the readings with --fix
 }
 
-// doctorCommand returns the command. With --fix, the two readings of the targets must be at least
-// leastWait apart.
+// doctorCommand returns the command doctor. With --fix, the two readings of the targets must be at
+// least leastWait apart.
 func doctorCommand(leastWait time.Duration) *cobra.Command {
 	f := doctorFlags{leastWait: leastWait}
 	cmd := &cobra.Command{
@@ -242,7 +242,7 @@ func readList(path string, in io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// A result is a finding and whether it was repaired.
+// A result contains a finding, and whether it was repaired.
 type result struct {
 	doctor.Finding
 	Repaired bool   `json:"mended"`
@@ -257,7 +257,8 @@ func (r *result) apply(ctx context.Context) {
 	}
 }
 
-// A printer prints findings as text as soon as they are known, or as one JSON document at the end.
+// A printer prints findings either as text, as soon as they are known, or as a single JSON document
+// at the end.
 type printer struct {
 	out   io.Writer
 	flags doctorFlags
@@ -311,8 +312,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether two readings of the targets agree on the findings, or whether
-		// one reading proves them.
+		// Confirmed reports whether the findings are certain, because two readings of the targets
+		// agree on them, or because a single reading proves them.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

@@ -215,7 +215,7 @@ func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
 	assert.Contains(t, out, "ca.certificates")
 }
 
-// otherAuthority returns the certificate of an authority that has not issued any certificate.
+// otherAuthority returns the certificate of an authority that has not issued any certificates.
 func otherAuthority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

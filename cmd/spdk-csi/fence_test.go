@@ -72,7 +72,7 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "t0: node worker-3 is no longer fenced\n", out)
 }
 
-// Fencing a node that no export admits fails, because the name may be mistyped, so that the
+// Fencing a node that no export admits fails, because the name may be mistyped; in that case, the
 // intended node could still write.
 func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	newTarget(t)
@@ -87,8 +87,8 @@ func TestFenceRefusesAnUnknownNode(t *testing.T) {
 	assert.Equal(t, "t0: node wroker-3 is fenced, and no export admits it\n", out)
 }
 
-// If a node is not fenced on every target, the command fails, even if other targets fenced the
-// node.
+// If a node cannot be fenced on every target, the command fails, even if some targets have fenced
+// the node.
 func TestFenceReportsFailures(t *testing.T) {
 	rpc := newTarget(t)
 	open := export.NQN(uuid.NewString())

@@ -65,7 +65,7 @@ func TestInventory(t *testing.T) {
 		}
 	}
 
-	// For a target that is down, the inventory contains an error.
+	// For a target that is down, the inventory must contain an error.
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
 	require.NoError(t, err)
 	down := strings.Replace(string(text), `"nodes": [`, `"nodes": [{"name": "t1", "rpcURL": "http://127.0.0.1:1/", "targetType": "iscsi", "targetAddr": "127.0.0.1"}, `, 1)
@@ -83,8 +83,8 @@ func TestInventory(t *testing.T) {
 	require.ErrorContains(t, err, `"t9"`)
 }
 
-// The inventory lists the PersistentVolumes that prevent the deletion of a snapshot, as does the
-// error of DeleteSnapshot.
+// The inventory lists the PersistentVolumes that prevent the deletion of a snapshot, just as the
+// error of DeleteSnapshot does.
 func TestInventoryListsSnapshots(t *testing.T) {
 	rpc := newTarget(t)
 	id, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
@@ -158,7 +158,7 @@ func TestInventoryListsFencedNodes(t *testing.T) {
 	assert.False(t, fenced.Since.Before(before) || fenced.Since.After(time.Now()), fenced.Since)
 	assert.Empty(t, i.Targets[0].Stores, "nothing else is read")
 
-	// The time of a mark set by an earlier release is unknown.
+	// The time of a mark that an earlier release has set is unknown.
 	_, err = service.Unfence(t.Context(), controller.HostOf("worker-3"), false)
 	require.NoError(t, err)
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2020-04.io.spdk.csi:fenced:" + hostname.Of("worker-4").UUID, ModelNumber: new("worker-4")}))

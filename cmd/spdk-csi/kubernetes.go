@@ -37,7 +37,7 @@ func (f *kubernetesFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.topologyLabels, "topology-labels", nil, "labels of this node that topology in config.json uses, such as topology.kubernetes.io/zone: those without a value in --topology are read from the Node object. Needs permission to get nodes")
 }
 
-// check fails for options that cannot work.
+// check fails if the options cannot work.
 func (f kubernetesFlags) check(node bool) error {
 	if !node && (f.registrationPath != "" || f.startupTaint != "" || len(f.topologyLabels)+len(f.transports) > 0) {
 		return errors.New("--kubelet-registration-path, --startup-taint, --topology-labels and --required-transports need --node")
@@ -69,8 +69,7 @@ func (f kubernetesFlags) register(ctx context.Context, driverName string, log *s
 	return func() error { return r.Serve(ctx, l, listen) }, nil
 }
 
-// lookForLabels limits the wait for a new node's labels, and for an API server that does not
-// respond.
+// lookForLabels limits the wait for a new node's labels, and for an unresponsive API server.
 const lookForLabels = 5 * time.Minute
 
 // topology adds labels of the Node object to a topology. Without access to the API, it logs which
@@ -116,7 +115,7 @@ func (f kubernetesFlags) modules(ctx context.Context) error {
 }
 
 // untaint removes the startup taint when the driver is ready. Without access to the API, it only
-// logs that the taint is not removed.
+// logs that the taint will not be removed.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {
 		return

@@ -58,8 +58,8 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	return registerapi.NewRegistrationClient(conn)
 }
 
-// The node plugin registers itself with kubelet. It replaces a socket left by a killed plugin, and
-// removes its own socket when it stops.
+// The node plugin registers itself with kubelet. It replaces the socket that a killed plugin has
+// left behind, and removes its own socket when it stops.
 func TestNodePluginRegistersWithKubelet(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "csi.spdk.io-reg.sock")
@@ -101,8 +101,8 @@ func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(dir, "csi.sock"))
 }
 
-// Without access to the Kubernetes API, the plugin serves requests, and logs once which tasks it
-// cannot do.
+// Without access to the Kubernetes API, the plugin serves requests, and logs only once which tasks
+// it cannot perform.
 func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	dir := t.TempDir()
@@ -127,8 +127,8 @@ func TestInvalidKubernetesFlags(t *testing.T) {
 	}
 }
 
-// Without access to the API, the drain hook ends at once with an error, which kubelet shows in an
-// event.
+// Without access to the API, the drain hook immediately ends with an error, which kubelet shows in
+// an event.
 func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	t.Setenv("NODE_ID", "")

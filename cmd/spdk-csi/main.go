@@ -1,6 +1,6 @@
-// Command spdk-csi is the CSI driver for SPDK: the controller, which creates and exports volumes
-// through spdk-proxy, and the node plugin, which attaches and mounts them. This package contains
-// only flags and wiring.
+// Command spdk-csi is the CSI driver for SPDK. It contains the controller, which creates and
+// exports volumes through spdk-proxy, and the node plugin, which attaches and mounts them. This
+// package contains only flags and wiring.
 package main
 
 import (
@@ -165,7 +165,7 @@ func versionText() string {
 // lingerForSidecars is longer than the time between a sidecar's calls for the same volume.
 const lingerForSidecars = 2 * time.Second
 
-// logKubernetes sets the global logger of Kubernetes' libraries, once for each process.
+// logKubernetes is used to set the global logger of Kubernetes' libraries only once per process.
 var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
@@ -317,8 +317,8 @@ func hangups(ctx context.Context) <-chan struct{} {
 	return asked
 }
 
-// newNode returns the node service and the monitor of its volumes, which is nil if the plugin does
-// not monitor them.
+// newNode returns the node service, and the monitor of its volumes. The monitor is nil if the
+// plugin does not monitor them.
 func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, error) {
 	if f.nodeID == "" {
 		return nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")

@@ -48,8 +48,8 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// A process that serves only snapshot metadata offers no calls that create, change or delete
-// volumes.
+// A process that serves only snapshot metadata does not offer any calls that create, change or
+// delete volumes.
 func TestProcessServesOnlySnapshotMetadata(t *testing.T) {
 	newTarget(t)
 	socket := filepath.Join(t.TempDir(), "csi.sock")

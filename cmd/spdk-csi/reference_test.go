@@ -25,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "write the reference of the manual")
 
 // docs/csi-reference.md is generated: from the parameters of package class, the types of the
-// configuration with their comments, and the flags. `make generate` writes it.
+// configuration with their comments, and the flags. `make generate` writes the page.
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Setenv("NODE_ID", "") // a flag's default
 	const page = "../../docs/csi-reference.md"

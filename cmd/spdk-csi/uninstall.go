@@ -74,7 +74,7 @@ func refuseUninstall(left kubernetes.Remaining) error {
 		"Nothing was uninstalled: delete the claims and VolumeSnapshots first; " + uninstallAnyway)
 }
 
-// someOf returns a list of the first names.
+// someOf returns a string that lists the first few names.
 func someOf(names []string) string {
 	const most = 10
 	if len(names) <= most {

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// callOptions contains the flags that determine where calls are sent, and as which user.
+// callOptions contains the flags that determine where calls are sent, and which user makes them.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
@@ -87,7 +87,7 @@ executed: the message says when to retry.`,
 	return cmd
 }
 
-// Environment variables. Flags take precedence.
+// Environment variables, over which flags take precedence.
 const (
 	urlVariable      = "SPDK_PROXY_URL"
 	userVariable     = "SPDK_PROXY_USER"
@@ -126,7 +126,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy translates and validates calls. Without a proxy, the command itself does so.
+		// A proxy translates and validates calls. Without a proxy, the command has to do so itself.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err
@@ -168,7 +168,7 @@ func adviceFor(err x509.HostnameError) string {
 	return fmt.Sprintf("the names and addresses in the certificate are %s: use one of them in --url or $%s, or %s", strings.Join(names, ", "), urlVariable, instead)
 }
 
-// A closer is a Caller with a connection that can be closed.
+// A closer is a Caller whose connection can be closed.
 type closer interface {
 	spdkrpc.Caller
 	Close() error

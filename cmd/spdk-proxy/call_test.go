@@ -43,7 +43,7 @@ func TestCallReportsTooManyFailedLogins(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
 	var o outcome
-	for range 20 { // more than the ten that are allowed at once
+	for range 20 { // more than the ten attempts that are allowed at once
 		o = run(t, "", "call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", wrong, "spdk_get_version")
 		if o.code != exitDenied {
 			break

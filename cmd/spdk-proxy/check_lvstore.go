@@ -141,7 +141,7 @@ func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	return failed
 }
 
-// writePage writes the page that repairs an lvstore to a file.
+// writePage writes to a file the metadata page that repairs an lvstore.
 func (o checkLvstore) writePage(w io.Writer, r check.Result) error {
 	if r.Store == "" {
 		return usage("--repair-page needs the lvstore's --name and --uuid, because the device no longer has them")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// damagedStore returns a device whose page 0 was overwritten.
+// damagedStore returns a device whose page 0 has been overwritten.
 func damagedStore(t *testing.T) string {
 	m := make([]byte, 1<<20)
 	copy(m, "SPDKBLOB")
@@ -38,7 +38,7 @@ func TestCheckLvstore(t *testing.T) {
 	assert.Equal(t, exitDamaged, o.code)
 	assert.Contains(t, o.stdout, "of="+disk+" bs=4096 seek=4 count=1")
 
-	// The printed instructions repair the damage.
+	// Following the printed instructions repairs the damage.
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	f, err := os.OpenFile(disk, os.O_WRONLY, 0)

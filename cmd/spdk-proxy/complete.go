@@ -26,8 +26,8 @@ func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names [
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeCall offers methods, then a method's parameters and their members, then the values of a
-// parameter that has a fixed set of values.
+// completeCall offers methods, then the parameters of a method and their members, and then the
+// values of a parameter that has a fixed set of values.
 func completeCall(_ *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var offers []cobra.Completion
 	if len(args) == 0 {

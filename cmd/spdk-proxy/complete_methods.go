@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// completionTimeout limits how long a user waits for completions.
+// completionTimeout limits how long a user has to wait for completions.
 const completionTimeout = 3 * time.Second
 
 // complete is like completeCall, but offers only methods that the target has and the user may call.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// offers returns what completion offers for the last word, without descriptions.
+// offers returns what completion offers for the last word, without the descriptions.
 func offers(t *testing.T, words ...string) (list []string) {
 	t.Helper()
 	for line := range strings.Lines(run(t, "", append([]string{"__complete"}, words...)...).stdout) {

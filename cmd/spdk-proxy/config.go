@@ -86,8 +86,8 @@ for the file NAME in the directory of secrets (--secrets).`,
 }
 
 // linkSecrets has the same effect as LoadCredential=secrets:DIRECTORY in the service's unit, but
-// with links instead of copies. linkSecrets does nothing if systemd has already done so, or if the
-// directory is missing. remove deletes the links.
+// with links instead of copies. linkSecrets does nothing if systemd has already provided the
+// secrets, or if the directory is missing. The function remove deletes the links.
 func linkSecrets(dir string) (remove func(), err error) {
 	const variable = "CREDENTIALS_DIRECTORY"
 	remove = func() {}
@@ -115,7 +115,7 @@ func linkSecrets(dir string) (remove func(), err error) {
 	return remove, os.Setenv(variable, credentials)
 }
 
-// noArgs is like cobra.NoArgs, with the exit code for mistakes on the command line.
+// noArgs is like cobra.NoArgs, but with the exit code for mistakes on the command line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s accepts no arguments: see `%s --help`", cmd.CommandPath(), cmd.CommandPath())

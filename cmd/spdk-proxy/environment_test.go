@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the owner can read the files into which a shell writes printed secrets.
+// Only the owner can read the files to which a shell writes printed secrets.
 func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	for _, args := range [][]string{{"new-token"}, {"hash-password"}} {
 		for before, after := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o664: 0o600, 0o640: 0o640, 0o600: 0o600} {

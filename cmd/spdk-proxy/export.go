@@ -218,7 +218,7 @@ func keyOf(flag, text string) (*exports.Key, error) {
 	return k, nil
 }
 
-// misused converts errors of kind ErrInvalid to mistakes on the command line.
+// misused converts errors of kind ErrInvalid into errors for mistakes on the command line.
 func misused(err error) error {
 	if errors.Is(err, exports.ErrInvalid) {
 		return usageError{err}
@@ -249,7 +249,7 @@ func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bo
 	return p.Run(ctx, func(s exports.Step) { fmt.Fprintf(errOut, "done: %s\n", s.Method) })
 }
 
-// printConnect prints how hosts connect to an export.
+// printConnect prints how hosts can connect to an export.
 func printConnect(cmd *cobra.Command, p *exports.Plan) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s is exported as %s\ncommand on the host:\n", p.Volume, p.NQN)

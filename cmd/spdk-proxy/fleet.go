@@ -24,7 +24,7 @@ import (
 // errAttention only sets the exit code; the output contains the reasons.
 var errAttention = errors.New("need attention")
 
-// States of servers whose status cannot be read.
+// The states of servers whose status cannot be read.
 const (
 	stateNoCredentials = "no-credentials"
 	stateUnreachable   = "unreachable"
@@ -109,7 +109,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 				}
 				out := cmd.OutOrStdout()
 				if output == "text" {
-					out = printable.Raw(out) // the page contains colours, and escapes names itself
+					out = printable.Raw(out) // the page contains colors, and escapes names itself
 				}
 				if err := refresh(out, text, watch && output == "text"); err != nil {
 					return err
@@ -190,14 +190,14 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 		state := stateOf(err)
 		var file *spdkrpc.CredentialsFileError
 		if errors.As(err, &file) {
-			err = file // the call that could not be made does not matter
+			err = file // the failed call no longer matters
 		}
 		servers[i] = terminal.NewServer(all[i].Name, all[i].URL, nil, state, err)
 	})
 	return terminal.NewFleet(time.Now(), servers)
 }
 
-// stateOf returns the reason why there is no status, in one word.
+// stateOf returns the reason why there is no status, as a single word.
 func stateOf(err error) string {
 	var misused usageError
 	var file *fs.PathError

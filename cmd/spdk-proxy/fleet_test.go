@@ -26,7 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// silent returns the URL of a server that accepts connections and never responds.
+// silent returns the URL of a server that accepts connections but never responds.
 func silent(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -34,8 +34,8 @@ func silent(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The command fleet shows servers that are up, are down, do not respond or refuse the user. Servers
-// that need attention are listed first.
+// The command fleet shows servers that are up, servers that are down or do not respond, and servers
+// that refuse the user. Servers that need attention are listed first.
 func TestFleet(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads what hosts write
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ servers:
 	assert.Contains(t, run(t, "", "__complete", "fleet", healthy, "-o", "").stdout, "yaml")
 }
 
-// Credentials from the environment are not sent to servers listed in a file.
+// Credentials from the environment are not sent to servers that are listed in a file.
 func TestFleetIgnoresTheEnvironment(t *testing.T) {
 	list, err := fleet.Load(writeFleet(t, "servers: [{name: a, url: 'https://127.0.0.1:1', cert_file: none}]"))
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func BenchmarkFleet(b *testing.B) {
 		b.Cleanup(func() { _ = sim.Close() })
 		stored(b, sim)
 		c := config.Default()
-		c.TLS.InsecurePlaintext = true // httptest provides the TLS
+		c.TLS.InsecurePlaintext = true // httptest provides TLS
 		c.Target.Socket = sim.Socket()
 		c.Users = []config.User{{Name: "reader", TokenHashes: []string{authn.HashToken(token, time.Time{}).String()}, Roles: []string{"read-only"}}}
 		served, err := proxy.NewServer(&c, proxy.Options{Version: "bench"})

@@ -14,11 +14,11 @@ import (
 
 const iostatMethod = "bdev_get_iostat"
 
-// maxIONames is how many names SPDK accepts in one call.
+// maxIONames is the maximum number of names that SPDK accepts in one call.
 const maxIONames = 1024
 
-// An ioStat contains the members that bdev_get_iostat returns both for all bdevs and for single
-// bdevs.
+// An ioStat contains the members that bdev_get_iostat returns, whether for all bdevs or for a
+// single one.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`
@@ -56,7 +56,7 @@ func (r *remote) ownBdevs(ctx context.Context) (names []string, err error) {
 		return nil, err
 	}
 	var list []struct {
-		Name string `json:"name"` // of a volume: not the bdev's
+		Name string `json:"name"` // of a volume, not of its bdev
 		UUID string `json:"uuid"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {

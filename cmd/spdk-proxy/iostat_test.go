@@ -20,7 +20,7 @@ type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release
 	calls   int // of bdev_get_iostat
-	deleted int // how many of the lists contain a volume that no longer exists
+	deleted int // the number of lists that contain a volume that no longer exists
 }
 
 func (f *tenantsTarget) Call(_ context.Context, method string, params, result any) error {

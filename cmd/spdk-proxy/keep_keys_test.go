@@ -14,14 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command keep-keys works as systemd runs it: one process per connection, with the connection
-// as standard input.
+// The command keep-keys works in the way that systemd runs it: one process per connection, with the
+// connection as standard input.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)
 }
 
-// Each instance of spdk-proxy has its own keys, even if their names are the same.
+// Each instance of spdk-proxy has its own keys, even if the names of the keys are the same.
 func TestInstancesKeepTheirOwnKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)

@@ -1,5 +1,5 @@
-// Command spdk-proxy serves SPDK's RPCs over HTTPS, and lets each user call what the configuration
-// allows. This package contains only flags and wiring.
+// Command spdk-proxy serves SPDK's RPCs over HTTPS, and allows each user only the calls that the
+// configuration permits. This package contains only flags and wiring.
 package main
 
 import (
@@ -95,7 +95,7 @@ func knownCommand(root *cobra.Command, args []string) error {
 	return usage("unknown command %q: see `spdk-proxy --help`", args[0])
 }
 
-// isScript recognises the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of a
+// isScript recognizes the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of a
 // command, with -s and -c anywhere.
 func isScript(root *cobra.Command, args []string) bool {
 	var positional []string

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-const long = time.Minute // a timeout that a working test never reaches
+const long = time.Minute // a timeout that a passing test never reaches
 
 // If an environment variable is set, the test binary runs as the program itself.
 func TestMain(m *testing.M) {
@@ -57,7 +57,7 @@ func run(t *testing.T, stdin string, args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// A served is a running spdk-proxy, with its log.
+// A served is a running spdk-proxy and its log.
 type served struct {
 	t   *testing.T
 	cmd *exec.Cmd

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// `make man` builds with this file. Released programs are built without it, because it needs a
+// Only `make man` compiles this file. Released programs do not include it, because it needs a
 // Markdown parser.
 func init() {
 	extraCommands = append(extraCommands, &cobra.Command{

@@ -37,7 +37,7 @@ func hostile() string {
 }
 
 // assertPrintable fails if a line of the output contains unsafe characters, or if a name has
-// started a line.
+// started a new line.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {

@@ -12,8 +12,8 @@ import (
 )
 
 // parseParams builds parameters from name=value and name:=JSON arguments. The schema determines a
-// value's type; a.b=value sets member b of object a; repeating name=value adds to a list. The
-// result is nil if there are no arguments.
+// value's type. a.b=value sets member b of object a, and repeating name=value adds values to a
+// list. The result is nil if there are no arguments.
 func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
 	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
 	for _, p := range m.Params {
@@ -120,7 +120,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		return nil, fmt.Errorf("%s is an object: give its members (%s.member=value), or all of it (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if main == "" { // the schema has several types: the value is a string if it is not JSON
+		if main == "" { // the schema allows several types: the value is a string if it is not JSON
 			if err != nil {
 				v = text
 			}
@@ -133,7 +133,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// jsonValue decodes a value. @FILE reads the value from a file; JSON never begins with @. Values
+// jsonValue decodes a value. @FILE reads the value from a file; JSON never starts with @. Values
 // that may contain secrets are refused on the command line.
 func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
 	path, inFile := strings.CutPrefix(text, "@")
@@ -201,7 +201,7 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// set sets a member of object, or adds to it if it is a list.
+// set sets a member of object, or adds a value to the member if it is a list.
 func set(object map[string]any, member, name string, value any, s *rpcschema.Schema) error {
 	old, given := object[member]
 	if !given {

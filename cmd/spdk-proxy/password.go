@@ -104,8 +104,8 @@ func ask(terminal *os.File, prompt io.Writer, question string) (string, error) {
 	return string(text), nil
 }
 
-// firstLine reads one line and not a byte more, because another command may read the rest of a
-// pipe.
+// firstLine reads one line, and not a single byte beyond it, because another command may read the
+// rest of a pipe.
 func firstLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

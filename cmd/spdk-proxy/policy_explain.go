@@ -86,7 +86,7 @@ func (o *policyOptions) dryRun(as string, args []string, r rpcschema.Release) (*
 	return d.Call(user, args[0], params, len(args) > 1, r)
 }
 
-// explain writes the decision on a call, and then its reasons.
+// explain writes the decision about a call, and then the reasons for it.
 func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// maxFetched limits how many files the other host may list.
+// maxFetched is the maximum number of files that the other host may list.
 const maxFetched = 10_000
 
 func savedFetch() *cobra.Command {
@@ -70,7 +70,7 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 	return cmd
 }
 
-// fetchSaved copies the files that the local directory lacks. If it cannot copy a file, it
+// fetchSaved copies the files that are missing in the local directory. If it cannot copy a file, it
 // continues with the next one.
 func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder) (copied, there int, err error) {
 	list, err := from.SpdkgateConfigListSaved(ctx)
@@ -88,7 +88,7 @@ func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folde
 		}
 		stored, err := fetchFile(ctx, from, folder, file)
 		switch {
-		case errors.Is(err, spdkrpc.NoSuchDevice): // removed since it was listed
+		case errors.Is(err, spdkrpc.NoSuchDevice): // removed after it was listed
 		case err != nil:
 			wrong = append(wrong, fmt.Errorf("%s: %w", file.Name, err))
 		case stored:

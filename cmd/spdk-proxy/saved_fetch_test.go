@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// After a storage server is lost together with its saved configuration, a copy that another host
-// has fetched restores the target.
+// After a storage server has been lost together with its saved configuration, the target can be
+// restored from a copy that another host has fetched.
 func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "target")
 	target := target(t)

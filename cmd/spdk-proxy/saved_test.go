@@ -90,7 +90,8 @@ func TestSaved(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 }
 
-// The command saved prepare works as in spdk_tgt's unit if spdk_tgt runs as another user.
+// The command saved prepare works as it is used in spdk_tgt's unit, if spdk_tgt runs as another
+// user.
 func TestPrepareCopiesForAnotherUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	to := filepath.Join(t.TempDir(), "saved.json")

@@ -12,7 +12,7 @@ import (
 )
 
 // scriptCommand is the subcommand that handles the command line of rpc_http_proxy.py. That command
-// line has no subcommand, so main inserts this one.
+// line does not contain a subcommand, so main inserts this one.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {

@@ -12,9 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// printSecret writes a line that other users must not read. With a usual umask, every user can read
-// the file that a shell creates for `> FILE`, so printSecret first changes the file's mode to 0600.
-// A file that other users cannot access keeps its mode, because its group may be meant to read it.
+// printSecret writes a line that other users must not read. With the usual umask, every user can
+// read a file that a shell creates for `> FILE`, so printSecret first changes the file's mode to
+// 0600. A file that other users cannot access keeps its mode, because its group may be meant to
+// read it.
 func printSecret(w io.Writer, secret string) error {
 	if f, ok := printable.Raw(w).(*os.File); ok {
 		info, err := f.Stat()

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notifications receives the messages sent to systemd.
+// notifications receives the messages that are sent to systemd.
 type notifications struct {
 	t        *testing.T
 	path     string
@@ -127,7 +127,8 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start")
 }
 
-// A change to a file that the configuration names causes a reload, however the file is replaced.
+// A change to a file that the configuration names causes a reload, no matter how the file is
+// replaced.
 func TestChangedFilesCauseAReload(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
@@ -164,7 +165,7 @@ func TestChangedFilesCauseAReload(t *testing.T) {
 	assert.Equal(t, exitDenied, call(), "the password has changed")
 }
 
-// startActivated starts the proxy as systemd does, with sockets that stay open.
+// startActivated starts the proxy as systemd does, with sockets that remain open.
 func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
 	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
@@ -295,8 +296,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK starts while the command waits, and again after SPDK was killed. The command ignores the
-	// socket left by the killed process.
+	// SPDK starts while the command is waiting, and again after SPDK has been killed. The command
+	// ignores the socket that the killed process has left behind.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr

@@ -72,7 +72,7 @@ read all of them; what a user may not read is missing, and named.`,
 				}
 				out := cmd.OutOrStdout()
 				if output == "text" {
-					out = printable.Raw(out) // the page has colours, and escapes names itself
+					out = printable.Raw(out) // the page has colors, and escapes names itself
 				}
 				if err := refresh(out, text, watch && output == "text"); err != nil || !watch {
 					return err
@@ -122,7 +122,7 @@ func refresh(out io.Writer, text []byte, again bool) error {
 	return err
 }
 
-// pause waits. pause returns false if ctx ends first.
+// pause waits for the duration d. It returns false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -132,7 +132,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A remote is a target that is read through a proxy or at a socket.
+// A remote is a target that is read through a proxy or directly at a socket.
 type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
@@ -152,8 +152,8 @@ func (r *remote) ask(ctx context.Context, method string, params map[string]any) 
 	return result, err
 }
 
-// read reads the figures. read fails if the proxy cannot be reached or refuses the user, but not if
-// the target cannot be reached or is waiting for its startup.
+// read reads the figures. It fails if the proxy cannot be reached or refuses the user, but not if
+// the target cannot be reached or is still waiting to be started up.
 func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// stored creates a target with one volume.
+// stored creates an lvstore with one volume on a target.
 func stored(t testing.TB, sim *spdktest.Target) {
 	socket := spdkrpc.NewSocket(sim.Socket())
 	defer func() { _ = socket.Close() }()
@@ -74,7 +74,8 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// A tenant's status shows its quota and its objects, and top shows its bdevs.
+// For a tenant, the command status shows its quota and its objects, and the command top shows its
+// bdevs.
 func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -96,7 +97,7 @@ func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
 	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
 	at := []string{"--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password}
 	var o outcome
-	require.Eventually(t, func() bool { // the proxy reads every 2 s which lvstores there are
+	require.Eventually(t, func() bool { // the proxy reads the list of lvstores every 2 s
 		o = run(t, "", append([]string{"status"}, at...)...)
 		return strings.Contains(o.stdout, "lvs0 [")
 	}, time.Minute, 100*time.Millisecond)
@@ -131,7 +132,7 @@ func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
 	assert.Regexp(t, `  0 volumes\nVOLUME +READ/s .*\n$`, top(), "no volumes are no error")
 }
 
-// An administrator's status shows how much of their quotas the tenants have used.
+// For an administrator, the command status shows how much of its quota each tenant has used.
 func TestStatusShowsTenants(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)

@@ -76,7 +76,7 @@ not become busy.`,
 					return notReadable(now)
 				}
 				if now.Clock == before.Clock {
-					continue // the last reading took long; the next is not due yet
+					continue // the last reading took a long time; the next one is not due yet
 				}
 				rates := terminal.Rates(before, now, order, all)
 				terminal.AddPercentiles(rates, history.read(ctx, r))
@@ -107,7 +107,8 @@ not become busy.`,
 	return cmd
 }
 
-// rowsOf returns how many volumes are shown: if no number is given, as many as fit on the terminal.
+// rowsOf returns how many volumes to show. If no number is given, it returns as many as fit on the
+// terminal.
 func rowsOf(wanted int) int {
 	if wanted > 0 {
 		return wanted
@@ -125,8 +126,8 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether the proxy responded that it cannot reach its target. targetDown
-// returns false if the proxy itself cannot be reached.
+// targetDown reports whether the proxy has responded that it cannot reach its target. It returns
+// false if the proxy itself cannot be reached.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error
@@ -142,8 +143,8 @@ type ioHistory struct {
 	bdevs []spdkrpc.ProxyBdevIO
 }
 
-// read returns the I/O of all bdevs in the last minute. read returns nil without a proxy, if the
-// proxy does not record the history, or if the user may not read it.
+// read returns the I/O of all bdevs in the last minute. It returns nil if there is no proxy, if the
+// proxy does not record the history, or if the user is not allowed to read it.
 func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
 	if time.Since(h.taken) < historyAge {
 		return h.bdevs

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// reconnectWait is how long watch waits before it connects again.
+// reconnectWait is how long watch waits before it reconnects.
 const reconnectWait = 2 * time.Second
 
 func newWatch() *cobra.Command {
@@ -63,13 +63,13 @@ type eventPrinter struct {
 	out  io.Writer
 	json bool
 	left int    // events to print; 0: no limit
-	last string // id of the last one
+	last string // id of the last event
 }
 
 var errEnough = errors.New("the requested number of events was printed")
 
-// follow prints events until ctx ends. follow connects again if the connection ends, but not if the
-// first attempt fails or the proxy refuses the user.
+// follow prints events until ctx ends. It reconnects if the connection ends, but not if the first
+// attempt fails or the proxy refuses the user.
 func (p *eventPrinter) follow(ctx context.Context, proxy *spdkrpc.HTTPS, log io.Writer) error {
 	for first := true; ; first = false {
 		body, err := proxy.Events(ctx, p.last)

@@ -42,8 +42,8 @@ func TestWatch(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"watch"}, at...)...).code)
 }
 
-// When the connection ends, the command continues after the last event. Names of objects cannot
-// control the terminal.
+// When the connection ends, the command reconnects and continues after the last event. Names of
+// objects cannot control the terminal.
 func TestWatchContinuesAfterALostConnection(t *testing.T) {
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,5 @@
-// Command spdk-schema shows, checks and exports the schema of SPDK's RPCs, for people who write
-// SPDK clients without spdk-proxy. This package contains only flags and wiring.
+// Command spdk-schema shows, checks and exports the schema of SPDK's RPCs, for developers who write
+// SPDK clients that do not use spdk-proxy. This package contains only flags and wiring.
 package main
 
 import (

@@ -55,7 +55,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	return f, nil
 }
 
-// setFault parses one word after METHOD:WHAT.
+// setFault parses one of the words that follow METHOD:WHAT.
 func setFault(f *spdktest.Fault, word string) (err error) {
 	key, value, _ := strings.Cut(word, "=")
 	switch {

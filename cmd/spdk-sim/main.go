@@ -1,5 +1,6 @@
 // Command spdk-sim runs the simulated spdk_tgt on a UNIX socket, for trying out clients of SPDK
-// without SPDK, hardware or root. It moves no data. This package contains only flags and wiring.
+// without SPDK, hardware or root. It does not transfer any data. This package contains only flags
+// and wiring.
 package main
 
 import (

@@ -53,7 +53,8 @@ func TestSimulatesTheRequestedRelease(t *testing.T) {
 }
 
 func TestRestartsAfterACrash(t *testing.T) {
-	// The call changes something: the client repeats other calls, perhaps after the restart.
+	// The call must change something, because the client would repeat other calls, perhaps after
+	// the restart.
 	caller := start(t, "--fault", "bdev_malloc_create:crash,executed", "--restart-after", "1ms")
 	err := caller.Call(context.Background(), "bdev_malloc_create", map[string]any{"num_blocks": 1024, "block_size": 4096}, nil)
 	require.Error(t, err)
@@ -116,7 +117,7 @@ func TestRefusesWhatItCannotSimulate(t *testing.T) {
 		cmd := command(io.Discard)
 		cmd.SetArgs(append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, c.args...))
 		ctx, stop := context.WithCancel(context.Background())
-		stop() // ends the simulation at once if it starts by mistake
+		stop() // ends the simulation at once in case it starts by mistake
 		require.ErrorContains(t, cmd.ExecuteContext(ctx), c.says)
 	}
 }

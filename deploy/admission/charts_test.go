@@ -110,7 +110,7 @@ func TestPodsMeetTheirSecurityLevel(t *testing.T) {
 	}
 }
 
-// The Prometheus operator's objects have no unknown fields, and contain the tested rules.
+// The Prometheus operator's objects do not contain unknown fields, and contain the tested rules.
 func TestPrometheusObjectsAreValid(t *testing.T) {
 	found := map[string]int{}
 	for chart, docs := range rendered(t) {
@@ -144,7 +144,7 @@ func TestPrometheusObjectsAreValid(t *testing.T) {
 	assert.Subset(t, slices.Collect(maps.Keys(found)), []string{"PodMonitor", "PrometheusRule"})
 }
 
-// selects checks that the monitor selects pods and that its ports exist.
+// selects checks that the monitor selects pods, and that the monitored ports exist.
 func selects(t *testing.T, m monitoringv1.PodMonitor, docs [][]byte) {
 	selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
 	require.NoError(t, err)

@@ -56,8 +56,8 @@ func evaluate(t *testing.T, expression string, of map[string]any) ref.Val {
 	return value
 }
 
-// decide returns the messages with which the policy refuses a change; matched reports whether the
-// policy applies.
+// decide returns the messages with which the policy refuses a change. The result matched reports
+// whether the policy applies.
 func decide(t *testing.T, p policy, former, changed, request string) (matched bool, refused []string) {
 	t.Helper()
 	of := map[string]any{"variables": map[string]any{}}
@@ -98,7 +98,7 @@ func TestPolicyAllowsOnlyTheTaintChange(t *testing.T) {
 	untainted := node("", `"taints": [`+cordoned+`]`)
 	for name, c := range map[string]struct {
 		former, changed, request string
-		says                     string // empty: permitted
+		says                     string // empty if permitted
 	}{
 		"removes its taint":              {tainted, untainted, plugin, ""},
 		"removes the only taint":         {node("", `"taints": [`+ours+`]`), node("", ``), plugin, ""},

@@ -78,14 +78,14 @@ func integers(value any) any {
 	return value
 }
 
-// The resource definition refuses the changes of a witness that driver/replica never makes.
+// The resource definition refuses those changes to a witness that driver/replica never makes.
 func TestWitnessTransitions(t *testing.T) {
 	s := witnessSchema(t)
 	fresh := witness[:strings.Index(witness, ",\n")] + `}`
 	created := fresh[:len(fresh)-1] + `, "status": {"epoch": 1, "inSync": [0, 1], "clean": true, "logged": [], "held": {"generation": 2, "replicas": []}}}`
 	for name, c := range map[string]struct {
 		former, changes string
-		says            string // empty: permitted
+		says            string // empty if permitted
 	}{
 		"nothing":                             {witness, ``, ""},
 		"start":                               {witness, `"epoch": 5 -> "epoch": 6; "clean": true -> "clean": false`, ""},

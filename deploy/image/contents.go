@@ -53,8 +53,8 @@ func merged(name string) string {
 
 var linked = []string{"bin", "lib", "lib64", "sbin"}
 
-// unpackAll returns the layer with the packages' files, and with the files that their scripts would
-// have created.
+// unpackAll returns the layer with the packages' files, and the files that their scripts would have
+// created.
 func unpackAll(ctx context.Context, l lock, r recipe, arch string) (tree, error) {
 	packages, err := l.of(r, arch)
 	if err != nil {
@@ -136,7 +136,7 @@ func (t tree) unpack(ctx context.Context, file string) error {
 	}
 }
 
-// programLayer returns the layer with the program and the files from the repository.
+// programLayer returns the layer that contains the program and the files from the repository.
 func programLayer(r recipe, program string) (tree, error) {
 	t := tree{}
 	for _, f := range append([][2]string{{program, "usr/local/bin/" + r.program}}, r.files...) {
@@ -149,7 +149,7 @@ func programLayer(r recipe, program string) (tree, error) {
 	return t, nil
 }
 
-// archive returns a tree as a tar archive. The same contents always give the same archive.
+// archive returns a tree as a tar archive. The same contents always result in the same archive.
 func (t tree) archive(created time.Time) ([]byte, error) {
 	all := maps.Clone(t)
 	for name := range t {
@@ -186,7 +186,7 @@ func (t tree) archive(created time.Time) ([]byte, error) {
 			return nil, err
 		}
 	}
-	err := w.Close() // writes the archive's end
+	err := w.Close() // writes the end of the archive
 	return b.Bytes(), err
 }
 

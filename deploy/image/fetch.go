@@ -34,7 +34,7 @@ func digest(text []byte) string {
 }
 
 // fetch returns the path of a package in the cache, and downloads the package first if it is not
-// there. If a mirror has replaced the version, snapshot.debian.org still has it.
+// there. If a mirror has replaced that version with a newer one, snapshot.debian.org still has it.
 func fetch(ctx context.Context, p debian, snapshot string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

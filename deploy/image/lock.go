@@ -17,7 +17,7 @@ type debian struct {
 	path                         string // below a mirror's root, such as debian/pool/main/…
 }
 
-// A lock records everything except the source from which images are built. goVersion is the
+// A lock records everything from which images are built, except the source. goVersion is the
 // compiler's version; snapshot is a time at which snapshot.debian.org has all of the packages.
 type lock struct {
 	goVersion, snapshot string

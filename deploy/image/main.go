@@ -1,8 +1,8 @@
 // Command image builds the container images of spdk-csi and spdk-proxy for amd64 and arm64, without
 // a container engine, base images or root. An image contains the program and, for spdk-csi,
 // unpacked Debian packages, whose versions and digests are in packages.lock. The result depends
-// only on the source, the lock and $SOURCE_DATE_EPOCH, so that everyone can build it again and
-// compare the digest.
+// only on the source, the lock and $SOURCE_DATE_EPOCH, so anyone can build it again and compare the
+// digests.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 // architectures lists the supported architectures. Their names are the same in Debian and Go.
 var architectures = []string{"amd64", "arm64"}
 
-// A recipe states what an image contains and how it starts.
+// A recipe describes what an image contains and how it starts.
 type recipe struct {
 	program     string
 	description string

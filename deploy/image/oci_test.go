@@ -36,8 +36,8 @@ func writeSample(t *testing.T) (digest, path string) {
 	return digest, path
 }
 
-// The same contents give the same bytes, regardless of the build time and of the order of maps and
-// parallel writes.
+// The same contents result in the same bytes, regardless of the build time and of the order of maps
+// and parallel writes.
 func TestImageIsReproducible(t *testing.T) {
 	first, path := writeSample(t)
 	archive, err := os.ReadFile(path)
@@ -115,9 +115,9 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// checkEntries returns the names in an archive. It checks that the entries have no owner and have
-// the build's time. It also checks the archive's end marker, which Go's reader does not need, but
-// other programs do.
+// checkEntries returns the names in an archive. It checks that the entries have no owner, and that
+// their time is that of the build. It also checks the archive's end marker, which Go's reader does
+// not need, but other programs do.
 func checkEntries(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	assert.Zero(t, len(archive)%512)

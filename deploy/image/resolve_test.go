@@ -13,8 +13,8 @@ import (
 )
 
 // serveMirror serves a Debian mirror for arm64 and returns its address. The mirror contains the
-// recipes' packages without dependencies, and the packages in more, by each suite's path below the
-// mirror's root.
+// recipes' packages without dependencies, and the packages in more, whose keys are the suites'
+// paths below the mirror's root.
 func serveMirror(t *testing.T, more map[string]string) string {
 	t.Helper()
 	if _, err := exec.LookPath("apt-get"); err != nil {

@@ -20,7 +20,7 @@ const (
 	maxRegions   = (HeadBytes - logOffset - logHeadBytes) * 8
 )
 
-// A target is the only line of a device-mapper table. The length is in sectors.
+// A target is the single line of a device-mapper table. Its length is in sectors.
 type target struct {
 	kind   string
 	length uint64
@@ -46,7 +46,7 @@ type table struct {
 }
 
 func (t table) target(length uint64) target {
-	// Do not pass sync or nosync to a log on disk, because each resume would then overwrite its
+	// Do not pass sync or nosync for a log on disk, because each resume would then overwrite its
 	// marks.
 	words := []string{"core", "2", strconv.Itoa(regionSectors), "nosync"}
 	if t.log != "" {
@@ -64,7 +64,7 @@ func (t table) target(length uint64) target {
 	return target{"mirror", length, strings.Join(words, " ")}
 }
 
-// errTable means that a table is not of the form that this package loads.
+// errTable means that a table does not have the form of the tables that this package loads.
 var errTable = errors.New("not a table of this driver")
 
 // parseTable parses the table of a mirror as the kernel reports it. parseTable accepts only tables
@@ -104,7 +104,7 @@ type progress struct {
 	// total is the number of regions, and synced is the number of those that are the same on both
 	// legs.
 	synced, total uint64
-	// alive reports for each leg whether no I/O to it has failed since the table was loaded.
+	// alive reports, for each leg, that no I/O to it has failed since the table was loaded.
 	alive [2]bool
 	// logFailed reports whether the log could not be written.
 	logFailed bool

@@ -17,13 +17,13 @@ const (
 	Btrfs = "btrfs"
 )
 
-// Types lists the file systems, the default first.
+// Types lists the file systems, starting with the default.
 var Types = []string{Ext4, XFS, Btrfs}
 
 // ErrOption is the kind of error for an unsupported file system or mkfs option.
 var ErrOption = errors.New("invalid mkfs option")
 
-// CheckType refuses file systems that volumes cannot have. An empty type means the default.
+// CheckType refuses file system types that volumes cannot have. An empty type means the default.
 func CheckType(fsType string) error {
 	if fsType != "" && !slices.Contains(Types, fsType) {
 		return fmt.Errorf("%w: file system type %q: use %s", ErrOption, fsType, strings.Join(Types, ", "))
@@ -40,7 +40,7 @@ type value struct {
 // An option has one value, or several comma-separated values of the form key=value.
 type option struct {
 	value
-	keys map[string]value // nil: the option has one value
+	keys map[string]value // nil if the option has one value
 	list bool             // several comma-separated values
 }
 
@@ -96,8 +96,8 @@ var (
 	sizeOfBytes = value{"a number with k or m", regexp.MustCompile(`^[1-9][0-9]{0,5}[km]$`).MatchString}
 )
 
-// parse splits options into flags and their values. parse refuses options and values that are not
-// on the list.
+// parse splits options into flags and their values. It refuses options and values that are not on
+// the list.
 func parse(fsType, options string) (map[string]string, error) {
 	if err := CheckType(fsType); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (o option) allows(text string) bool {
 	return true
 }
 
-// String describes the values.
+// String describes the values that the option accepts.
 func (o option) String() string {
 	if o.list {
 		return strings.ReplaceAll(o.form, " or ", ",")
@@ -168,8 +168,8 @@ func describe(known map[string]option) string {
 	return strings.Join(all, "; ")
 }
 
-// Check refuses options that a class may not give for a file system. Errors are of kind [ErrOption]
-// and list what is allowed.
+// Check refuses options that a class must not set for a file system. Errors are of kind [ErrOption]
+// and list the allowed options.
 func Check(fsType, options string) error {
 	_, err := parse(fsType, options)
 	return err
@@ -180,12 +180,11 @@ type New struct {
 	Type    string
 	Options string // the class's options; see [Check]
 	UUID    string // empty for a random UUID
-	// Again means that an earlier mkfs was interrupted, so that the new one must overwrite its
-	// results.
+	// Again means that an earlier mkfs was interrupted, so the new one must overwrite its results.
 	Again bool
 }
 
-// Args returns mkfs's arguments without the device, for thin volumes that grow:
+// Args returns mkfs's arguments without the device, chosen for thin volumes that can grow:
 //   - No discard: the device is empty, and a discard of a large thin volume takes minutes.
 //   - ext4 blocks of 4 KiB: for a small volume, mkfs would choose 1 KiB, which remains when the
 //     volume grows.
@@ -210,7 +209,7 @@ func (n New) Args() ([]string, error) {
 			args = append(args, "-U", n.UUID)
 		}
 	default:
-		// mkfs.ext4 uses only the last -E.
+		// mkfs.ext4 uses only the last -E option.
 		extended := "nodiscard,lazy_itable_init=1,lazy_journal_init=1"
 		if more := given["-E"]; more != "" {
 			extended += "," + more

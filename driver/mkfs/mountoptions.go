@@ -10,8 +10,8 @@ import (
 )
 
 // Mount options that are allowed for volumes, by file system. Other options are refused, because
-// some of them change what is mounted or where, name another device, or let a damaged volume crash
-// the node: errors=panic, device=, logdev=, verity.hashdevice=.
+// some of them change what is mounted or where it is mounted, name another device, or let a damaged
+// volume crash the node. Examples are errors=panic, device=, logdev= and verity.hashdevice=.
 var (
 	optionsOfAll = words(`
 		atime noatime diratime nodiratime relatime norelatime strictatime nostrictatime lazytime nolazytime suid nosuid dev nodev exec noexec
@@ -32,7 +32,7 @@ var (
 			flushoncommit noflushoncommit max_inline metadata_ratio nologreplay norecovery rescan_uuid_tree rescue skip_balance space_cache nospace_cache
 			ssd nossd ssd_spread nossd_spread subvol subvolid thread_pool treelog notreelog usebackuproot user_subvol_rm_allowed`),
 	}
-	// refusedValues are values of allowed options.
+	// refusedValues are refused values of allowed options.
 	refusedValues = words("errors=panic")
 )
 
@@ -47,7 +47,7 @@ var (
 
 // MountOptions splits and checks mount options. Only those on the file system's list are allowed;
 // fsType "" means any file system. MountOptions removes ro and rw, and reports whether ro was
-// present. Its errors are ErrMountOption.
+// present. Its errors are of kind [ErrMountOption].
 func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)

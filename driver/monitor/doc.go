@@ -1,15 +1,16 @@
-// Package monitor watches only the volumes that are staged on this node. It finds lost paths,
-// targets that the kernel is trying to reach again, devices that the kernel has given up, read-only
-// or shut-down file systems, and mounts of removed devices.
+// Package monitor watches only the volumes that are staged on this node. It detects lost paths,
+// targets that the kernel is trying to reach again, devices that the kernel has given up on, file
+// systems that are read-only or have been shut down, and mounts of removed devices.
 //
 // Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
-// a device. Each read has a time limit, and only one read of each volume runs at a time: a read
+// a device. Each read has a time limit, and only one read of each volume runs at a time. A read
 // that hangs is itself a finding. Findings are kept for the health calls, exported as metrics,
-// written into a status file for the command node-status, and logged when they change.
+// written to a status file for the command node-status, and logged when they change.
 //
-// While no call is working on a volume, the monitor restores the volume's connections that the
-// kernel has given up. As in package connect, a connection is restored only if it leads to the same
-// volume. The monitor never mounts, unmounts or formats volumes; NodePublishVolume does so.
+// While no call is working on a volume, the monitor restores those of the volume's connections that
+// the kernel has given up on. As in package connect, a connection is restored only if it leads to
+// the same volume. The monitor never mounts, unmounts or formats volumes; NodePublishVolume does
+// that.
 //
 // Package monitor must not depend on CSI, gRPC, records on disk, Kubernetes or targets' RPCs.
 package monitor

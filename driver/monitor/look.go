@@ -52,7 +52,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 		s.add(PathsLost, "", fmt.Sprintf("%d of %d paths work: check the target's other addresses and the network (%s)", s.Live, s.Expected, describe(p)))
 	}
 	switch {
-	case s.Live == 0: // then the device shows nothing more
+	case s.Live == 0: // in that case, the device shows nothing more
 	case errors.Is(p.NoDevice, connect.ErrNoNamespace):
 		s.add(NoNamespace, "", fmt.Sprintf("the target responds, but does not have the volume there: %v", p.NoDevice))
 	case p.NoDevice != nil:
@@ -87,7 +87,7 @@ func describe(p connect.Paths) string {
 	return strings.Join(all, "; ")
 }
 
-// faults maps each mount fault to its kind of finding, and to what to do.
+// faults maps each mount fault to a kind of finding and to what to do about it.
 var faults = map[mount.Fault]struct {
 	kind Kind
 	text string
@@ -113,7 +113,7 @@ func (m *Monitor) lookAtFilesystem(ctx context.Context, s *State, mounts mount.T
 		return
 	}
 	if s.Live == 0 {
-		return // a file system whose device does not answer may hang: that its device does not answer is known
+		return // a file system may hang if its device does not respond, which is already reported
 	}
 	switch err := m.mounter.Probe(ctx, at); {
 	case isDeadline(err):

@@ -27,17 +27,17 @@ type Mounter interface {
 	Probe(ctx context.Context, p mount.Point) error
 }
 
-// Options of a Monitor.
+// Options are the options of a Monitor.
 type Options struct {
 	Source    Source
 	Connector Connector
 	Mounter   Mounter
-	Metrics   *metrics.Metrics // nil: none
+	Metrics   *metrics.Metrics // nil for none
 	Log       *slog.Logger
 	// Interval is the time between two checks of all volumes.
 	Interval time.Duration
-	// StatusFile is the file in which the monitor reports the findings of each round, as
-	// inventory.Staged in JSON; empty: none.
+	// StatusFile is the file in which the monitor reports the findings of each round, as JSON of
+	// type inventory.Staged. If it is empty, no file is written.
 	StatusFile string
 }
 
@@ -50,7 +50,7 @@ const (
 	reconnectTimeout = 20 * time.Second
 	// longestPause limits the time between two attempts, which doubles with each failure.
 	longestPause = 5 * time.Minute
-	// attemptsAtOnce limits how many volumes are reconnected concurrently.
+	// attemptsAtOnce is the maximum number of volumes that are reconnected concurrently.
 	attemptsAtOnce = 4
 )
 
@@ -62,21 +62,21 @@ type Monitor struct {
 	metrics   *metrics.Metrics
 	log       *slog.Logger
 	interval  time.Duration
-	timeout   time.Duration // for reading a volume's state
+	timeout   time.Duration // limits the reading of a volume's state
 	now       func() time.Time
 
 	statusFile string
 	unreported bool // the status file could not be written
 
-	reads    operation.Group // of the source, and writes of the status file
+	reads    operation.Group // of the source; also writes of the status file
 	adopted  bool
 	failed   bool               // the last round could not read the list of volumes or mounts
 	attempts map[string]attempt // by volume id
-	logged   map[string]State   // by volume id: the state that was logged last
+	logged   map[string]State   // the state that was logged last, by volume id
 
 	mu     sync.Mutex
 	states map[string]State // by volume id
-	forgot map[string]bool  // volumes that a call changed while the round in progress looked at them
+	forgot map[string]bool  // volumes that a call changed while the current round was examining them
 }
 
 // New returns a monitor that has not checked anything yet.
@@ -88,7 +88,7 @@ func New(o Options) *Monitor {
 }
 
 // Run checks all volumes every interval until ctx ends. Finally, it removes the status file,
-// because no process updates the file any longer.
+// because no process is updating the file any longer.
 func (m *Monitor) Run(ctx context.Context) {
 	m.removeStatus()
 	defer m.removeStatus()
@@ -105,7 +105,7 @@ func (m *Monitor) Run(ctx context.Context) {
 }
 
 // State returns the result of the last check of a volume. ok is false if the monitor has not
-// checked the volume since the process started or a call changed the volume.
+// checked the volume since the process started, or since a call changed the volume.
 func (m *Monitor) State(volumeID string) (s State, ok bool) {
 	if m == nil {
 		return s, false
@@ -126,8 +126,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes the state of a volume, because a call has changed the volume. The monitor checks
-// the volume again in its next round.
+// Forget removes the state of a volume. It is called when a call has changed the volume. The
+// monitor checks the volume again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return
@@ -217,7 +217,7 @@ func (m *Monitor) keep(volumes []Volume, found []State) {
 	}
 }
 
-// logChange writes a line if the findings have changed.
+// logChange logs a line if the findings have changed.
 func (m *Monitor) logChange(before, now State) {
 	if before.kinds() == now.kinds() {
 		return

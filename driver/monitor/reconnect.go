@@ -14,7 +14,7 @@ type attempt struct {
 	succeeded bool
 }
 
-// reconnect restores connections that the kernel has given up, for volumes whose next attempt is
+// reconnect restores connections that the kernel has given up on, for volumes whose next attempt is
 // due.
 func (m *Monitor) reconnect(ctx context.Context, found []State) {
 	var mu sync.Mutex // guards m.attempts

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// A Volume describes a volume staged on this node.
+// A Volume describes a volume that is staged on this node.
 type Volume struct {
 	ID           string
 	Target, UUID string // name of the target, and the volume's UUID there
@@ -24,15 +24,16 @@ type Volume struct {
 
 // A Source reports which volumes are staged on this node. A Source is safe for concurrent use.
 type Source interface {
-	// Staged lists the fully staged volumes.
+	// Staged lists the volumes that are fully staged.
 	Staged() ([]Volume, error)
 	// Busy reports whether a call is working on a volume.
 	Busy(volumeID string) bool
 	// Hold locks a volume against calls until release is called, and returns the volume's current
-	// description. ok is false if a call is working on the volume, or if it is no longer staged.
+	// description. ok is false if a call is working on the volume, or if the volume is no longer
+	// staged.
 	Hold(volumeID string) (v Volume, release func(), ok bool)
-	// Adopt passes the paths of all mounts to the source, so that the source finds volumes staged
-	// by an earlier release. The monitor calls Adopt once, before it calls any other method.
+	// Adopt passes the paths of all mounts to the source, so that the source can find volumes that
+	// an earlier release staged. The monitor calls Adopt once, before it calls any other method.
 	Adopt(mounts []string) error
 }
 
@@ -42,15 +43,15 @@ type Kind string
 // The kinds, from the least to the most severe.
 const (
 	OK           Kind = "ok"
-	Unknown      Kind = "unknown"       // the kernel or the record did not report
-	PathsLost    Kind = "paths_lost"    // at least one path works, and at least one is lost
+	Unknown      Kind = "unknown"       // the kernel or the record could not be read
+	PathsLost    Kind = "paths_lost"    // at least one path is working, and at least one is lost
 	ReadOnly     Kind = "read_only"     // the kernel made the file system read-only after errors
 	Connecting   Kind = "connecting"    // no path works, and the kernel tries to connect again; I/O waits
 	Hanging      Kind = "hanging"       // a read of the kernel's state, or of the file system, does not end
 	NotMounted   Kind = "not_mounted"   // nothing is mounted where the file system should be
-	ShutDown     Kind = "shut_down"     // the kernel shut the file system down after errors
+	ShutDown     Kind = "shut_down"     // the kernel has shut the file system down after errors
 	NoNamespace  Kind = "no_namespace"  // connected, but the target has no such volume there
-	DeadMount    Kind = "dead_mount"    // the device below a mount was removed
+	DeadMount    Kind = "dead_mount"    // the device below a mount has been removed
 	NotConnected Kind = "not_connected" // no path is left: the kernel has given up
 )
 
@@ -59,17 +60,17 @@ var Kinds = []Kind{OK, Unknown, PathsLost, ReadOnly, Connecting, Hanging, NotMou
 
 func (k Kind) severity() int { return slices.Index(Kinds, k) }
 
-// A Finding is one problem with a volume, with the facts and the remedy.
+// A Finding describes one problem with a volume, and what to do about it.
 type Finding struct {
 	Kind Kind
-	Path string // of the mount that it is about; empty for others
+	Path string // of the mount that has the problem; empty for other problems
 	Text string
 }
 
 // A State is the result of the last check of a volume.
 type State struct {
 	Volume   Volume
-	Findings []Finding // most severe first; none: the volume is well
+	Findings []Finding // most severe first; none if the volume is healthy
 	// Live and Expected count the volume's paths. If the paths are unknown, both counts are 0.
 	Live, Expected int
 	givenUp        int
@@ -83,7 +84,7 @@ func (s State) Kind() Kind {
 	return s.Findings[0].Kind
 }
 
-// Has reports whether there is a finding of a kind.
+// Has reports whether there is a finding of this kind.
 func (s State) Has(k Kind) bool {
 	return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Kind == k })
 }

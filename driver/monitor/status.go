@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// removeStatus removes the status file, even one of an earlier process, so that outdated findings
-// are not read.
+// removeStatus removes the status file, even if an earlier process wrote it, so that readers do not
+// see outdated findings.
 func (m *Monitor) removeStatus() {
 	if m.statusFile == "" {
 		return
@@ -24,8 +24,8 @@ func (m *Monitor) removeStatus() {
 }
 
 // reportStatus replaces the status file with the findings of a round. Readers see either the
-// previous file or the new one, never a part of it. If the file cannot be written, the monitor
-// continues: readers notice that the file is outdated.
+// previous file or the complete new one, never a part of it. If the file cannot be written, the
+// monitor continues: readers can see that the file is outdated.
 func (m *Monitor) reportStatus(ctx context.Context, volumes []Volume) {
 	if m.statusFile == "" {
 		return

@@ -58,8 +58,8 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished reports whether target is mounted from the right source with the right options.
-// isPublished removes a stale mount, and fails for any other mount.
+// isPublished reports whether target is mounted from the right source with the right options. It
+// removes a stale mount, and fails for any other mount.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)
 	switch {
@@ -77,7 +77,7 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 }
 
 // bindMount creates a bind mount and verifies it. A bind mount is created with the options of its
-// source and then remounted with its own; if the remount fails, bindMount unmounts it.
+// source and then remounted with its own; if the remount fails, bindMount removes the mount.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (m *Mounter) bindDevice(ctx context.Context, device, number, target string,
 }
 
 // sameAccess fails if the device is already published with the other kind of access (read-only or
-// read-write). sameAccess checks the device rather than its mounts, because kubelet's own mount is
-// always read-write.
+// read-write). It checks the device rather than its mounts, because kubelet's own mount is always
+// read-write.
 func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	others, err := m.publications(device)
 	if err != nil || len(others) == 0 {
@@ -167,7 +167,7 @@ func (m *Mounter) publications(device string) ([]Point, error) {
 }
 
 // releaseProtection makes a device writable when its last read-only publication is removed.
-// Otherwise devices that are reused, such as loop devices, would stay write-protected.
+// Otherwise, devices that are reused, such as loop devices, would remain write-protected.
 func (m *Mounter) releaseProtection(p Point) error {
 	if !p.Block || !p.ReadOnly || p.Device == "" {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Structures and ioctls of linux/btrfs.h.
+// This file uses structures and ioctls of linux/btrfs.h.
 
 // btrfsSize reads the size of the only device of a mounted btrfs.
 func btrfsSize(path string) (int64, error) {

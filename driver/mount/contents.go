@@ -8,10 +8,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Contents reports what is on a device, without changing it. Contents returns the name of the
-// device's signature (empty if it has none), and the offset of the first data (-1 if it is empty).
-// marked means that [Mounter.MarkFormatting] has marked the device. Contents fails if the device
-// cannot be read or is in use. If write is true, it also fails if the device is write-protected.
+// Contents reports what is on a device, without changing it. It returns the name of the device's
+// signature (empty if it has none), and the offset of the first data (-1 if the device is empty).
+// The result marked means that [Mounter.MarkFormatting] has marked the device. Contents fails if
+// the device cannot be read or is in use. If write is true, it also fails if the device is
+// write-protected.
 func (m *Mounter) Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error) {
 	number, err := blockRdev(device)
 	if err != nil {

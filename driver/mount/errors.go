@@ -10,7 +10,7 @@ var (
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnsupported means that a tool or a kernel feature is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
-	// ErrEmptyDevice means that the device is empty and must not be formatted.
+	// ErrEmptyDevice means that the device is empty but must not be formatted.
 	ErrEmptyDevice = errors.New("device is empty")
 	// ErrHoldsData means that the device contains data other than a file system of a supported
 	// type.
@@ -22,10 +22,11 @@ var (
 	ErrUnreadable = errors.New("device cannot be read")
 	// ErrDamaged means that the file system has damage that an administrator must repair.
 	ErrDamaged = errors.New("file system is damaged")
-	// ErrBroken means that a mounted file system was shut down after errors, or that its device was
-	// removed. Mounting the file system again may repair this.
+	// ErrBroken means that a mounted file system has been shut down after errors, or that its
+	// device has been removed. Mounting the file system again may fix the problem.
 	ErrBroken = errors.New("mounted file system is broken")
-	// ErrConflict means that the path is already mounted from another source or with other options.
+	// ErrConflict means that another source is already mounted at the path, or that it is mounted
+	// with other options.
 	ErrConflict = errors.New("mounted differently")
 	// ErrNotMounted means that nothing is mounted at the path.
 	ErrNotMounted = errors.New("not mounted")

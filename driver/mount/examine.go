@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contents describes what is on a device. The zero value means that the device is empty.
+// contents describes what is on a device. The zero value describes an empty device.
 type contents struct {
 	filesystem string // one of mkfs.Types
 	other      string // a description of anything else
-	// interrupted means that an mkfs run by this package did not finish, so the unfinished file
-	// system was never mounted.
+	// interrupted means that an mkfs run of this package did not finish, so the unfinished file
+	// system has never been mounted.
 	interrupted bool
 }
 
 // examine determines what is on a device, by reading it and by running blkid, which recognizes
-// signatures. Neither is sufficient alone: blkid reports a device that it could not read as empty,
-// and does not recognise a database on a raw device. examine fails if the device cannot be read. If
-// the device is to be written, it also fails if the device is write-protected.
+// signatures. Neither is sufficient on its own: blkid reports a device as empty if it cannot read
+// it, and does not recognize a database on a raw device. examine fails if the device cannot be
+// read. If the device is to be written to, examine also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 	found, signature, err := m.read(ctx, s.Device, !s.ReadOnly)
 	if err != nil {
@@ -35,8 +35,8 @@ func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {
 }
 
 // classify combines the results of reading the device and of blkid. unused means that the device
-// was never mounted, and contains random data until it has a file system. On such a device, any
-// other signature is a coincidence.
+// has never been mounted, and contains random data until it has a file system. On such a device,
+// any other signature is a coincidence.
 func classify(found scanned, signature string, unused bool) contents {
 	switch {
 	case signature == xfs && unfinishedXFS(found.start),
@@ -89,7 +89,7 @@ func checkWritable(d *os.File) error {
 	return nil
 }
 
-// scanned is the result of reading a device.
+// A scanned is the result of reading a device.
 type scanned struct {
 	start  []byte // its first bytes
 	dataAt int64  // offset of the first data; -1 if none was found
@@ -129,11 +129,11 @@ func scan(ctx context.Context, d *os.File) (scanned, error) {
 	return result, err
 }
 
-// An extent is a range of bytes of a device.
+// An extent is a range of bytes on a device.
 type extent struct{ from, to int64 }
 
 // scannedExtents returns the first 4 MiB and the last 1 MiB, 64 KiB at ext4's first backup
-// superblocks, and 64 KiB at 16 even steps.
+// superblocks, and 64 KiB at 16 evenly spaced positions.
 func scannedExtents(size int64) []extent {
 	const kib, mib = int64(1 << 10), int64(1 << 20)
 	all := []extent{{0, 4 * mib}, {size - mib, size}, {8 * mib, 8*mib + 64*kib}, {128 * mib, 128*mib + 64*kib}}

@@ -38,8 +38,8 @@ func (s Stage) checked() (Stage, error) {
 	return s, nil
 }
 
-// checkFlags splits and checks mount options. checkFlags removes ro and rw, and reports whether ro
-// was present.
+// checkFlags splits and checks mount options. It removes ro and rw, and reports whether ro was
+// present.
 func checkFlags(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	if kept, readOnly, err = mkfs.MountOptions(fsType, flags); err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrInvalid, err)

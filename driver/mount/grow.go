@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Grow grows the file system mounted at path to the size of its device, online, and returns its
-// size in bytes. Grow does nothing if the file system already has that size.
+// Grow grows the file system mounted at path to the size of its device while it is mounted, and
+// returns its new size in bytes. If the file system already has that size, Grow does not change it.
 func (m *Mounter) Grow(ctx context.Context, path string) (sizeBytes int64, err error) {
 	target, err := canonical(path)
 	if err == nil {
@@ -84,15 +84,15 @@ func (m *Mounter) growMounted(ctx context.Context, path string, step *operation.
 	return size, err
 }
 
-// errNotGrown means that a file system could not be grown, but still works.
+// errNotGrown means that a file system could not be grown, but is still usable.
 var errNotGrown = errors.New("the file system keeps its size")
 
-// growUnmounted grows an unmounted ext4 file system to the size of its device, if this process is
-// not permitted to grow the file system once it is mounted. A failure is logged, and the file
-// system can be mounted with its current size.
+// growUnmounted grows an unmounted ext4 file system to the size of its device if this process would
+// not be permitted to grow the file system once it is mounted. If that fails, growUnmounted only
+// logs the error, and the file system can be mounted with its current size.
 func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	if m.canGrow(ext4) == nil {
-		return // grow online, which does not need the complete check that resize2fs requires offline
+		return // grow it online, without the complete check that resize2fs requires offline
 	}
 	have, err := ext4Size(device)
 	var want int64
@@ -121,7 +121,7 @@ func (m *Mounter) growUnmounted(device string, step *operation.Step) {
 	m.log.Info("file system grown before it was mounted", "device", device, "from", have, "to", want)
 }
 
-// CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4
+// CanGrow fails if this process is not permitted to grow mounted file systems of a type. For ext4,
 // the kernel requires CAP_SYS_RESOURCE, which a privileged container has only if the container
 // runtime itself has it.
 func CanGrow(fsType string) error {
@@ -150,8 +150,8 @@ func (p Point) filesystemSize() (int64, error) {
 	return ext4Size(p.Device)
 }
 
-// xfsSize reads the size of a mounted xfs from the kernel, because the superblock on the device may
-// be outdated.
+// xfsSize reads the size of a mounted xfs file system from the kernel, because the superblock on
+// the device may be outdated.
 func xfsSize(path string) (int64, error) {
 	// struct xfs_fsop_geom_v1 of xfs_fs.h, and the ioctl XFS_IOC_FSGEOMETRY_V1, _IOR('X', 100, …).
 	type geometry struct {

@@ -44,8 +44,8 @@ func (p Point) checkUsable() error {
 	if fault := p.Fault(); fault != NoFault {
 		return fmt.Errorf("%w: %s", ErrBroken, fault)
 	}
-	// If the device returns errors, the state of the file system is unknown, and nothing on it can
-	// be mounted.
+	// If the device returns errors, the state of the file system is unknown, and the file system
+	// cannot be mounted again.
 	if p.Device != "" {
 		if err := readDirectly(p.Device); err != nil {
 			return err
@@ -57,8 +57,8 @@ func (p Point) checkUsable() error {
 	return nil
 }
 
-// syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open it, and ext4
-// to commit its journal. Both operations are fast and change nothing.
+// syncRoot opens and syncs the root directory. After a shutdown, xfs refuses to open the directory,
+// and ext4 refuses to commit its journal. Both operations are fast and change nothing.
 func syncRoot(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -91,9 +91,9 @@ func readDirectly(device string) error {
 }
 
 // checkReplaceable fails with ErrBusy while a broken file system is also mounted at other paths,
-// where running pods use it: until these are unmounted, the file system can be neither checked nor
-// mounted again. If the device was removed, checkReplaceable succeeds, because the volume will be
-// mounted from another device.
+// where running pods are using it. Until these mounts are removed, the file system can be neither
+// checked nor mounted again. If the device has been removed, checkReplaceable succeeds, because the
+// volume will be mounted from another device.
 func (m *Mounter) checkReplaceable(p Point) error {
 	if p.Stale {
 		return nil

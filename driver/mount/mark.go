@@ -9,19 +9,19 @@ import (
 	"os"
 )
 
-// If mkfs is interrupted because the node or the target fails, the device is neither empty nor does
-// it contain a file system. This package therefore writes a mark to the device before it runs mkfs,
-// and removes the mark afterwards. A device with the mark was never mounted and may be formatted
-// again without an administrator's decision.
+// If mkfs is interrupted because the node or the target fails, the device is no longer empty, but
+// does not contain a file system either. This package therefore writes a mark to the device before
+// it runs mkfs, and removes the mark afterwards. A device with the mark has never been mounted, and
+// may be formatted again without an administrator's decision.
 
-// formattingMark is written to blocks near the end of the device that mkfs does not write and that
-// are free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB
-// for ext4 and xfs, 2 MiB for btrfs).
+// formattingMark is written to blocks near the end of the device to which mkfs does not write and
+// which are free in a new file system. mkfs wipes the first and the last parts (at the end up to
+// 128 KiB for ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096
 
-// markOffsets returns the offsets of the marks on a device. On a small device, there are fewer, or
+// markOffsets returns the offsets of the marks on a device. A small device has fewer marks, or
 // none.
 func markOffsets(size int64) (all []int64) {
 	for _, fromEnd := range []int64{256 << 10, 3<<20 + 256<<10} {
@@ -51,7 +51,7 @@ func markedAt(d *os.File, at int64) (bool, error) {
 }
 
 // markFormatting sets or removes the marks, and syncs the device. Marks are set only on an empty
-// device, so overwriting the remaining marks with zeros restores the device's contents.
+// device, so overwriting them with zeros restores the device's contents.
 func markFormatting(device string, set bool) (err error) {
 	d, err := openDevice(device, os.O_RDWR)
 	if err != nil {
@@ -84,8 +84,8 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted reports whether an ext4 file system was never mounted: the superblock records the
-// time of the last mount and the number of mounts, which mkfs sets to 0.
+// neverMounted reports whether an ext4 file system has never been mounted: the superblock records
+// the time of the last mount and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52
 	if len(start) < superblock+1024 {
@@ -95,7 +95,7 @@ func neverMounted(start []byte) bool {
 	return binary.LittleEndian.Uint32(sb[lastMount:]) == 0 && binary.LittleEndian.Uint16(sb[mounts:]) == 0
 }
 
-// unfinishedXFS recognises the superblock of an interrupted mkfs.xfs. mkfs resets the field
+// unfinishedXFS recognizes the superblock of an interrupted mkfs.xfs. mkfs resets the field
 // sb_inprogress at the very end, and kernels do not mount a file system in which it is set.
 func unfinishedXFS(start []byte) bool {
 	const inProgress = 126

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Options of [New]. The zero value is usable.
+// Options are the options of [New]. The zero value is usable.
 type Options struct {
 	// Exec runs blkid, mkfs, e2fsck, resize2fs and xfs_growfs. Nil runs the real programs.
 	Exec utilexec.Interface
@@ -64,10 +64,10 @@ type Stage struct {
 	Path   string // directory; created if missing
 	// FSType is ext4, xfs or btrfs. Empty means the existing type, or ext4 for an empty device.
 	FSType string
-	// MkfsOptions are the options with which a file system is created; see package mkfs.
+	// MkfsOptions contains options for creating a file system; see package mkfs.
 	MkfsOptions string
 	// UUID is the UUID for the file system. It replaces an existing UUID, such as that of the
-	// source on a copied volume. If UUID is empty, the file system's UUID stays unchanged.
+	// source on a copied volume. If UUID is empty, the file system's UUID remains unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
@@ -94,16 +94,16 @@ type Stage struct {
 // A Point describes a mount at a path.
 type Point struct {
 	Path     string
-	Device   string // block device, such as /dev/nvme0n1; empty if there is none or it was removed
+	Device   string // block device, such as /dev/nvme0n1; empty if none, or if it was removed
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
 	Block    bool // the path contains a raw block device
-	// Stale means that the device was removed: every access fails until the volume is mounted
+	// Stale means that the device has been removed: every access fails until the volume is mounted
 	// again.
 	Stale bool
 
 	number    string   // device number, major:minor
-	root      string   // the path within the file system that is mounted
+	root      string   // the mounted path within the file system
 	options   []string // options of the mount
 	superOpts []string // options of the file system
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
-// empty device, if permitted, and checks an existing ext4. Afterwards, FormatAndMount grows the
-// file system to the device's size, if possible. FormatAndMount succeeds if the device is already
-// mounted there, and replaces a broken mount.
+// empty device, if permitted, and checks an existing ext4 file system. Afterwards, it grows the
+// file system to the size of the device, if possible. FormatAndMount succeeds if the device is
+// already mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {
@@ -67,8 +67,8 @@ func (m *Mounter) stage(ctx context.Context, s Stage, number string, step *opera
 	return err
 }
 
-// isStaged reports whether the device is mounted at the staging path as requested. isStaged removes
-// a broken mount, and fails if anything else is mounted there.
+// isStaged reports whether the device is mounted at the staging path as requested. It removes a
+// broken mount, and fails if anything else is mounted there.
 func (m *Mounter) isStaged(s Stage, number string) (bool, error) {
 	p, err := m.at(s.Path)
 	if errors.Is(err, ErrNotMounted) {
@@ -119,8 +119,8 @@ func (m *Mounter) notMountedElsewhere(number string) error {
 	return nil
 }
 
-// prepareDevice checks the file system on the device, or creates one if permitted. prepareDevice
-// sets s.FSType to the file system's type.
+// prepareDevice checks the file system on the device, or creates one if permitted. It sets s.FSType
+// to the file system's type.
 func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.Step) error {
 	step.Doing("reading %s", s.Device)
 	found, err := m.examine(ctx, s)
@@ -148,7 +148,7 @@ func (m *Mounter) prepareDevice(ctx context.Context, s *Stage, step *operation.S
 	return m.ensureUUID(ctx, s, step)
 }
 
-// decide reports whether to format the device, and sets s.FSType to the file system's type. decide
+// decide reports whether to format the device, and sets s.FSType to the file system's type. It
 // fails if the device must not be mounted.
 func decide(found contents, s *Stage) (format bool, err error) {
 	const howto = "if you do not need the data, wipe it by hand (wipefs --all), or delete the volume"
@@ -199,8 +199,8 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 }
 
 // mountProtected mounts the device. If other nodes may also mount the device, mountProtected
-// write-protects it while mounting: even a read-only mount replays the journal, which would destroy
-// the file system if several nodes did so at the same time.
+// write-protects the device during the mount. Even a read-only mount replays the journal, and if
+// several nodes did so at the same time, they would destroy the file system.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {
@@ -215,11 +215,11 @@ func (m *Mounter) mountProtected(s Stage) error {
 			"with ReadWriteOnce once; or read it as it is with the mount option %s", err, map[string]string{ext4: "noload", xfs: "norecovery", btrfs: "rescue=nologreplay"}[s.FSType])
 	}
 	// Remove the write protection from the device, because a loop device may later be reused for
-	// another volume. The mount itself stays read-only.
+	// another volume. The mount itself remains read-only.
 	return errors.Join(err, setReadOnly(s.Device, false))
 }
 
-// mountOptions returns the requested flags plus those that this package adds.
+// mountOptions returns the requested flags and those that this package adds.
 func (s Stage) mountOptions() []string {
 	options := slices.Clone(s.Flags)
 	switch {

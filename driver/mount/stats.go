@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Stats returns the sizes, in bytes and inodes, of the file system mounted at path.
+// Stats returns the size and usage, in bytes and inodes, of the file system mounted at path.
 func (m *Mounter) Stats(ctx context.Context, path string) (Stats, error) {
 	target, err := canonical(path)
 	var st unix.Statfs_t

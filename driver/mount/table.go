@@ -18,7 +18,7 @@ type Table struct {
 	all     []Point
 }
 
-// Table reads the list of mounts. Table does not access any mounted file system.
+// Table reads the list of mounts. It does not access any mounted file system.
 func (m *Mounter) Table(ctx context.Context) (Table, error) {
 	all, err := operation.Share(ctx, &m.operations, "mount table", m.points)
 	return Table{mounter: m, all: all}, err
@@ -47,11 +47,10 @@ func (t Table) Paths() []string {
 	return paths
 }
 
-// A Fault is a reason why a mount cannot be used, as far as the kernel's mount table and sysfs
-// show.
+// A Fault is a reason why a mount cannot be used, according to the kernel's mount table and sysfs.
 type Fault string
 
-// The faults. NoFault does not mean that the file system works: see [Mounter.Probe] and
+// The faults. NoFault does not mean that the file system is usable: see [Mounter.Probe] and
 // [Mounter.Check].
 const (
 	NoFault            Fault = ""
@@ -75,8 +74,8 @@ func (p Point) Fault() Fault {
 }
 
 // Probe queries the statistics of a mounted file system, and opens its root directory, which fails
-// after some errors that [Point.Fault] does not show. Probe writes nothing, and reads only data
-// that is not in memory from the device. Only one probe of a path runs at a time; if that probe
+// after some errors that [Point.Fault] does not show. Probe writes nothing, and reads from the
+// device only data that is not in memory. Only one probe of a path runs at a time; if that probe
 // hangs, each caller fails when its own context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Unmount unmounts path. Unmount succeeds if nothing is mounted there.
+// Unmount unmounts path. It succeeds if nothing is mounted there.
 func (m *Mounter) Unmount(ctx context.Context, path string) error {
 	return m.unmount(ctx, path, false)
 }
@@ -40,8 +40,8 @@ func (m *Mounter) unmount(ctx context.Context, path string, remove bool) error {
 	return nil
 }
 
-// unmountAll unmounts all mounts at path. unmountAll reads only mountinfo, so it also works for
-// mounts whose device is broken or was removed.
+// unmountAll unmounts all mounts at path. It reads only mountinfo, so it also works for mounts
+// whose device is broken or has been removed.
 func (m *Mounter) unmountAll(path string) error {
 	const most = 64
 	var last Point
@@ -71,8 +71,8 @@ func (m *Mounter) unmountAll(path string) error {
 // error number.
 func umount(path string) error { return unix.Unmount(path, unix.UMOUNT_NOFOLLOW) }
 
-// removeEmpty removes an empty directory or file. removeEmpty fails if the directory contains
-// files, which a user must have written while nothing was mounted.
+// removeEmpty removes an empty directory or file. It fails if the directory contains files, which
+// must have been written while nothing was mounted.
 func removeEmpty(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// ensureUUID sets the UUID of an unmounted xfs or btrfs to the requested one, because the file
-// system on a copied volume still has the UUID of its source. An ext4 keeps its UUID, because the
-// kernel can mount several ext4 file systems with the same UUID.
+// ensureUUID sets the UUID of an unmounted xfs or btrfs file system to the requested one, because
+// the file system on a copied volume still has the UUID of its source. An ext4 file system keeps
+// its UUID, because the kernel can mount several ext4 file systems with the same UUID.
 func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step) error {
 	if s.UUID == "" || s.ReadOnly || s.FSType == ext4 {
 		return nil
@@ -31,7 +31,7 @@ func (m *Mounter) ensureUUID(ctx context.Context, s *Stage, step *operation.Step
 	same, err := m.hasUUID(s)
 	if err == nil && !same && s.FSType == xfs {
 		// The UUID cannot be changed until the log is replayed, for example on a copy of a volume
-		// in use.
+		// that was in use.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -84,10 +84,10 @@ func (m *Mounter) replayLog(s *Stage) error {
 	return m.unmountAll(s.Path)
 }
 
-// forgetBtrfs makes the kernel forget a device of a btrfs that is no longer mounted. Otherwise the
-// kernel would refuse to mount another device with an older state of the same file system, such as
-// a restored snapshot. forgetBtrfs ignores errors, because the btrfs may still be mounted
-// elsewhere.
+// forgetBtrfs makes the kernel forget a device of a btrfs file system that is no longer mounted.
+// Otherwise, the kernel would refuse to mount another device with an older state of the same file
+// system, such as a restored snapshot. forgetBtrfs ignores errors, because the file system may
+// still be mounted elsewhere.
 func (m *Mounter) forgetBtrfs(p Point) {
 	if p.FSType != btrfs || p.Device == "" {
 		return

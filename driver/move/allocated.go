@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// allocations queries which clusters of the two volumes are allocated. A volume whose clusters are
-// unknown is read completely.
+// allocations queries which clusters of the two volumes are allocated. A volume whose allocated
+// clusters are unknown is read completely.
 type allocations struct {
 	m        Mover
 	original request.VolumeID
 	copied   string
 
-	before    *inventory.Allocation // the original's, before it was copied
+	before    *inventory.Allocation // those of the original, before it was copied
 	uncounted bool                  // SPDK does not count the clusters of one of the volumes
 }
 
@@ -57,8 +57,8 @@ func (a *allocations) ask(ctx context.Context, volume string, size int64) *inven
 // verified.
 func (a *allocations) proven() bool { return !a.uncounted }
 
-// unchanged returns an error if clusters of the original were allocated or freed since ofOriginal,
-// or if the original no longer has the size that was copied.
+// unchanged returns an error if clusters of the original have been allocated or freed since
+// ofOriginal was called, or if the size of the original has changed since it was copied.
 func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	if a.before == nil {
 		var now inventory.Inspected
@@ -88,8 +88,8 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	return nil
 }
 
-// The last query about the original is retried, because a repeated move would have to read both
-// volumes again.
+// The last query about the original is retried, because otherwise, the move would have to be
+// repeated, and would read both volumes again.
 const (
 	tries = 4
 	pause = 5 * time.Second

@@ -29,8 +29,8 @@ const (
 type device struct {
 	*os.File
 	size int64
-	// allocated lists the clusters that are read; all others count as zeros. If allocated is nil,
-	// the whole device is read.
+	// allocated lists the clusters that are read; all others are taken to be zeros. If allocated is
+	// nil, the whole device is read.
 	allocated *inventory.Allocation
 	read      atomic.Int64 // bytes
 }
@@ -41,7 +41,7 @@ func openDevice(path string, flag int) (*device, error) {
 		return nil, err
 	}
 	if st.Mode()&os.ModeDevice != 0 {
-		flag |= unix.O_DIRECT | unix.O_EXCL // exclusive: nothing on this machine may have mounted it
+		flag |= unix.O_DIRECT | unix.O_EXCL // exclusive: it must not be mounted on this machine
 	}
 	f, err := os.OpenFile(path, flag, 0)
 	if err != nil {
@@ -63,7 +63,7 @@ func buffer() (b []byte, free func(), err error) {
 	return b, func() { _ = unix.Munmap(b) }, nil
 }
 
-// readChunk reads the part of a chunk that begins at offset, up to size.
+// readChunk reads the chunk that begins at offset, but not beyond size.
 func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	b = b[:min(int64(len(b)), size-offset)]
 	if d.allocated != nil && !d.allocated.Has(offset, int64(len(b))) {
@@ -78,8 +78,8 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 }
 
 // differing writes to the copy only those chunks of the original that differ. So an interrupted
-// copy continues where it stopped, and clusters of thin volumes that were never written stay
-// unallocated. The first markBytes of the copy stay unchanged.
+// copy continues where it stopped, and clusters of thin volumes that have never been written to
+// remain unallocated. The first markBytes of the copy remain unchanged.
 func (m *moving) differing(ctx context.Context) error {
 	m.zeros = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
 	if err := m.each(ctx, m.copyChunk); err != nil {
@@ -152,8 +152,8 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls do for each chunk of the volume, several at once. each passes two buffers to each
-// call.
+// each calls do for each chunk of the volume, with several calls running concurrently. It passes
+// two buffers to each call.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

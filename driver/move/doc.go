@@ -1,9 +1,9 @@
 // Package move copies a volume that no node uses to another lvstore or target, and verifies the
 // copy. No node can attach the original until the copy has replaced it.
 //
-// The machine that runs the move attaches both volumes, so the targets need no connection to each
-// other, and may differ in release and transport. The copy includes the data that a volume shares
-// with snapshots and other volumes.
+// The machine that runs the move attaches both volumes, so the targets do not need a connection to
+// each other, and may use different releases and transports. The copy includes the data that a
+// volume shares with snapshots and other volumes.
 //
 // All state is stored on the volumes themselves. Until the copy is complete and verified, its first
 // 4 KiB contain a mark (mark.go), so that an interrupted copy is never mistaken for a complete one.

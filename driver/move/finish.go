@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Keep lets nodes attach the original again. The copy stays as it is.
+// Keep lets nodes attach the original again. The copy remains unchanged.
 func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id.String(), NodeId: NodeOf(id), Secrets: m.Secrets})
 	return err
@@ -42,7 +42,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 }
 
 // isComplete fails unless a volume is a complete copy of the original. The copy may be published to
-// a node, because nodes receive a copy only after it was completed.
+// a node, because a copy is only published to nodes once it is complete.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {

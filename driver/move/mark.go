@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// markBytes is the size of the mark. It fits in one block of any device, so that it is written and
+// markBytes is the size of the mark. It fits in one block of any device, so it can be written and
 // replaced atomically.
 const markBytes = 4096
 

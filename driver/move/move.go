@@ -25,17 +25,17 @@ var (
 	// ErrDiffers means that the copy's contents differ from the original's. The original is
 	// unchanged.
 	ErrDiffers = errors.New("the copy differs from the original")
-	// ErrChanged means that the original was resized while it was copied, or that clusters of it
-	// were allocated or freed.
+	// ErrChanged means that while the original was being copied, it was resized, or some of its
+	// clusters were allocated or freed.
 	ErrChanged = errors.New("the original was written to or resized while it was copied")
-	// ErrCopied means that the volume was copied before, and that the original or the copy has
-	// changed since.
+	// ErrCopied means that the volume has been copied before, and that the original or the copy has
+	// changed since then.
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished means that the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
 	// ErrNotCopy means that the volume was not created as the copy of the original.
 	ErrNotCopy = errors.New("it is not a copy of this volume")
-	// ErrNotLocked means that another node could have attached the original since it was copied.
+	// ErrNotLocked means that another node may have attached the original since it was copied.
 	ErrNotLocked = errors.New("other nodes could have attached the original since it was copied")
 )
 
@@ -48,7 +48,7 @@ type Controller interface {
 	// Inspect describes a volume, including whether CreateVolume created it under this name, and
 	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
-	// Allocated returns which clusters of a volume are allocated.
+	// Allocated reports which clusters of a volume are allocated.
 	Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error)
 }
 
@@ -69,7 +69,7 @@ type Mover struct {
 	// VerifyAll makes Copy verify the copy by reading both volumes completely, even the clusters
 	// that are not allocated.
 	VerifyAll bool
-	// Log receives the reason if Copy must read more than the allocated clusters.
+	// Log receives the reason if Copy has to read more than the allocated clusters.
 	Log *slog.Logger
 	// Pause is the time between attempts of the last query about the original. 0 means 5 s.
 	Pause time.Duration
@@ -97,7 +97,7 @@ type Result struct {
 	WrittenBytes int64
 	// ReadBytes is the number of bytes read from the original, to copy and to verify it.
 	ReadBytes int64
-	// Empty means that all bytes of the volume are zero.
+	// Empty means that all bytes in the volume are zero.
 	Empty bool
 }
 
@@ -129,8 +129,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 
 	// Publish the copy to the move's node before the original. DeleteOriginal treats a copy as
 	// complete if it is not published to that node while the original is. An earlier copy must not
-	// count as complete before it is compared with the original again, because nodes may have
-	// written to the original since.
+	// count as complete until it has been compared with the original again, because nodes may have
+	// written to the original since then.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
@@ -221,8 +221,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	return result, nil
 }
 
-// copyName returns the name of a volume's copy. It depends only on the volume, so that a repeated
-// move finds the copy.
+// copyName returns the name of a volume's copy. It depends only on the volume, so a repeated move
+// finds the copy.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
 // onlyRead makes publish treat the volume as one with a file system. That is safe for any contents,
@@ -231,7 +231,7 @@ const onlyRead = true
 
 // capability returns the capability that the move requests. A move needs no file system, but
 // requests one for volumes that have one, because the controller refuses raw block volumes on
-// targets that may load what was written into them.
+// targets that may load lvstores or RAIDs from the contents of volumes.
 func capability(filesystem bool) *csi.VolumeCapability {
 	c := &csi.VolumeCapability{
 		AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
@@ -249,7 +249,7 @@ type condition int
 const (
 	fresh      condition = iota // created but never written to
 	unfinished                  // starts with the mark
-	finished                    // complete, and possibly written to since
+	finished                    // complete, and possibly written to since then
 )
 
 func examine(copied *device, original string, isNew bool) (condition, error) {
@@ -286,8 +286,8 @@ func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *alloc
 	if err := m.report(state, "copy", func() error { return state.differing(ctx) }); err != nil {
 		return "", err
 	}
-	// Each write may have allocated a cluster with stale bytes. So may a write of zeros over stale
-	// bytes, if it extends into the next cluster; repeat until no more is written.
+	// Each write may have allocated a cluster with stale bytes. A write of zeros over stale bytes
+	// may do the same if it extends into the next cluster, so repeat until nothing more is written.
 	for written := int64(-1); written != state.written.Load(); {
 		written = state.written.Load()
 		state.to.allocated = clusters.ofCopy(ctx, state.to.size)
@@ -335,8 +335,8 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 	return err
 }
 
-// publish publishes a volume to the move's node. mayFormat reports whether the volume was never
-// used before. Of volumeContext, publish uses only the authentication settings.
+// publish publishes a volume to the move's node. mayFormat reports whether the volume has never
+// been used before. Of volumeContext, publish uses only the authentication settings.
 func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
 	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
 		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
@@ -374,7 +374,7 @@ func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *devic
 	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
 }
 
-// undoTimeout limits cleanup, which also runs if the move was canceled.
+// undoTimeout limits the cleanup, which also runs if the move is canceled.
 const undoTimeout = time.Minute
 
 func (m Mover) disconnect(e connect.Export) error {

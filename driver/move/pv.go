@@ -15,11 +15,11 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// ErrPV means that the text is not a PersistentVolume of this driver.
+// ErrPV means that the input is not a PersistentVolume of this driver.
 var ErrPV = errors.New("invalid PersistentVolume")
 
 // A PV is a PersistentVolume as `kubectl get pv NAME -o json` prints it. Fields that a move does
-// not affect stay unchanged.
+// not affect remain unchanged.
 type PV struct {
 	object, spec, csi map[string]any
 	Name              string
@@ -72,8 +72,8 @@ var ofTheOld = []string{
 }
 
 // For returns the PersistentVolume of a copy, as JSON. The PersistentVolume has a new name, because
-// the name and the volume of a PersistentVolume cannot be changed. The PersistentVolumeClaim of the
-// same name may bind to it.
+// the name and the volume of a PersistentVolume cannot be changed. Only the original's
+// PersistentVolumeClaim may bind to it.
 func (p PV) For(r Result) ([]byte, error) {
 	id, err := request.ParseVolumeID(r.id())
 	if err != nil {

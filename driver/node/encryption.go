@@ -46,8 +46,8 @@ func readEncryption(volume map[string]string) (encryption, error) {
 }
 
 // passphrases returns the passphrases in the secrets of NodeStageVolume, or nil if the volume is
-// not encrypted. passphrases fails if the volume cannot be encrypted on this node, so that the
-// caller does not connect the volume.
+// not encrypted. It fails if the volume cannot be encrypted on this node, so that the caller does
+// not connect the volume.
 func (n *Node) passphrases(volumeID string, e encryption, secrets map[string]string) (*luks.Keys, error) {
 	if !e.requested() {
 		return nil, nil
@@ -82,7 +82,7 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 // the application may depend on it.
 const filesystemSector, blockSector = 4096, 512
 
-// open opens an encrypted device unless it is already open, and returns the decrypted device. open
+// open opens an encrypted device unless it is already open, and returns the decrypted device. It
 // records in stage whether the encrypted device was new.
 func (n *Node) open(ctx context.Context, staging string, r stageRecord, device string, stage *mount.Stage) (string, error) {
 	name, err := luks.NameOf(r.VolumeID)
@@ -118,7 +118,7 @@ func (n *Node) open(ctx context.Context, staging string, r stageRecord, device s
 	return plain.Path, nil
 }
 
-// closeEncrypted closes the encrypted device of a volume, after its file system was unmounted.
+// closeEncrypted closes the encrypted device of a volume, after its file system has been unmounted.
 func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 	if !r.encrypted() || n.encrypter == nil {
 		return nil
@@ -136,8 +136,8 @@ func (n *Node) closeEncrypted(ctx context.Context, r stageRecord) error {
 }
 
 // expandEncrypted grows the decrypted device after its underlying device has grown, and the file
-// system on it. expandEncrypted returns the size of the volume, which exceeds the decrypted device
-// by the LUKS header.
+// system on it. It returns the size of the volume, which exceeds that of the decrypted device by
+// the size of the LUKS header.
 func (n *Node) expandEncrypted(ctx context.Context, volumeID string, at mount.Point, size int64) (*csi.NodeExpandVolumeResponse, error) {
 	name, err := luks.NameOf(volumeID)
 	if err != nil {

@@ -34,8 +34,8 @@ var entries = map[monitor.Kind]struct {
 const reasonDeviceGone = "DeviceGone"
 
 // NodeGetVolumeHealth reports the problems that the monitor found when it last checked a volume,
-// and whether the device of the mount still exists. NodeGetVolumeHealth does not access the device
-// or the file system.
+// and whether the device of the mount still exists. It does not access the device or the file
+// system.
 func (n *Node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	id := req.GetVolumeId()
 	if id == "" {
@@ -128,7 +128,7 @@ func (n *Node) NodeGetStorageHealth(ctx context.Context, req *csi.NodeGetStorage
 	return resp, nil
 }
 
-// reportReplicas adds what is known about the replicas of a replicated volume.
+// reportReplicas adds to health the known state of a replicated volume's replicas.
 func (n *Node) reportReplicas(health *csi.VolumeHealth) {
 	id, err := request.ParseVolumeID(health.GetVolumeId())
 	if err != nil || !id.Replicated() || n.healer == nil {

@@ -14,7 +14,7 @@ const (
 	publishSecret = "csi.storage.k8s.io/node-publish-secret"
 )
 
-// withKeys returns e with the keys in the secrets of NodeStageVolume. withKeys fails if the volume
+// withKeys returns e with the keys in the secrets of NodeStageVolume. It fails if the volume
 // requires keys but the secrets contain none, so that the caller does not connect the volume.
 func withKeys(e connect.Export, secrets map[string]string) (connect.Export, error) {
 	keys, err := hostauth.Read(e.Authentication, secrets, stageSecret)

@@ -23,8 +23,8 @@ type Node struct {
 	topology   map[string]string // labels of the node; nil for none
 	connector  connect.Connector
 	mounter    Mounter
-	encrypter  Encrypter // nil: the node refuses encrypted volumes
-	healer     Healer    // nil: the node refuses replicated volumes
+	encrypter  Encrypter // if nil, the node refuses encrypted volumes
+	healer     Healer    // if nil, the node refuses replicated volumes
 	used       usedVolumes
 	staged     stagedVolumes
 	monitor    *monitor.Monitor // nil for no monitoring
@@ -47,8 +47,8 @@ type Mounter interface {
 }
 
 // New returns the service for the node with this id. maxVolumes is the maximum number of volumes on
-// the node; 0 means no limit. stateDir is the absolute path of a directory that persists as long as
-// the node does; it records which volumes were used on the node.
+// the node; 0 means no limit. stateDir is the absolute path of a directory that persists for as
+// long as the node does; it records which volumes have been used on the node.
 func New(id string, maxVolumes int64, stateDir string, connector connect.Connector, mounter Mounter, log *slog.Logger) (*Node, error) {
 	if err := request.CheckNodeID(id); err != nil {
 		return nil, err
@@ -154,14 +154,14 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// A rescanned is a device whose size the kernel has read again.
+// A rescanned describes a device whose size the kernel has read again.
 type rescanned struct {
 	size      int64
 	encrypted bool
 }
 
-// rescan makes the kernel read the device's size again; NVMe devices grow even without a rescan. If
-// the request contains no staging path, the device is unknown, and rescan does nothing.
+// rescan makes the kernel read the device's size again, although NVMe devices grow even without a
+// rescan. If the request contains no staging path, the device is unknown, and rescan does nothing.
 func (n *Node) rescan(ctx context.Context, req *csi.NodeExpandVolumeRequest) (rescanned, error) {
 	staging := req.GetStagingTargetPath()
 	if staging == "" {

@@ -13,9 +13,9 @@ import (
 )
 
 // NodePublishVolume mounts a staged volume, or binds its device, at a path. It stages the volume
-// again if the device was removed because its target was unreachable for too long, or if the file
-// system was shut down. Kubernetes itself does not stage a volume again for a pod that replaces
-// another on the same node.
+// again if the device has been removed because its target was unreachable for too long, or if the
+// file system has been shut down. Kubernetes itself does not stage a volume again for a pod that
+// replaces another on the same node.
 func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	paths := []pathField{{"target_path", target}, {"staging_target_path", staging}}
@@ -35,8 +35,8 @@ func (n *Node) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolume
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// publishVolume publishes a volume. publishVolume sets *again if it reconnects the volume, which
-// was first connected when it was staged.
+// publishVolume publishes a volume. It sets *again if it has to reconnect the volume, which was
+// first connected when it was staged.
 func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest, again *bool) error {
 	id, staging, target := req.GetVolumeId(), req.GetStagingTargetPath(), req.GetTargetPath()
 	record, staged, err := readRecord(staging, id)
@@ -130,7 +130,7 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	return n.mounter.Bind(ctx, source, target, ro, c.GetMount().GetMountFlags())
 }
 
-// clearStale unmounts a path if the device of the mount is gone.
+// clearStale unmounts a path if the device of the mount no longer exists.
 func (n *Node) clearStale(ctx context.Context, target string) error {
 	if at, err := n.mounter.At(target); err != nil || !at.Stale {
 		return nil // the caller's mount reports any error

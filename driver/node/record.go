@@ -34,17 +34,17 @@ type stageRecord struct {
 	// mapping.
 	Encryption encryption `json:"encryption,omitzero"`
 	// Targets contains the paths at which the volume was published. Some of these paths may have
-	// been unpublished since, so callers must check the mounts.
+	// been unpublished since then, so callers must check the mounts.
 	Targets []string `json:"targets,omitzero"`
 
 	passphrases *luks.Keys // passed to the current call; nil for none
 }
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
-// version that describes it completely: 3 for a replicated volume, whose mirror must be stopped when
-// it is unstaged; 2 for an encrypted volume, whose mapping must be closed; and 1 for all others.
-// Increase the version for members that earlier programs must not ignore. Members that earlier
-// programs can ignore do not need a new version.
+// version that describes it completely: 3 for a replicated volume, whose mirror must be stopped
+// when it is unstaged; 2 for an encrypted volume, whose mapping must be closed; and 1 for all
+// others. Increase the version for new fields that earlier programs must not ignore. Fields that
+// earlier programs can ignore do not need a new version.
 const recordVersion = 3
 
 func (r stageRecord) version() int {
@@ -59,16 +59,16 @@ func (r stageRecord) version() int {
 
 const (
 	recordName = "spdkcsi-stage.json"
-	// legacyRecordName is the record of spdk-csi, which contains the volume context. This driver
-	// can unstage a volume that spdk-csi staged.
+	// legacyRecordName is the name of spdk-csi's record, which contains the volume context. This
+	// driver can unstage a volume that spdk-csi staged.
 	legacyRecordName = "volume-context.json"
 )
 
-// stagePath returns where a file system is mounted: a directory in the staging directory, as in
-// spdk-csi.
+// stagePath returns the path at which a file system is mounted: a directory in the staging
+// directory, as in spdk-csi.
 func stagePath(staging, volumeID string) string { return filepath.Join(staging, volumeID) }
 
-// A pathField is a path in a request, and the name of its field.
+// A pathField contains a path in a request and the name of its field.
 type pathField struct{ field, path string }
 
 // checkRequest refuses a request that lacks a volume id or one of its paths, or that checkPaths
@@ -110,7 +110,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 		return stageRecord{}, false, fmt.Errorf("read the stage record: %w", err)
 	}
 	path := filepath.Join(staging, recordName)
-	// Read the version first: the rest of a newer record may have any format.
+	// Read the version first, because the rest of a newer record may have any format.
 	var form struct {
 		Version int `json:"version"`
 	}
@@ -148,8 +148,8 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 
-// write replaces the record atomically and durably: after a crash, the old or the new record exists
-// in full.
+// write replaces the record atomically and durably: after a crash, either the old or the new record
+// exists in full.
 func (r stageRecord) write(staging string) error {
 	r.Version = r.version()
 	text, err := json.Marshal(r)

@@ -22,7 +22,8 @@ type Healer interface {
 }
 
 // SetHealer sets the Healer; without one, the node refuses replicated volumes. Call it before the
-// node serves requests. It heals the volumes that an earlier process has staged.
+// node serves requests. SetHealer also makes the Healer watch the volumes that an earlier process
+// has staged.
 func (n *Node) SetHealer(h Healer) {
 	n.healer = h
 	all, err := n.staged.all()
@@ -68,7 +69,7 @@ func readReplicated(volumeID, node string, volume, published, topology map[strin
 			}
 		}
 		maps.Copy(m, x.Export)
-		// The mirror decides when a replica is given up, so the kernel holds the I/O until then.
+		// The healer decides when to give up a replica, so the kernel must hold the I/O until then.
 		m["ctrl_loss_tmo"], m["fast_io_fail_tmo"] = "-1", "-1"
 		e, err := connect.ParseExport(m, topology)
 		if err != nil {
@@ -112,7 +113,7 @@ func (n *Node) attach(ctx context.Context, r stageRecord) (connect.Device, error
 // findDevice returns the device of a staged volume.
 func (n *Node) findDevice(ctx context.Context, r stageRecord) (connect.Device, error) {
 	if r.replicated() {
-		return n.attach(ctx, r) // which changes nothing if the mirror runs
+		return n.attach(ctx, r) // changes nothing if the mirror is running
 	}
 	return n.connector.Find(ctx, r.Export)
 }
@@ -135,8 +136,8 @@ func (n *Node) detach(ctx context.Context, r stageRecord) error {
 	return n.connector.Disconnect(ctx, r.Export)
 }
 
-// usedID returns the name of the mark that a volume was used on this node. A replicated volume of
-// the same name that is created later has another witness.
+// usedID returns the name of the mark for a volume that has been used on this node. A replicated
+// volume with the same name that is created later has a different witness.
 func usedID(volumeID string, v *heal.Volume) string {
 	if v != nil {
 		return v.UID

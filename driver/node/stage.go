@@ -34,7 +34,7 @@ func (n *Node) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequ
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stageVolume stages a volume. staged means that an earlier call left a record.
+// stageVolume stages a volume. The parameter staged means that an earlier call has left a record.
 func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest, record stageRecord, staged bool) error {
 	if err := request.CheckCapabilities(req.GetVolumeCapability()); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	return n.used.add(used) // done before a pod can write to the volume
 }
 
-// forbidFormat revokes the permission to format if the volume was used on this node before.
+// forbidFormat revokes the permission to format if the volume has been used on this node before.
 func (n *Node) forbidFormat(id string, a *attachment) error {
 	used, err := n.used.has(id)
 	if used {
@@ -99,7 +99,7 @@ func (n *Node) mountOf(c *csi.VolumeCapability, a attachment) mount.Stage {
 	}
 }
 
-// stage connects and mounts the volume. stage skips steps that an earlier call has done.
+// stage connects and mounts the volume. It skips steps that an earlier call has done.
 func (n *Node) stage(ctx context.Context, staging string, r stageRecord, mountStage mount.Stage) error {
 	device, err := n.attach(ctx, r)
 	if err == nil && r.encrypted() {

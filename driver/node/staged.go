@@ -16,10 +16,10 @@ import (
 
 // stagedVolumes records on this node's disk where volumes are staged. For each volume, it contains
 // a symbolic link to the staging directory, named by the volume's id. The records of staged volumes
-// are in directories that kubelet chooses and names only in its calls, so without these links, a
-// restarted process would not know which volumes to monitor. A volume is added once it is
-// completely staged, and removed when its unstaging begins. kubelet repeats calls that did not
-// finish, so the monitor ignores their volumes.
+// are in directories that kubelet chooses, and whose paths only its calls contain. So without these
+// links, a restarted process could not find out which volumes to monitor. A volume is added once it
+// is completely staged, and removed when its unstaging begins. kubelet repeats calls that did not
+// finish, so the monitor ignores the volumes of such calls.
 //
 // Each boot of the node has its own directory of links. After a boot, nothing is connected until it
 // is staged again.
@@ -63,7 +63,7 @@ func (s stagedVolumes) all() (map[string]string, error) {
 	return found, nil
 }
 
-// dropOtherBoots removes what was recorded before the current boot.
+// dropOtherBoots removes everything that was recorded before the current boot.
 func (s stagedVolumes) dropOtherBoots() error {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,8 +86,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume and discard its earlier findings. If noteStaged
-// fails, it only logs the error.
+// noteStaged makes the monitor watch a volume and discard its earlier findings. If that fails, it
+// only logs the error.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot record that a volume is staged: it is not monitored", "volume", volumeID, "error", err)
@@ -128,8 +128,8 @@ func (n monitored) Staged() ([]monitor.Volume, error) {
 	return volumes, nil
 }
 
-// volume describes a staged volume to the monitor. volume returns false if the volume no longer has
-// a record.
+// volume describes a staged volume for the monitor. It returns false if the volume no longer has a
+// record.
 func (n monitored) volume(id, staging string) (monitor.Volume, bool) {
 	v := monitor.Volume{ID: id, UUID: id}
 	if parsed, err := request.ParseVolumeID(id); err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// undoTimeout limits the time to undo a failed call, whose own deadline may have passed.
+// undoTimeout limits the time for undoing a failed call, whose own deadline may have passed.
 const undoTimeout = 30 * time.Second
 
 // failedStage cleans up after a failed staging, and returns the call's error. It unmounts and
@@ -49,9 +49,9 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 }
 
 // failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
-// failed staging, kubelet would forget a pod's mount. So if the path is still mounted, or if this
-// call connected the volume, the code makes kubelet retry. If the volume has stayed connected since
-// it was staged, no retry is needed, because kubelet unstages the volume later.
+// failed staging, kubelet would forget the pod's mount. So if the path is still mounted, or if this
+// call connected the volume, the error's code makes kubelet retry. If the volume has stayed
+// connected since it was staged, no retry is needed, because kubelet unstages the volume later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {
 		return fmt.Errorf("%w (%s; %w)", failed, target, request.ErrLeftBehind)

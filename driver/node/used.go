@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// usedVolumes records on this node's disk which volumes were staged for writing here. For each
+// usedVolumes records on this node's disk which volumes have been staged for writing here. For each
 // volume, it contains an empty file (a mark) named by the volume's id. The publish context of a
 // volume does not change while the volume is attached. So if the publish context allows formatting,
-// only the mark prevents a volume that lost its data from being formatted when it is staged again.
+// only the mark prevents a volume that has lost its data from being formatted when it is staged
+// again.
 //
-// A mark stays after its volume is deleted, because nodes are not notified of deletions. When there
-// are more than maxMarks marks, the oldest are removed. Removing them is safe: a mark matters only
-// while its volume is attached to this node, and few volumes are attached at a time.
+// A mark remains after its volume is deleted, because nodes are not notified of deletions. When
+// there are more than maxMarks marks, the oldest are removed. Removing them is safe, because a mark
+// matters only while its volume is attached to this node, and only a few volumes are attached at a
+// time.
 type usedVolumes struct{ dir string }
 
 // maxMarks far exceeds the number of volumes that can be attached to a node.

@@ -2,9 +2,9 @@
 // callers wait.
 //
 // [Run] limits how long the caller waits, and keeps the objects of an operation locked until the
-// operation has ended. A running mkfs must not be killed, and a hung system call cannot be killed,
-// so the next operation on the same object must not start until the first one has ended. A [Step]
-// reports what an operation is doing. [Share] lets all callers of a query wait for one call.
+// operation has ended. A running mkfs must not be killed, and a hung system call cannot be, so the
+// next operation on the same object must not start until the first one has ended. A [Step] reports
+// what an operation is doing. [Share] lets all callers of a query wait for one call.
 //
 // Package operation must not depend on what the operations do: no devices, no mounts, no CSI.
 package operation

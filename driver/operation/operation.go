@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A Group runs one operation at a time on each object. An object is any name: a target, a device
-// number, a path.
+// A Group runs one operation at a time on each object. An object is identified by any name, such as
+// a target, a device number or a path.
 type Group struct {
 	// Busy is the kind of error for an operation if another operation has locked one of its
 	// objects.
 	Busy error
-	// Wait makes an operation wait for an earlier one on the same object until the operation's
-	// context ends. Without Wait, the operation fails at once.
+	// Wait makes an operation wait for an earlier one on the same object, until its own context
+	// ends. Without Wait, the operation fails at once.
 	Wait bool
 	// Cause returns the reason why a context ended. If Cause is nil, context.Cause is used.
 	Cause func(context.Context) error
@@ -33,12 +33,12 @@ type running struct {
 	ended chan struct{}
 }
 
-// giveUpDelay is how long Run still waits for the operation after its context ended, because the
-// operation's own error is more precise than Run's.
+// giveUpDelay is how long Run continues to wait for the operation after its context has ended,
+// because the operation's own error is more precise than Run's.
 const giveUpDelay = 100 * time.Millisecond
 
 // Run locks the objects, calls fn, and returns when fn returns or ctx ends. fn should check its
-// context before each step that it starts. If ctx ends first, fn continues, and the objects stay
+// context before each step that it starts. If ctx ends first, fn continues, and the objects remain
 // locked until fn returns.
 func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context.Context, *Step) (T, error)) (T, error) {
 	var none T
@@ -72,8 +72,8 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 }
 
 // Share calls fn, unless a call with the same name is already running, and waits for the result
-// until ctx ends. A query that hangs because of its device therefore blocks only one goroutine,
-// regardless of how often it is repeated. All calls with the same name must have the same type T.
+// until ctx ends. A query that hangs because of its device therefore blocks only one goroutine, no
+// matter how often it is repeated. All calls with the same name must have the same type T.
 func Share[T any](ctx context.Context, g *Group, name string, fn func() (T, error)) (T, error) {
 	select {
 	case r := <-g.queries.DoChan(name, func() (any, error) { return fn() }):

@@ -1,7 +1,7 @@
 // Package outage limits the log lines for calls that fail for the same reason while a storage
 // server is down: the first failure is logged, and the following ones are counted.
 //
-// Package outage must not depend on what calls do, or which errors are of which kind.
+// Package outage must not depend on what calls do, or on which errors are of which kind.
 package outage
 
 import (
@@ -20,11 +20,11 @@ const (
 	firstPause   = 30 * time.Second
 	longestPause = 15 * time.Minute
 	// memory is how long an outage is remembered after its last failure, so that a target that
-	// fails repeatedly causes few log lines.
+	// fails repeatedly causes only a few log lines.
 	memory = 30 * time.Minute
 )
 
-// A Log counts failed calls by target and kind. A nil *Log counts nothing, and everything is
+// A Log counts failed calls by target and kind. A nil *Log counts nothing, so every failure is
 // logged. A Log is safe for concurrent use.
 type Log struct {
 	log *slog.Logger
@@ -47,7 +47,7 @@ type outage struct {
 	announced   bool            // a line was logged since the target last responded
 }
 
-// New returns a Log that writes its own lines to log. now is nil for the system's clock.
+// New returns a Log that writes its own lines to log. If now is nil, the system's clock is used.
 func New(log *slog.Logger, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
@@ -55,9 +55,9 @@ func New(log *slog.Logger, now func() time.Time) *Log {
 	return &Log{log: log, now: now, outages: map[key]*outage{}}
 }
 
-// Failed records that a call failed because of a target. Failed reports whether the caller must log
-// the failure, which is then the first of its kind for the target. text is the error, for lines
-// with a count.
+// Failed records that a call failed because of a target. It reports whether the caller must log the
+// failure, which is then the first of its kind for the target. text is the text of the error, for
+// lines with a count.
 func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	if l == nil {
 		return true
@@ -140,8 +140,8 @@ func (l *Log) Ongoing(target string) bool {
 	return false
 }
 
-// forget removes outages whose last failure was long ago. If a target has not responded since, its
-// count is logged.
+// forget removes outages whose last failure was long ago. If the target has not responded since
+// then, forget logs its count.
 func (l *Log) forget(now time.Time) {
 	byTarget := func(a, b key) int { return cmp.Or(cmp.Compare(a.target, b.target), cmp.Compare(a.kind, b.kind)) }
 	for _, k := range slices.SortedFunc(maps.Keys(l.outages), byTarget) {

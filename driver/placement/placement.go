@@ -17,7 +17,7 @@ type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
 	// RoomBytes is the size of the largest volume that can be created now. It depends on the class:
-	// a thick volume needs free clusters, a thin one is only limited by thinOvercommit.
+	// a thick volume needs free clusters, whereas a thin one is limited only by thinOvercommit.
 	RoomBytes int64
 	// SmallestBytes is the size of the smallest volume that can be created.
 	SmallestBytes int64
@@ -53,14 +53,14 @@ func Order(stores []Store, volume string, strategy class.Strategy, rank func(tar
 	})
 }
 
-// spread returns a pseudorandom number that depends on the store's and the volume's name, weighted
-// by the store's free space. Volumes are thus distributed in proportion to free space, even thin
-// ones, which use none when they are created.
+// spread returns a pseudorandom number that depends on the names of the store and the volume,
+// weighted by the store's free space. Thus volumes are distributed in proportion to free space,
+// even thin ones, which do not use any space when they are created.
 func spread(s Store, volume string) float64 {
 	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
 }
 
-// draw returns a pseudorandom number in (0, 1) that depends only on the words.
+// draw returns a pseudorandom number in the interval (0, 1) that depends only on the words.
 func draw(words ...string) float64 {
 	sum := sha256.Sum256([]byte(strings.Join(words, "\x00")))
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)
@@ -90,8 +90,8 @@ func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error
 
 // A Capacity describes the volumes that can be created now.
 type Capacity struct {
-	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, MinBytes that
-	// of the smallest.
+	// Bytes is the total size of volumes. MaxBytes is the size of the largest volume, and MinBytes
+	// that of the smallest.
 	Bytes, MaxBytes, MinBytes int64
 }
 
@@ -111,8 +111,8 @@ func CapacityOf(stores []Store) Capacity {
 	return sum
 }
 
-// Pair returns the first two of the stores, in their order, that are on different targets and that
-// one node can reach. targets contains the stores' targets by name.
+// Pair returns the first two stores, in their order, that are on different targets and that a
+// single node can reach. targets contains the stores' targets by name.
 func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bool) {
 	for i, a := range stores {
 		for _, b := range stores[i+1:] {
@@ -124,7 +124,7 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 	return Store{}, Store{}, false
 }
 
-// reachableTogether reports whether a node can have the topologies of both targets.
+// reachableTogether reports whether one node can have the topologies of both targets.
 func (t Target) reachableTogether(other Target) bool {
 	for key, value := range t.Topology {
 		if v, ok := other.Topology[key]; ok && v != value {

@@ -11,15 +11,15 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// ErrNoTopology is the kind of error if no target is accessible from the topologies requested for a
-// volume.
+// ErrNoTopology is the kind of error when no target is accessible from the topologies requested for
+// a volume.
 var ErrNoTopology = errors.New("no target is accessible from the requested topology")
 
 // A Target describes a target in config.json.
 type Target struct {
 	Name string
 	// Topology holds the segments that a node must have to reach the target, such as its zone. If
-	// empty, every node can.
+	// Topology is empty, every node can reach it.
 	Topology map[string]string
 	// Labels are the labels by which classes select targets.
 	Labels map[string]string
@@ -45,7 +45,8 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 	return allowed, nil
 }
 
-// A Choice configures how many targets in each topology are chosen for the volume with a name.
+// A Choice configures how many targets in each topology are chosen for the volume with a particular
+// name.
 type Choice struct {
 	// Candidates is the number of targets on which the volume may be created.
 	Candidates int
@@ -60,7 +61,7 @@ type Choice struct {
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
 // Of returns the targets that are queried for a volume's name before the volume is created, and the
-// candidates among them. In each topology these are the targets with the highest pseudorandom
+// candidates among them. In each topology, these are the targets with the highest pseudorandom
 // numbers (rendezvous hashing). The numbers depend only on the name and the configuration, so each
 // retry of a call queries the same targets, and no other target needs to be reachable.
 func (c Choice) Of(targets []Target, volume string) (asked, candidates []Target) {
@@ -129,7 +130,7 @@ func (t Target) isAccessibleFrom(topology map[string]string) bool {
 	return true
 }
 
-// segments returns the labels as sorted text KEY=VALUE,….
+// segments returns the labels as a sorted string KEY=VALUE,….
 func segments(labels map[string]string) string {
 	var parts []string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {

@@ -1,6 +1,7 @@
 // Package readback runs steps on a target and reads back whether they are done. The error of a
-// failed call is not reliable. If an object already exists, releases of SPDK fail in different ways
-// or not at all, and after a lost reply the call may have been executed.
+// failed call is not reliable. If an object already exists, some releases of SPDK fail, in
+// different ways, and others do not fail at all. If the reply was lost, the call may nevertheless
+// have been executed.
 //
 // Package readback must not depend on what the steps do.
 package readback
@@ -21,13 +22,13 @@ type Step struct {
 }
 
 // NewStep returns a step. action describes it in errors, such as "add LUN 0"; do makes the change;
-// done reads back whether the change is made, by this or another call. done is called only if do
-// failed.
+// done reads back whether the change has been made, by this or another call. done is called only if
+// do fails.
 func NewStep(action string, do func() error, done func() (bool, error)) Step {
 	return Step{action, do, done}
 }
 
-// Run runs a step. Run succeeds if do does, or if done reports that the change is made.
+// Run runs a step. It succeeds if do succeeds, or if done reports that the change has been made.
 func (s Step) Run() error {
 	failed := s.do()
 	if failed == nil {
@@ -64,8 +65,8 @@ func RunAtOnce(steps []Step) error {
 }
 
 // Clarifies reports whether it is useful to read back after a failed call. Reading back is not
-// useful if the target does not respond, if the call was certainly not executed, or if the call was
-// executed but not saved.
+// useful if the target does not respond, if the call was definitely not executed, or if the call
+// was executed but not saved.
 func Clarifies(failed error) bool {
 	switch spdkrpc.KindOf(failed) {
 	case spdkrpc.Unreachable, spdkrpc.InUse, spdkrpc.Denied, spdkrpc.MethodNotFound, spdkrpc.WrongState, spdkrpc.NotSaved:
@@ -74,8 +75,8 @@ func Clarifies(failed error) bool {
 	return true
 }
 
-// Refused reports whether SPDK itself refused a call, so that it was not and will not be executed.
-// If there is no response, or one that cannot be decoded, the call may still be executed.
+// Refused reports whether SPDK itself refused a call, so that the call has not been and will not be
+// executed. If there is no response, or one that cannot be decoded, the call may still be executed.
 func Refused(failed error) bool {
 	var e *spdkrpc.Error
 	return errors.As(failed, &e) && e.Code != 0 && e.Kind != spdkrpc.OutcomeUnknown && e.Kind != spdkrpc.NotSaved

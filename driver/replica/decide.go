@@ -29,9 +29,9 @@ type Superblock struct {
 	// Epoch is the epoch of the witness at the time when the superblock was written.
 	Epoch uint64
 	// InSync is the in-sync set at the time when the superblock was written. All other replicas had
-	// failed by then.
+	// already failed.
 	InSync Set
-	// Rebuild is the kind of a rebuild that was started and is not known to be complete.
+	// Rebuild is the kind of a rebuild that has been started and is not known to be complete.
 	Rebuild Rebuild
 }
 
@@ -48,8 +48,8 @@ type View [MaxReplicas]Seen
 // An Action is what a node does to stage a volume.
 type Action uint8
 
-// The actions. With Wait and Refuse, the node changes nothing. After Wait, the node tries again.
-// After Refuse, an administrator or a new publication is needed.
+// The actions. For Wait and Refuse, the node changes nothing. After Wait, the node tries again.
+// After Refuse, an administrator must act, or the volume must be published again.
 const (
 	Wait Action = iota
 	Refuse
@@ -68,12 +68,12 @@ const (
 	WitnessOlder              // a superblock has a later epoch than the witness, which was restored
 	ReplicaMissing            // required replicas are unreachable or unreadable
 	ReplicaNotOurs            // a required replica is blank, or contains foreign data
-	SplitBrain                // each replica's superblock says that the other failed
+	SplitBrain                // according to each replica's superblock, the other one has failed
 	NotRebuilt                // required replicas are not completely rebuilt
 )
 
-// A Decision describes how a node stages a volume. Before it starts anything, the node stores the
-// witness with InSync and Logged.
+// A Decision describes how a node stages a volume. Before it starts anything, the node stores
+// InSync and Logged in the witness.
 type Decision struct {
 	Action Action
 	// InSync contains the replicas to start from, which are also the new in-sync set.
@@ -90,7 +90,8 @@ type Decision struct {
 	Because Set
 }
 
-// Decide returns how self stages a volume. known reports whether the witness could be read.
+// Decide determines how self stages a volume. The parameter known reports whether the witness could
+// be read.
 func Decide(self Writer, w Witness, known bool, v View) Decision {
 	switch {
 	case !known:
@@ -122,7 +123,7 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 		return Decision{Action: Refuse, Reason: NotRebuilt, Because: w.InSync}
 	}
 	logged := w.Logged
-	if w.Clean { // they are equal now, and the mirror marks all that it writes from now on
+	if w.Clean { // they are equal now, and the mirror marks everything that it writes from now on
 		logged |= v.where(w.InSync, func(s Seen) bool { return s.State != Ours || s.Superblock.Rebuild == NoRebuild }) &^ accused
 	} else if start.Len() > 1 { // each has every acknowledged write, but they may differ in others
 		start = SetOf(start.IDs()[0])
@@ -142,8 +143,8 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	return d
 }
 
-// decideNew makes the decision for a new volume, which has no data. A previous attempt to create
-// the volume may have written a superblock.
+// decideNew makes the decision for a new volume, which has no data yet. A previous attempt to
+// create the volume may have written a superblock.
 func decideNew(w Witness, v View) Decision {
 	if missing := v.where(w.Replicas, func(s Seen) bool { return s.State == Unreachable || s.State == Unreadable }); missing != 0 {
 		return Decision{Reason: ReplicaMissing, Because: missing}
@@ -167,8 +168,8 @@ const (
 )
 
 // Readd decides how a replica that is not in sync returns to a mirror that consists of the replicas
-// in running. logged reports whether the witness lists the replica in Logged. The witness must not
-// list the replica as in sync, because the replica is overwritten.
+// in running. The parameter logged reports whether the witness lists the replica in Logged. The
+// witness must not list the replica as in sync, because the replica is overwritten.
 func Readd(running Set, s Seen, logged bool) Return {
 	switch s.State {
 	case Unreachable:
@@ -182,7 +183,7 @@ func Readd(running Set, s Seen, logged bool) Return {
 		case !s.Superblock.InSync.Contains(running) && s.Superblock.Rebuild == NoRebuild:
 			return Leave // it may contain the only copy of some data
 		case !logged:
-			return AddInFull // it may differ in writes that no log has
+			return AddInFull // it may differ in writes that are not in any log
 		}
 		return AddByBitmap
 	default:

@@ -6,8 +6,8 @@ import "math/bits"
 // being replaced.
 const MaxReplicas = 3
 
-// HeadBytes is the size of the part of a replica before the volume's data. It contains the
-// superblock and the log.
+// HeadBytes is the size of the head: the part of a replica before the volume's data. The head
+// contains the superblock and the log.
 const HeadBytes = 4 << 20
 
 // An ID is the number of a replica in its witness, less than MaxReplicas. A number can be reused

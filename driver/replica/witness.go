@@ -28,8 +28,8 @@ type Witness struct {
 	// Writer is the only publication that may write and change the in-sync set. If its Node is
 	// empty, the volume is not published.
 	Writer Writer
-	// Created reports whether the superblocks have been written. Until then, the volume has no
-	// data.
+	// Created reports whether the superblocks have been written. Until they have been written, the
+	// volume has no data.
 	Created bool
 	// Replicas contains all replicas of the volume.
 	Replicas Set
@@ -55,7 +55,7 @@ func NewWitness(replicas Set) Witness { return Witness{Replicas: replicas} }
 
 // Publish records which node may write from now on. An empty name means that no node may write. The
 // controller stores the result before it removes the export of any replica, so that the previous
-// node cannot acknowledge a write that a fenced replica lacks.
+// node cannot acknowledge a write that is missing on a fenced replica.
 func (w Witness) Publish(node string) Witness {
 	if w.Writer.Node != node {
 		w.Writer, w.Held = Writer{node, w.Writer.Generation + 1}, 0
@@ -63,7 +63,7 @@ func (w Witness) Publish(node string) Witness {
 	return w
 }
 
-// Create records that all replicas have superblocks, and that all are in sync.
+// Create records that all replicas have superblocks and are in sync.
 func (w Witness) Create(self Writer) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -91,7 +91,7 @@ func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 }
 
 // Stop records that the mirror was stopped without a write in flight. The writer stores the result
-// after the mirror is gone.
+// after the mirror has been removed.
 func (w Witness) Stop(self Writer) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -104,8 +104,8 @@ func (w Witness) Stop(self Writer) (Witness, error) {
 }
 
 // Log records that the log marks every region in which the dropped replicas may differ. The writer
-// stores the result when the table without the dropped replicas is active, and each earlier write
-// in flight has returned.
+// stores the result when the table without the dropped replicas is active, and all earlier writes
+// have returned.
 func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -152,7 +152,7 @@ func (w Witness) Hold(self Writer, held Set) (Witness, error) {
 	return w, nil
 }
 
-// Add adds a replica, which is blank and not in sync.
+// Add adds a blank replica, which is not in sync.
 func (w Witness) Add(id ID) (Witness, error) {
 	if id >= MaxReplicas || w.Replicas.Has(id) || !w.Created {
 		return w, fmt.Errorf("%w: replica %d cannot be added", ErrTransition, id)

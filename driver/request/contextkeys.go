@@ -10,15 +10,15 @@ const (
 	KeyFSType = "fsType"
 	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
 	// In the volume context, it means that the volume was created empty, not as a copy. In the
-	// publish context, it means that the target knew, at the time of publication, that the volume
-	// was never written. A node formats a volume only if both allow it.
+	// publish context, it means that at the time of publication, the target's state proved that the
+	// volume had never been written to. A node formats a volume only if both allow it.
 	KeyMayFormat = "mayFormat"
-	// KeyMkfsOptions contains the options with which the node creates a file system.
+	// KeyMkfsOptions contains the options that the node uses to create a file system.
 	KeyMkfsOptions = "mkfsOptions"
 	// KeyFilesystemUUID is "volume" if the file system gets the volume's UUID.
 	KeyFilesystemUUID = "filesystemUUID"
-	// KeyEncryption is how the node encrypts the volume: EncryptionLUKS2, or absent. Only the
-	// volume context contains it.
+	// KeyEncryption is the method by which the node encrypts the volume: EncryptionLUKS2, or
+	// absent. Only the volume context contains it.
 	KeyEncryption = "encryption"
 	// KeyEncryptionDiscards is "true" if discards are passed on to the encrypted device.
 	KeyEncryptionDiscards = "encryptionDiscards"

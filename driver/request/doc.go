@@ -3,6 +3,6 @@
 // controller sends to the node, and kinds of failure. Its locks allow one call at a time on each
 // volume ([Locks]).
 //
-// Package request must not depend on the purpose of a request: no targets, no devices, no gRPC
-// codes.
+// Package request must not depend on the purpose of a request, and therefore not on targets,
+// devices or gRPC codes.
 package request

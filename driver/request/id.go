@@ -9,7 +9,7 @@ import (
 )
 
 // A VolumeID names a volume or a snapshot: "target:UUID", as in spdk-csi. The id of a manually
-// provisioned volume may be the UUID alone; then the controller has to find its target.
+// provisioned volume may consist of only the UUID; the controller then has to find its target.
 type VolumeID struct {
 	Target string // empty if the id does not contain it
 	UUID   string
@@ -28,9 +28,9 @@ var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 // IsTargetName reports whether a target can have this name, which becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) && s != ReplicatedTarget }
 
-// ParseVolumeID parses the id of a volume or snapshot. ParseVolumeID accepts only the exact form,
-// because locks are identified by the id, so that one volume must not have two ids. For any other
-// form, the error is of kind [ErrNoSuchID], because this driver never issued such an id.
+// ParseVolumeID parses the id of a volume or snapshot. ParseVolumeID accepts only the exact form:
+// locks are identified by the id, so a volume must not have two ids. For any other form, the error
+// is of kind [ErrNoSuchID], because this driver has never issued such an id.
 func ParseVolumeID(s string) (VolumeID, error) {
 	var id VolumeID
 	target, lvol, qualified := strings.Cut(s, ":")
@@ -51,7 +51,7 @@ func ParseVolumeID(s string) (VolumeID, error) {
 // node names.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
-// CheckNodeID refuses ids that no node of this driver can have.
+// CheckNodeID refuses ids that a node of this driver cannot have.
 func CheckNodeID(s string) error {
 	if !nodeName.MatchString(s) {
 		return fmt.Errorf("%w: %q is not a node's id: use 1 to 192 letters, digits, '.', '_' and '-'", ErrNoSuchID, s)

@@ -21,7 +21,7 @@ type Locks struct {
 	held map[string]int // number of shared locks; -1 for an exclusive one
 }
 
-// NewLocks returns Locks without any lock.
+// NewLocks returns Locks in which nothing is locked.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
 // A Claim is a set of locks that a call acquires one by one and releases together.
@@ -30,14 +30,15 @@ type Claim struct {
 	free  []func()
 }
 
-// Claim returns a claim without any lock.
+// Claim returns a claim that does not hold any locks yet.
 func (l *Locks) Claim() *Claim { return &Claim{locks: l} }
 
-// Take acquires an exclusive lock on key. Take fails with [ErrInFlight] if another call holds it.
+// Take acquires an exclusive lock on key. It fails with [ErrInFlight] if another call holds a lock
+// on key.
 func (c *Claim) Take(key string) error { return c.add(key, false) }
 
-// Share acquires a shared lock on key. Share fails with [ErrInFlight] if a call holds it
-// exclusively.
+// Share acquires a shared lock on key. It fails with [ErrInFlight] if another call holds an
+// exclusive lock on key.
 func (c *Claim) Share(key string) error { return c.add(key, true) }
 
 func (c *Claim) add(key string, shared bool) error {
@@ -62,7 +63,7 @@ func (c *Claim) add(key string, shared bool) error {
 	return nil
 }
 
-// Release frees all locks of the claim.
+// Release releases all locks of the claim.
 func (c *Claim) Release() {
 	c.locks.mu.Lock()
 	defer c.locks.mu.Unlock()

@@ -16,12 +16,12 @@ func (id VolumeID) Replicated() bool { return id.Target == ReplicatedTarget }
 // KeyReplicated is the key of a [Replicated] in the volume context and the publish context.
 const KeyReplicated = "replicated"
 
-// A Replicated describes a volume with several replicas to the node. In the volume context, UID and
-// Generation are zero, and the replicas have no exports.
+// A Replicated describes, for the node, a volume with several replicas. In the volume context, UID
+// and Generation are zero, and the replicas have no exports.
 type Replicated struct {
 	// UID is the identity of the witness.
 	UID string `json:"uid,omitzero"`
-	// Generation is that of the publication.
+	// Generation is the generation of the publication.
 	Generation uint64 `json:"generation,omitzero"`
 	// SizeBytes is the size of the volume.
 	SizeBytes int64     `json:"sizeBytes"`
@@ -33,9 +33,9 @@ type Replica struct {
 	Number int `json:"number"`
 	// Server is the name of its storage server.
 	Server string `json:"server"`
-	// UUID is that of its logical volume and its namespace.
+	// UUID is the UUID of the replica's logical volume and of its namespace.
 	UUID string `json:"uuid"`
-	// Export is the context map with which the node connects; see package connect.
+	// Export is the context map that the node uses to connect; see package connect.
 	Export map[string]string `json:"export,omitzero"`
 }
 

@@ -24,9 +24,9 @@ func CheckTopology(segments map[string]string) error {
 	return nil
 }
 
-// ParseTopology parses the segments of a topology: key=value, separated by commas. ParseTopology
-// skips segments without a value, because a manifest for all nodes inserts the value of a node
-// label, which some nodes may not have.
+// ParseTopology parses the segments of a topology: key=value, separated by commas. It skips
+// segments without a value, because a manifest for all nodes inserts the value of a node label that
+// some nodes may not have.
 func ParseTopology(text string) (map[string]string, error) {
 	segments := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {

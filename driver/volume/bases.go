@@ -7,19 +7,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed while
-// both sides of the clone exist: the volume and its clone, or snapshots of them. A base with a
-// single clone is no longer needed: when it is deleted, SPDK moves its contents to the clone.
+// Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed as long
+// as both sides exist: the volume and its clone, or snapshots of them. A base with a single clone
+// is no longer needed: when it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol and the bases above it that are no longer needed without that
-// lvol.
+// removeWithBases deletes an lvol and those bases above it that are then no longer needed.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {
 		return err
 	}
-	// Bases whose only clone leads to v are deleted first: after a crash, the rest can still be
-	// found from v.
+	// Bases whose only clone leads to v are deleted first, so that after a crash, the remaining
+	// ones can still be found from v.
 	var shared []Volume
 	for _, base := range above {
 		if len(base.Clones) > 1 {
@@ -31,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that lost a clone may have only one clone left, and is then unneeded. Its deletion can
-	// in turn make the base above it unneeded.
+	// A base that has lost a clone may have only one clone left, and is then unneeded. Its deletion
+	// can in turn make the base above it unneeded.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err
@@ -63,7 +62,7 @@ func isBase(name string) bool {
 	return ours && n.base
 }
 
-// removeUnneededBase deletes a base if it has at most one clone and no host uses that clone.
+// removeUnneededBase deletes a base if it has at most one clone and no host is using that clone.
 func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 	now, err := s.lookUp(ctx, base.UUID)
 	switch {
@@ -83,8 +82,8 @@ func (s *Service) removeUnneededBase(ctx context.Context, base Volume) error {
 }
 
 // usedByHost reports whether a host may be writing to a volume. SPDK must not delete the snapshot
-// below such a volume, because SPDK copies the cluster map without waiting for writes in progress.
-// The base is deleted together with the volume.
+// below such a volume, because SPDK copies the cluster map without waiting for the writes in
+// progress. The base is deleted together with the volume.
 func (s *Service) usedByHost(ctx context.Context, alias string) (bool, error) {
 	v, err := s.lookUp(ctx, alias)
 	if errors.Is(err, ErrNotFound) {
@@ -111,10 +110,10 @@ func (s *Service) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweep deletes orphaned bases: those that are not needed and whose source was deleted. Crashes,
-// concurrent deletions and earlier versions of the driver leave such bases. If the source of a base
-// exists, a clone of the base may be about to be created; such a base is deleted together with its
-// source.
+// sweep deletes orphaned bases: those that are not needed and whose source has been deleted.
+// Crashes, concurrent deletions and earlier versions of the driver leave such bases behind. If the
+// source of a base exists, a clone of the base may be about to be created; such a base is deleted
+// together with its source.
 //
 // sweep returns no error, because its caller's deletion has succeeded. After a failure, the next
 // deletion sweeps again.

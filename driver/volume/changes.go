@@ -23,8 +23,9 @@ type Changes struct {
 func (c Changes) Has(index int64) bool { return c.bitmap[index/8]>>(index%8)&1 == 1 }
 
 // Changes returns the clusters of a snapshot that may differ from those of base, another snapshot
-// of the same volume; or, if base is "", those that are allocated. If the clusters are unknown,
-// Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole snapshot.
+// of the same volume. If base is "", it returns the allocated clusters. If the clusters are
+// unknown, Changes fails with ErrNoChanges or ErrEncrypted, and the caller must read the whole
+// snapshot.
 func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, error) {
 	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: snapshot}
 	ids := []string{snapshot}
@@ -67,7 +68,7 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	return Changes{SizeBytes: size, ClusterSize: int64(r.ClusterSize), bitmap: bitmap}, nil
 }
 
-// Allocated returns which clusters of a volume are allocated. Hosts must not write to the volume
+// Allocated reports which clusters of a volume are allocated. Hosts must not write to the volume
 // during the call. If the clusters are unknown, Allocated fails with ErrNoChanges.
 func (s *Service) Allocated(ctx context.Context, uuid string) (inventory.Allocation, error) {
 	v, err := s.GetVolume(ctx, uuid)
@@ -94,8 +95,8 @@ func bitmapOf(r spdkrpc.ProxyLvolChanges, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound or ErrNoChanges. The error's
-// text already tells users what to do.
+// noChanges wraps an error of spdkgate_lvol_changes in ErrNotFound or ErrNoChanges. The text of the
+// error already tells users what to do.
 func noChanges(err error) error {
 	var rpc *spdkrpc.Error
 	if !errors.As(err, &rpc) {

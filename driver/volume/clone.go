@@ -28,12 +28,12 @@ func (o Origin) String() string {
 	return "volume " + o.UUID
 }
 
-// Clone creates a volume that begins with the contents of its origin, in the origin's lvstore. The
+// Clone creates a volume that starts with the contents of its origin, in the origin's lvstore. The
 // new volume is thin, and at least as large as the origin. If an earlier call created it, Clone
 // returns it.
 //
-// Creating and growing a clone are two steps, and a crash may happen between them. Clone therefore
-// grows an existing clone that is still as small as its parent.
+// Creating and growing a clone are two steps, and a crash may happen between them. Therefore, Clone
+// also grows an existing clone that is still as small as its parent.
 func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, error) {
 	var source Volume
 	var stores []Store
@@ -106,7 +106,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 type beforeClone struct {
 	base   Volume // the clone's base, from an earlier call
 	noBase error
-	held   error // why the source cannot be snapshotted now
+	held   error // the reason why no snapshot of the source can be taken now
 
 	mayBeRenamed bool // whether another call may rename the clone
 }
@@ -136,7 +136,8 @@ func (s *Service) growUnfinished(ctx context.Context, v Volume, spec Spec, known
 	return s.grow(ctx, v, spec.MinBytes, spec.MaxBytes, in)
 }
 
-// parent returns v's parent, which has the given name. If known is that parent, parent returns it.
+// parent returns v's parent, which has the given name. If known is that parent, parent returns
+// known.
 func (s *Service) parent(ctx context.Context, v Volume, name string, known *Volume) (Volume, error) {
 	if known != nil && known.Store == v.Store && known.Name == name {
 		return *known, nil
@@ -194,7 +195,7 @@ func (s *Service) clone(ctx context.Context, st Store, source Volume, from Origi
 }
 
 // base returns the snapshot of a volume from which the clone called name is created, because SPDK
-// clones only snapshots. The snapshot may have been created for an earlier clone (see reuse.go).
+// can clone only snapshots. The snapshot may have been created for an earlier clone (see reuse.go).
 // The snapshot exists until the volume or the clone is deleted. If the clone is never created, the
 // snapshot is deleted together with the volume.
 func (s *Service) base(ctx context.Context, source Volume, name string, known beforeClone) (Volume, error) {
@@ -230,9 +231,9 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 	return base, err
 }
 
-// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. matchesOrigin walks
-// up the chain of parents: the nearest ones may be snapshots of the volume itself, and the first
-// other one is the origin.
+// matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
+// of parents: the nearest ones may be snapshots of the volume itself, and the first other one is
+// the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
@@ -269,9 +270,10 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 	return nil
 }
 
-// Pristine reports whether a volume was never written to, if the target knows (known). The target
-// does not know for thick volumes, which have all clusters from the start, and on releases that do
-// not count clusters. For such volumes, only the name can show that the volume was used.
+// Pristine reports whether a volume has never been written to. The result known is false if that
+// cannot be determined: for thick volumes, which have all clusters from the start, and on releases
+// that do not count clusters. For such volumes, only the name can show that the volume has been
+// used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

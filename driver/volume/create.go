@@ -17,10 +17,10 @@ const MiB = 1 << 20
 // A Spec describes a volume to be created.
 type Spec struct {
 	Name string // the requested name, which can be any text
-	// MinBytes is the smallest allowed size, MaxBytes the largest; 0 means no limit.
+	// MinBytes is the smallest allowed size, and MaxBytes is the largest; 0 means no limit.
 	MinBytes, MaxBytes int64
 	Class              class.Class
-	// Replica is set for a replica of a replicated volume, whose lvol it names.
+	// Replica is set for a replica of a replicated volume. It determines the name of the lvol.
 	Replica *ReplicaID
 }
 
@@ -105,7 +105,7 @@ func (s *Service) Create(ctx context.Context, st Store, spec Spec) (Volume, erro
 		return Volume{}, fmt.Errorf("target %s: %w: a volume %s/%s is being deleted, or was created during the call: try again", s.Name, ErrBusy, st.Name, lvol)
 	}
 	// When SPDK refuses a volume, only the error text distinguishes a full lvstore from other
-	// failures, so read the free space of the lvstore.
+	// failures, so the lvstore's free space must be read.
 	now, err := s.store(ctx, st.Name)
 	if err != nil {
 		return Volume{}, err
@@ -139,8 +139,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 }
 
 // createdThin reports whether a volume was created thin. Taking a snapshot makes the volume itself
-// thin, while the snapshot stays thin or thick as the volume was. Thus the volume's oldest snapshot
-// shows how the volume was created.
+// thin, while the snapshot remains thin or thick, as the volume was before. Thus the volume's
+// oldest snapshot shows how the volume was created.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {
@@ -174,8 +174,8 @@ func (s *Service) Expand(ctx context.Context, id string, minBytes, maxBytes int6
 	return v.SizeBytes, err
 }
 
-// checkGrowsBeyondParent fails with [ErrTooOld] if the target cannot have a volume that is larger
-// than its parent.
+// checkGrowsBeyondParent fails with [ErrTooOld] if the target does not support volumes that are
+// larger than their parents.
 func (s *Service) checkGrowsBeyondParent(ctx context.Context, object string) error {
 	release, err := s.rpc.Release(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Delete deletes a volume and its export. Delete fails with ErrInUse while a host is admitted or
-// connected. Snapshots of the volume stay. Delete succeeds if the volume does not exist.
+// connected. It does not delete snapshots of the volume. It succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	var exported bool
 	var unknown error
@@ -90,11 +90,12 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 }
 
 // confirmDeleted verifies that the deletion of an unlisted volume is complete, by deleting the
-// volume again. While SPDK clears the clusters of a volume, which can take minutes, it no longer
-// lists the volume, and refuses to delete it. Afterwards, SPDK responds that the volume does not
-// exist.
+// volume again. While SPDK is clearing the clusters of a volume, which can take minutes, it no
+// longer lists the volume, and refuses to delete it. Afterwards, SPDK responds that the volume does
+// not exist.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
-	// SPDK would delete a volume without a bdev in any lvstore.
+	// Check this first, because SPDK would delete a volume without a bdev in any lvstore, even a
+	// forbidden one.
 	all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	if err != nil {
 		return fmt.Errorf("target %s: list volumes, to check that %s is deleted: %w", s.Name, id, err)

@@ -62,7 +62,7 @@ func ignore(err, kind error) error {
 	return err
 }
 
-// hasUsers reports whether a volume is exported, or another bdev uses it.
+// hasUsers reports whether a volume is exported, or is used by another bdev.
 func (s *Service) hasUsers(ctx context.Context, v Volume) (bool, error) {
 	list, err := s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &v.UUID})
 	if err != nil {

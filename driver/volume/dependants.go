@@ -48,7 +48,7 @@ func (s *Service) usersOf(ctx context.Context, snap Volume) (clones []string, er
 func (s *Service) dependants(ctx context.Context, store, name string) ([]string, error) {
 	c, err := s.lookUp(ctx, store+"/"+name)
 	if errors.Is(err, ErrNotFound) {
-		return []string{name}, nil // renamed or deleted meanwhile
+		return []string{name}, nil // renamed or deleted in the meantime
 	}
 	if err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 	return all, nil
 }
 
-// Undeletable returns the error with which DeleteSnapshot would now refuse to delete a snapshot, or
-// nil if it would not refuse. Undeletable changes nothing.
+// Undeletable returns the error with which DeleteSnapshot would currently refuse to delete a
+// snapshot, or nil if it would delete it. Undeletable changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // SPDK deletes a snapshot only if it has at most one clone, to which the snapshot's clusters then
 // belong. With Config.DetachClones, the driver can also delete snapshots with several clones: it
 // first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). Copying
-// is safe only while no host writes to the clone; the proxy checks this.
+// is safe only while no host is writing to the clone; the proxy checks this.
 
 // A Claim locks a volume against other calls until the current call ends. A Claim fails if another
 // call is already working on the volume.

@@ -9,12 +9,13 @@ import (
 )
 
 // When SPDK refuses to delete a volume because its blob is busy, it may still remove the volume
-// from its lists. Such a volume looks deleted, but its clusters stay allocated, its data is not
+// from its lists. Such a volume looks deleted, but its clusters remain allocated, its data is not
 // cleared, and the volume reappears when the target restarts. So an unlisted volume counts as
-// deleted only if SPDK reported that it does not exist, or if each allocated cluster belongs to a
+// deleted only if SPDK reports that it does not exist, or if every allocated cluster belongs to a
 // listed volume.
 
-// An Unlisted describes the allocated clusters of an lvstore that belong to no listed volume.
+// An Unlisted describes the allocated clusters of an lvstore that do not belong to any listed
+// volume.
 type Unlisted struct {
 	Store    Store
 	Clusters int64
@@ -23,7 +24,7 @@ type Unlisted struct {
 // Bytes returns the space that these clusters occupy.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// unlistedReadings limits how often an lvstore is read until its figures agree. Hosts allocate
+// unlistedReadings limits how often an lvstore is read to obtain figures that agree. Hosts allocate
 // clusters between the queries of a pass, and SPDK no longer lists a volume whose clusters it is
 // clearing for deletion.
 const unlistedReadings = 4
@@ -34,9 +35,9 @@ const unlistedPause = 50 * time.Millisecond
 // errNoClusters means that the release does not report the number of clusters of a volume.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
-// Unlisted lists the lvstores in which every pass found allocated clusters of no listed volume,
-// with the lowest number found. Unlisted returns nothing for releases that do not report the
-// clusters of volumes.
+// Unlisted lists the lvstores in which every pass found allocated clusters that do not belong to
+// any listed volume, with the lowest number found. Unlisted returns nothing for releases that do
+// not report the clusters of volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
@@ -50,9 +51,9 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	return found, err
 }
 
-// unproven lists the lvstores in which no pass proved that each allocated cluster belongs to a
+// unproven lists the lvstores for which no pass proved that every allocated cluster belongs to a
 // listed volume, with the lowest number of other clusters found. A number of zero or less means
-// that the lvstore merely changes too fast to be counted.
+// that the lvstore is merely changing too fast to be counted.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {
@@ -93,8 +94,8 @@ func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	}
 }
 
-// readUnlisted makes one pass. readUnlisted returns the lvstores whose free space changed during
-// the pass or does not match their volumes.
+// readUnlisted makes one pass. It returns the lvstores whose free space changed during the pass or
+// does not match their volumes.
 func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Store, found []Unlisted, err error) {
 	allocated := make(map[string]int64, len(before))
 	for _, st := range before {
@@ -126,10 +127,10 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	return after, found, nil
 }
 
-// proveDeleted verifies that an unlisted volume was deleted rather than dropped. proveDeleted fails
-// with ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no
-// clusters or the release does not report them. In those cases, the only evidence is whether this
-// process saw SPDK refuse to delete the volume but stop listing it.
+// proveDeleted verifies that an unlisted volume was deleted rather than dropped. It fails with
+// ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no clusters
+// or the release does not report them. In those cases, the only evidence is whether this process
+// saw SPDK refuse to delete the volume but stop listing it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)

@@ -16,8 +16,8 @@ import (
 // second snapshot with the same requested name. A call whose reply was lost may still be executed
 // while it is repeated, and two controllers may be active for a moment. So before a call returns
 // the snapshot that it took, it looks for other snapshots with the same requested name. The order
-// in which SPDK executed the calls decides, not the clocks: of two snapshots of a volume, the older
-// is the parent of the other.
+// in which SPDK executed the calls is decisive, not the clocks: of two snapshots of a volume, the
+// older one is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
 // If there are several, it returns the oldest, which is the one returned to callers.
@@ -87,11 +87,11 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 }
 
 // After this call has taken a snapshot, keepOldest returns the oldest snapshot that was requested
-// under name. If another snapshot is older, keepOldest deletes the one that this call took and that
+// under name. If another snapshot is older, keepOldest deletes the one that this call took, which
 // no caller has received. Each call deletes only its own snapshot.
 //
 // Other calls may be deleting their own snapshots at the same time, so the chain can change while
-// it is read, and SPDK can refuse a deletion. Therefore keepOldest tries several times. named
+// it is read, and SPDK can refuse a deletion. Therefore, keepOldest makes several attempts. named
 // contains the snapshots with this name, if they were listed after this call took its snapshot;
 // otherwise it is nil.
 func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, named []spdkrpc.LvolInfo) (snap Snapshot, err error) {
@@ -112,7 +112,7 @@ func (s *Service) keepOldest(ctx context.Context, name string, taken Volume, nam
 
 const keepOldestTries = 20
 
-// tryKeepOldest makes one attempt of keepOldest. changing is true if other calls interfered.
+// tryKeepOldest makes one of keepOldest's attempts. changing is true if other calls interfered.
 func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, found []spdkrpc.LvolInfo) (snap Snapshot, changing bool, err error) {
 	own, _ := parseName(taken.Name)
 	if found == nil {
@@ -129,7 +129,7 @@ func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, 
 		return n.source != own.source
 	}); i >= 0 {
 		// It is unknown which of the two snapshots was taken first, so this call deletes its own
-		// and fails. The other call may do the same.
+		// snapshot and fails. The other call may do the same.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

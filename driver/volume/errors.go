@@ -20,7 +20,8 @@ var (
 	// ErrOutOfRange means that no size within the requested range is possible in the lvstore.
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse means that a host is admitted or connected to the volume, or that a snapshot has
-	// clones. ErrInUse is the same value as export.ErrInUse, because callers treat both alike.
+	// clones. ErrInUse is the same value as export.ErrInUse, because callers treat both the same
+	// way.
 	ErrInUse = export.ErrInUse
 	// ErrTooDeep means that the chain of snapshots below a volume is already at its maximum length.
 	ErrTooDeep = errors.New("too many snapshots")
@@ -36,15 +37,16 @@ var (
 	// ErrDropped means that the target no longer lists the volume, but that it is unknown whether
 	// the volume was deleted.
 	ErrDropped = errors.New("not known to be deleted")
-	// ErrDegraded means that the volume exists, but that SPDK could not create its bdev. The volume
-	// can be neither used nor changed now.
+	// ErrDegraded means that the volume exists, but that SPDK could not create its bdev. At
+	// present, the volume can be neither used nor changed.
 	ErrDegraded = errors.New("volume not available")
 	// ErrStoreForbidden means that the volume is in an lvstore that the driver must not use.
 	ErrStoreForbidden = errors.New("lvstore not permitted")
 	// ErrNested means that the lvstore is, or may be, on a logical volume, so that a host may have
 	// written the lvstore.
 	ErrNested = errors.New("lvstore on a logical volume")
-	// ErrLoads means that the target may load what a pod writes into a raw block volume.
+	// ErrLoads means that the target may load an lvstore or RAID that a pod has written to a raw
+	// block volume.
 	ErrLoads = errors.New("no raw block volumes on this target")
 	// ErrExposes means that others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
@@ -54,13 +56,13 @@ var (
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
 	// ErrNoChanges means that it is unknown in which blocks two snapshots differ.
 	ErrNoChanges = errors.New("the changed blocks are unknown")
-	// ErrEncrypted means that pods see other offsets of the volume than the target.
+	// ErrEncrypted means that the volume's offsets in pods differ from those on the target.
 	ErrEncrypted = errors.New("encrypted volume")
 	// ErrMember means that the snapshot belongs to a group snapshot, and is deleted only together
 	// with it.
 	ErrMember = errors.New("part of a group snapshot")
-	// ErrCredentials, ErrCertificate and ErrDenied mean that the proxy refused the credentials,
-	// that its certificate is not trusted, or that the user's roles do not allow a call. Packages
+	// ErrCredentials means that the proxy refused the credentials, ErrCertificate that its
+	// certificate is not trusted, and ErrDenied that the user's roles do not allow a call. Packages
 	// that do not import spdkrpc use these names.
 	ErrCredentials = spdkrpc.ErrCredentials
 	ErrCertificate = spdkrpc.ErrCertificate
@@ -69,7 +71,8 @@ var (
 	ErrMismatch = errors.New("not the snapshots of the group")
 )
 
-// notAllowed reports whether the proxy knows the user, and the user's roles do not allow the call.
+// notAllowed reports whether the proxy authenticated the user, but the user's roles do not allow
+// the call.
 func notAllowed(err error) bool {
 	return errors.Is(err, spdkrpc.Denied) && !errors.Is(err, spdkrpc.ErrCredentials)
 }

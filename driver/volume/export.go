@@ -56,7 +56,7 @@ func (s *Service) export(ctx context.Context, id string, h export.Host, admit ad
 	case err != nil && v.UUID == "": // the subsystem could not be read
 		return Exported{}, fmt.Errorf("target %s: export volume %s: %w", s.Name, id, err)
 	case err != nil:
-		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not report that
+		if _, gone := s.GetVolume(ctx, id); errors.Is(gone, ErrNotFound) { // SPDK's error does not show that
 			return Exported{}, gone
 		}
 		return Exported{}, fmt.Errorf("target %s: export %s: %w", s.Name, v, err)
@@ -74,7 +74,8 @@ func (s *Service) Unexport(ctx context.Context, id string, h *export.Host) error
 	return nil
 }
 
-// removeExport removes the export of a volume that is to be deleted. The export must admit no host.
+// removeExport removes the export of a volume that is to be deleted. The export must not admit any
+// host.
 func (s *Service) removeExport(ctx context.Context, id string) error {
 	if err := s.exports.RemoveUnused(ctx, id); err != nil {
 		return fmt.Errorf("target %s: delete volume %s: %w", s.Name, id, err)
@@ -82,7 +83,7 @@ func (s *Service) removeExport(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hosts returns for each volume the NVMe host NQNs or iSCSI initiator names to which it is
+// Hosts returns, for each volume, the NVMe host NQNs or iSCSI initiator names to which it is
 // exported.
 func (s *Service) Hosts(ctx context.Context, ids []string) ([][]string, error) {
 	hosts, err := s.exports.Hosts(ctx, ids)

@@ -15,8 +15,8 @@ const maxDepth = 64
 
 // snapshotNow takes a snapshot of a volume to which hosts may be writing. SPDK can destroy the
 // lvstore if hosts write during a snapshot, so the proxy freezes the hosts' I/O, and refuses the
-// call if it cannot. The caller must have checked that the hosts can hold back I/O (CheckHoldsIO),
-// and that the volume's chain is not too deep.
+// call if that is not possible. The caller must have checked that the hosts can hold back I/O
+// (CheckHoldsIO), and that the volume's chain is not too deep.
 func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id string, err error) {
 	list, err := s.rpc.SpdkgateLvolSnapshot(ctx, spdkrpc.SpdkgateLvolSnapshotParams{
 		Snapshots: []spdkrpc.ProxySnapshotRequest{{LvolName: v.UUID, SnapshotName: name, NQN: new(export.NQN(v.UUID))}},
@@ -42,8 +42,8 @@ func deletedMeanwhile(object string, failed error) error {
 	return failed
 }
 
-// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze. snapshotUnfrozen fails with
-// ErrInUse if the volume is in use.
+// snapshotUnfrozen takes a snapshot through a proxy that cannot freeze I/O. It fails with ErrInUse
+// if the volume is in use.
 func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (id string, err error) {
 	used, err := s.hasUsers(ctx, v)
 	if err != nil {

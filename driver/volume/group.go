@@ -20,9 +20,9 @@ import (
 // moment. The proxy of each target takes its snapshots in one call: it freezes all of the volumes
 // before the first snapshot. The proxies of several targets wait for each other before their first
 // snapshot (see moment.go). SPDK has no concept of groups, so the members' names identify the
-// group. Each attempt to take a group has its own id, and the names of its members contain that id
-// and the number of members. So snapshots from two attempts are never mistaken for one group, and a
-// missing member is detected.
+// group. Each attempt to take a group snapshot has its own id, and the names of its members contain
+// that id and the number of members. Therefore, snapshots from two attempts are never mistaken for
+// one group, and a missing member is detected.
 
 // A Group describes a group snapshot.
 type Group struct {
@@ -47,12 +47,12 @@ type Members struct {
 // can freeze in one call.
 const MaxGroup = 32
 
-// TakeGroup takes snapshots of volumes at the same moment, as a group with a name. If a group with
-// that name exists, TakeGroup returns it, or fails with ErrIncompatible if it contains snapshots of
-// other volumes.
+// TakeGroup takes snapshots of volumes at the same moment, as a group with the given name. If a
+// group with that name exists, TakeGroup returns it, or fails with ErrIncompatible if the group
+// contains snapshots of other volumes.
 //
 // If an interrupted attempt left only some of its snapshots, TakeGroup deletes them and starts
-// over, because the missing snapshots could not be taken at the same moment any more.
+// over, because the missing snapshots can no longer be taken at the same moment.
 //
 // others returns all other targets. TakeGroup queries them only if they may contain missing members
 // of an earlier attempt.
@@ -97,7 +97,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	return Group{}, failed
 }
 
-// A source is a volume of which a group contains a snapshot.
+// A source is a volume whose snapshot is in a group.
 type source struct {
 	*Service
 	Volume
@@ -126,8 +126,8 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 }
 
 // clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
-// an attempt is complete. clearHalfMade returns the remaining attempts. clearHalfMade lists the
-// attempts again after each deletion, because a target may still be executing an earlier call.
+// an attempt is complete. It returns the remaining attempts. It lists the attempts again after each
+// deletion, because a target may still be executing an earlier call.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -164,15 +164,15 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the oldest group with this name, which is the one returned to callers.
-// existingGroup fails if that group contains snapshots of other volumes.
+// existingGroup returns the oldest group with this name, which is the one returned to callers. It
+// fails if that group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {
 		wanted = append(wanted, v.UUID)
 	}
 	id := done[0]
-	if len(done) > 1 { // a call whose reply was lost was executed late
+	if len(done) > 1 { // a call whose reply had been lost was executed late
 		var rivals []spdkrpc.LvolInfo
 		var s *Service
 		for _, d := range done {
@@ -237,7 +237,7 @@ func describeGroup(ctx context.Context, id GroupID, all []member) (Group, error)
 	return group, err
 }
 
-// GetGroup returns a group snapshot. GetGroup fails with ErrNotFound unless all of its snapshots
+// GetGroup returns a group snapshot. It fails with ErrNotFound unless all of the group's snapshots
 // exist, and with ErrMismatch if they are not the given members.
 func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error) {
 	found, err := groupsOf(ctx, members, id.Hash)

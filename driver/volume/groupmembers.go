@@ -144,7 +144,7 @@ func removeMembers(ctx context.Context, all []member, claim Claim) error {
 		}
 		found = append(found, source{m.Service, v})
 	}
-	for _, v := range found { // one after the other, because they may share bases
+	for _, v := range found { // one at a time, because they may share bases
 		if err := v.removeWithBases(ctx, v.Volume); err != nil {
 			return err
 		}

@@ -8,8 +8,8 @@ import (
 
 // A Condition is a problem that the target reports for a volume.
 type Condition struct {
-	// Inaccessible means that the volume cannot be read or written. Otherwise the volume works, but
-	// with a problem.
+	// Inaccessible means that the volume cannot be read or written. Otherwise, the volume is
+	// usable, but has a problem.
 	Inaccessible bool
 	Reason       string // in CamelCase, for machines
 	Message      string // for people: what happened, and what to do
@@ -21,8 +21,8 @@ type Health struct {
 	Conditions []Condition
 }
 
-// Health returns a volume's problems. An unresponsive target is an error: hosts may still reach the
-// volume.
+// Health returns a volume's problems. If the target does not respond, Health returns an error
+// instead, because hosts may still be able to reach the volume.
 func (s *Service) Health(ctx context.Context, id string) (Health, error) {
 	v, err := s.GetVolume(ctx, id)
 	switch {
@@ -59,7 +59,7 @@ func (s *Service) ListHealth(ctx context.Context, p Page) (adverse []Health, nex
 		h := HealthIn(st, v)
 		if !known || v.SizeBytes == 0 { // SPDK reports no size for a volume without a bdev
 			if h, err = s.Health(ctx, v.UUID); errors.Is(err, ErrNotFound) {
-				continue // deleted meanwhile
+				continue // deleted in the meantime
 			}
 			if err != nil {
 				return nil, "", err

@@ -39,12 +39,12 @@ type Listed struct {
 	Nested   bool    // its lvstore is nested
 }
 
-// Used reports whether the name records that the volume was used, and returns the name without the
-// suffix.
+// Used reports whether the name shows that the volume has been used, and returns the name without
+// the suffix.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
-// use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because then it is unknown
+// use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because it is then unknown
 // which volumes exist. nested is the result of Nested.
 func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error) {
 	if _, err := s.Stores(ctx); err != nil {
@@ -130,12 +130,12 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 // unlisted volume may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
-// Exports returns the exports of the same target, with the same credentials.
+// Exports returns the service for the exports of the same target, with the same credentials.
 func (s *Service) Exports() *export.Service { return s.exports }
 
 // Unneeded reports whether an internal snapshot or a helper clone can now be deleted without loss
-// of data. A snapshot is unneeded if it has at most one clone, which no host uses. A helper is
-// unneeded if it has no data of its own.
+// of data. A snapshot is unneeded if it has at most one clone, and no host is using that clone. A
+// helper is unneeded if it has no data of its own.
 func (s *Service) Unneeded(ctx context.Context, l Listed) (bool, error) {
 	v, err := s.lookUp(ctx, l.UUID)
 	switch {

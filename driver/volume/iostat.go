@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An IOStat counts the I/O of a volume since its target started, or since the volume was created.
+// An IOStat contains the I/O statistics of a volume since its target started, or since the volume
+// was created.
 type IOStat struct {
 	Reads, Writes, Unmaps                  uint64
 	ReadBytes, WrittenBytes, UnmappedBytes uint64
@@ -18,7 +19,7 @@ type IOStat struct {
 }
 
 // IOStat reads the I/O statistics of one volume by its name. A query without a name would block
-// SPDK's reactor while it adds up the statistics of all bdevs. ErrNotFound means only that the
+// SPDK's reactor while SPDK collects the statistics of all bdevs. ErrNotFound means only that the
 // volume has no bdev.
 func (s *Service) IOStat(ctx context.Context, id string) (IOStat, error) {
 	all, err := s.rpc.BdevGetIOStat(ctx, spdkrpc.BdevGetIOStatParams{Names: []string{id}})

@@ -23,8 +23,8 @@ func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next stri
 	return s.page(ctx, p, isVolume)
 }
 
-// ListIDs is like List, but returns only UUIDs. ListIDs needs two calls to the target, however many
-// volumes there are.
+// ListIDs is like List, but returns only UUIDs. It needs only two calls to the target, no matter
+// how many volumes there are.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
 	return s.ids(ctx, p, isVolume)
 }
@@ -62,7 +62,7 @@ func (s *Service) ListSnapshots(ctx context.Context, source string, p Page) (sna
 func (s *Service) WithSource(ctx context.Context, snap Snapshot) (Snapshot, error) {
 	for at := snap.Volume; snap.SourceUUID == "" && len(at.Clones) == 1; {
 		below, err := s.lookUp(ctx, snap.Store+"/"+at.Clones[0])
-		if errors.Is(err, ErrNotFound) { // deleted meanwhile
+		if errors.Is(err, ErrNotFound) { // deleted in the meantime
 			return snap, nil
 		}
 		if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 		return nil, "", err
 	}
 	// bdev_lvol_get_lvols returns no sizes. page reads each size with its own query, up to inFlight
-	// at a time, because one query for all bdevs blocks the target's reactor for tens of
+	// at a time, because a single query for all bdevs would block the target's reactor for tens of
 	// milliseconds.
 	const inFlight = 32
 	ctx = AskOnce(ctx)

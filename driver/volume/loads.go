@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading reports whether a target loads lvstores that hosts write into volumes (see nested.go).
+// A Loading reports whether a target loads lvstores that hosts have written to volumes (see
+// nested.go).
 type Loading string
 
 // The values of Loading.
@@ -21,13 +22,13 @@ const (
 	LoadsAccepted Loading = "accepted"
 	// LoadsAll means that the option bdev_auto_examine is on.
 	LoadsAll Loading = "yes"
-	// LoadsUnknown means that the proxy does not know the value of bdev_auto_examine, or is too old
-	// to report it.
+	// LoadsUnknown means that the value of bdev_auto_examine is unknown to the proxy, or that the
+	// proxy is too old to report it.
 	LoadsUnknown Loading = "unknown"
 )
 
-// Loads asks the target's proxy whether the target loads lvstores and RAIDs that hosts write into
-// volumes.
+// Loads asks the target's proxy whether the target loads lvstores and RAIDs that hosts have written
+// to volumes.
 func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	info, err := s.targetInfo(ctx)
 	switch {
@@ -62,7 +63,7 @@ func (l Loading) Problem() string {
 }
 
 // CheckRawBlock fails with ErrLoads if pods must not use volumes of the target as raw block
-// devices, because the target may load what a pod writes into them.
+// devices, because the target may load an lvstore or RAID that a pod has written to one of them.
 func (s *Service) CheckRawBlock(ctx context.Context) error {
 	l, err := s.Loads(ctx)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Limits of snapshots on several targets.
+// Limits for snapshots on several targets.
 const (
 	// hostsWait limits how long hosts hold back I/O if this controller dies while their volumes are
 	// frozen.
 	hostsWait = 2 * time.Second
-	// giveUpWait limits the calls that end the freeze of a failed group.
+	// giveUpWait limits the calls that end the freeze after a group snapshot has failed.
 	giveUpWait = hostsWait
 )
 
 // takeAtOneMoment takes snapshots on several targets. Each proxy freezes its volumes and waits at a
 // barrier. The barriers are opened only when all proxies are waiting. At that moment, nothing can
-// be written to any of the volumes, and each stays frozen until its snapshot is taken. If
-// takeAtOneMoment fails, some targets may have taken their snapshots.
+// be written to any of the volumes, and each remains frozen until its snapshot has been taken. If
+// takeAtOneMoment fails, some targets may nevertheless have taken their snapshots.
 func takeAtOneMoment(ctx context.Context, requests map[*Service][]spdkrpc.ProxySnapshotRequest) error {
 	barrier := rand.Text()
 	step := func(ctx context.Context, action spdkrpc.SpdkgateLvolSnapshotBarrierStep) error {

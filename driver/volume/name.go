@@ -78,7 +78,8 @@ func baseName(clone, source string) string {
 	return basePrefix + hash(clone) + "." + strings.ReplaceAll(source, "-", "")
 }
 
-// helperName returns the name of a clone that exists only while the clone called name is created.
+// helperName returns the name of a clone that exists only while the clone called name is being
+// created.
 func helperName(name string) string { return "helper." + hash(name) }
 
 // A lvolName contains the parts of the name of a snapshot.
@@ -90,8 +91,8 @@ type lvolName struct {
 	createdAt time.Time
 }
 
-// parseName parses the name of a snapshot. parseName returns false if this package does not create
-// snapshots with such a name.
+// parseName parses the name of a snapshot. It returns false if this package does not create
+// snapshots with such names.
 func parseName(s string) (lvolName, bool) {
 	if m := ownMember.FindStringSubmatch(s); m != nil {
 		g := GroupID{Hash: m[1], Attempt: m[3]}
@@ -114,8 +115,8 @@ func secondsOf(hex8 string) time.Time {
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK reports an lvol as a snapshot only if the
-// lvol has had clones since SPDK started: after a restart, a snapshot whose volume was deleted is
-// reported as a volume. Names that this package has assigned are reliable.
+// lvol has had clones since SPDK started: after a restart, a snapshot whose volume has been deleted
+// is reported as a volume. Names that this package has assigned are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)
 	return reported || ours

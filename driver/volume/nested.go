@@ -16,12 +16,13 @@ import (
 )
 
 // Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical
-// volumes. It therefore also loads an lvstore that a host wrote into a volume: a nested lvstore.
-// The volumes in it belong to that host, whatever their names and UUIDs are. This file determines
-// the devices below an lvstore. The driver ignores nested lvstores, and the volumes in them.
+// volumes. It therefore also loads an lvstore that a host has written to a volume: a nested
+// lvstore. The volumes in it belong to that host, regardless of their names and UUIDs. This file
+// determines the devices below an lvstore. The driver ignores nested lvstores, and the volumes in
+// them.
 //
-// A nested lvstore can have the name, or even the UUID, of one that is not loaded. Therefore, facts
-// about an lvstore's base bdev are valid only during one call to the driver.
+// A nested lvstore can have the name, or even the UUID, of an lvstore that is not loaded.
+// Therefore, facts about an lvstore's base bdev are valid only during one call to the driver.
 
 // asked caches the results of queries about base bdevs during one call.
 type asked struct {
@@ -51,7 +52,7 @@ type verdict struct {
 type askedKey struct{}
 
 // AskOnce returns a context with which each base bdev of a target's lvstores is queried only once.
-// Use it for a single call to the driver.
+// Use it for only one call to the driver.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx
@@ -99,9 +100,9 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 // which lvstores matter.
 const mostAskedAhead = 4
 
-// askAhead queries the base bdevs of the lvstores that were seen before, which saves a round of
-// queries later. If store is not empty, askAhead is limited to the lvstore with that name. askAhead
-// returns the results of judgeBase by base bdev.
+// askAhead queries the base bdevs of the lvstores that have been seen before, which saves a round
+// of queries later. If store is not empty, it queries only those of the lvstore with that name.
+// askAhead returns the results of judgeBase, by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {
@@ -163,7 +164,7 @@ func (s *Service) walkBases(ctx context.Context, bdev string) (v verdict) {
 }
 
 // basesOf returns a bdev and the bdevs below it. There are no bdevs below a device. basesOf fails
-// with ErrNested if the bdev is a logical volume or of an unknown kind.
+// with ErrNested if the bdev is a logical volume or is of an unknown kind.
 func (s *Service) basesOf(ctx context.Context, name string) (b spdkrpc.BdevInfo, bases []string, err error) {
 	infos, err := coalesce.Do(ctx, &s.reads, "bdev "+name, func(ctx context.Context) ([]spdkrpc.BdevInfo, error) {
 		return s.rpc.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{Name: &name})
@@ -196,7 +197,7 @@ func nameOf(b spdkrpc.BdevInfo) string {
 	return b.Name
 }
 
-// A basesKind is the format in which a bdev's description names the bdevs below that bdev.
+// A basesKind is the format in which a bdev's description lists the bdevs below it.
 type basesKind int
 
 const (
@@ -206,8 +207,8 @@ const (
 	onLvstore
 )
 
-// devices contains the product names of bdevs that are on no other bdev, and whose drivers report
-// no base bdevs.
+// devices contains the product names of bdevs that are not on another bdev, and whose drivers do
+// not report base bdevs.
 var devices = []string{"Malloc disk", "Null disk", "NVMe disk", "NVMe ZNS disk", "NVMe Passthrough disk", "AIO disk", "URING bdev", "xNVMe bdev", "DAOS bdev", "iSCSI LUN", "Ceph Rbd Disk", "VirtioBlk Disk", "Virtio SCSI Disk"}
 
 // basesIn returns the bdevs below a bdev, according to its description.
@@ -277,8 +278,8 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 }
 
 // withoutNested returns the lvstores that are not nested, with the facts about their base bdevs.
-// ahead is the result of askAhead. withoutNested fails with ErrNested if a nested lvstore has a
-// configured name.
+// ahead is the result of askAhead. It fails with ErrNested if a nested lvstore has a configured
+// name.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

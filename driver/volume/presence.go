@@ -17,12 +17,12 @@ import (
 // A target returns "no such bdev" not only for a deleted volume, but also for a volume whose bdev
 // is currently missing: the base bdev of its lvstore may be detached, the lvstore may still be
 // loading, or SPDK could not create the volume's bdev. This file distinguishes these cases. A
-// volume is absent only if every lvstore that may contain it is loaded and does not list it.
+// volume counts as absent only if every lvstore that may contain it is loaded and does not list it.
 //
-// The configuration can list the lvstores that a target should have. Otherwise, a service knows
-// only the lvstores that it has seen.
+// The configuration can list the lvstores that a target should have. If it does not, a service can
+// only compare with the lvstores that it has seen.
 
-// A memory records what a service has seen of its target.
+// A memory records what a service has seen on its target.
 type memory struct {
 	mu     sync.Mutex
 	stores map[string]Store // the lvstores that were seen, by UUID: only their UUIDs, names and base bdevs
@@ -48,8 +48,8 @@ func newMemory() *memory {
 	return &memory{stores: map[string]Store{}, lists: map[string]list{}, sums: map[string]*sum{}, refused: map[string]bool{}}
 }
 
-// noteStores records the loaded lvstores, and returns those that were loaded before but are not
-// loaded now.
+// noteStores records the loaded lvstores, and returns those that were loaded before but are no
+// longer loaded.
 func (m *memory) noteStores(now []Store) (missing []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,14 +65,14 @@ func (m *memory) noteStores(now []Store) (missing []string) {
 	return missing
 }
 
-// haveAll reports whether all of these lvstores were seen before.
+// haveAll reports whether all of these lvstores have been seen before.
 func (m *memory) haveAll(stores []Store) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return !slices.ContainsFunc(stores, func(st Store) bool { _, ok := m.stores[st.UUID]; return !ok })
 }
 
-// known returns the lvstores that were seen before, with their names and base bdevs.
+// known returns the lvstores that have been seen before, with their names and base bdevs.
 func (m *memory) known() (stores []Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *Service) waitForExamine(ctx context.Context) error {
 	return nil
 }
 
-// confirmAbsent looks for a volume without a bdev in the lists of all lvstores. confirmAbsent
-// returns ErrNotFound only if the volume is certainly absent.
+// confirmAbsent looks for a volume without a bdev in the lists of all lvstores. It returns
+// ErrNotFound only if the volume is definitely absent.
 func (s *Service) confirmAbsent(ctx context.Context, id string) (Volume, error) {
 	lvols, err := s.lvols(ctx)
 	if err != nil {
@@ -155,10 +155,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 }
 
 // listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
-// bdev. listedWithoutBdev returns nil if there is none. SPDK can list an lvstore only as a whole,
-// so the list is cached for listAge. Using a cached list is safe: an lvol without a bdev existed
-// before the target's last start, so every cached list contains that lvol, perhaps under another of
-// the names.
+// bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
+// cached for listAge. Using a cached list is safe: an lvol without a bdev already existed when the
+// target last started, so every cached list contains that lvol, perhaps under another one of the
+// names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

@@ -11,8 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// A replica of a replicated volume is an lvol with the name "replica.<UUID of the volume>.<number>".
-// The operations on volumes refuse it, because changing one replica alone would destroy the volume.
+// A replica of a replicated volume is an lvol with the name "replica.<UUID of the
+// volume>.<number>". The operations on volumes refuse replicas, because changing only one replica
+// would destroy the volume.
 
 var replicaLvol = regexp.MustCompile(`^replica\.([0-9a-f]{32})\.([0-2])$`)
 
@@ -77,7 +78,7 @@ func (s *Service) FindReplica(ctx context.Context, place string) (Volume, error)
 	return Volume{}, fmt.Errorf("target %s: replica %s: %w", s.Name, place, ErrNotFound)
 }
 
-// AdmitReplica makes a replica reachable for the host of a publication only; see
+// AdmitReplica makes a replica reachable only for the host of a publication; see
 // [export.Service.AdmitReplica].
 func (s *Service) AdmitReplica(ctx context.Context, v Volume, generation uint64, h export.Host, stillPublished func(context.Context) error) error {
 	if err := s.exports.AdmitReplica(ctx, v.UUID, generation, h, stillPublished); err != nil {
@@ -94,8 +95,8 @@ func (s *Service) WithdrawReplica(ctx context.Context, v Volume) error {
 	return nil
 }
 
-// DeleteReplica ends all exports of a replica and deletes it. The caller has made sure that no node
-// uses the volume.
+// DeleteReplica ends all exports of a replica and deletes it. The caller must have made sure that
+// no node is using the volume.
 func (s *Service) DeleteReplica(ctx context.Context, v Volume) error {
 	if !isReplica(v.Name) || v.Snapshot {
 		return fmt.Errorf("target %s: %w: %s is not a replica: nothing was deleted", s.Name, ErrWrongKind, v)
@@ -106,8 +107,8 @@ func (s *Service) DeleteReplica(ctx context.Context, v Volume) error {
 	return s.remove(ctx, v)
 }
 
-// HasOnlyHead reports whether a replica has no clusters beyond its head, so that no data were ever
-// written to it. HasOnlyHead returns false if that is unknown.
+// HasOnlyHead reports whether a replica has no clusters beyond its head, which means that no data
+// has ever been written to it. HasOnlyHead returns false if that is unknown.
 func (s *Service) HasOnlyHead(ctx context.Context, v Volume, headBytes int64) (bool, error) {
 	if !v.Thin || v.Allocated == nil || v.Base != "" {
 		return false, nil

@@ -17,18 +17,18 @@ import (
 // A Snapshot is a snapshot that a user requested, as opposed to a base that cloning created.
 type Snapshot struct {
 	Volume
-	// SourceUUID is the volume of which the snapshot was taken, even if that volume was deleted.
-	// SourceUUID is empty if unknown, as for snapshots taken by spdk-csi.
+	// SourceUUID identifies the volume of which the snapshot was taken, even if that volume has
+	// been deleted. It is empty if unknown, as for snapshots taken by spdk-csi.
 	SourceUUID string
-	// CreatedAt is the time of the snapshot, to the second. CreatedAt is zero if unknown, as for
-	// snapshots taken by spdk-csi.
+	// CreatedAt is the time of the snapshot, to the second. It is zero if unknown, as for snapshots
+	// taken by spdk-csi.
 	CreatedAt time.Time
 	// Group is the group snapshot to which the snapshot belongs; empty if none.
 	Group GroupID
 }
 
-// Snapshot takes a snapshot of a volume under a name. If a snapshot with that name exists, Snapshot
-// returns it, or fails with ErrIncompatible if it was taken of another volume.
+// Snapshot takes a snapshot of a volume under the given name. If a snapshot with that name exists,
+// Snapshot returns it, or fails with ErrIncompatible if it is a snapshot of another volume.
 func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, error) {
 	var v Volume
 	var lvols []spdkrpc.LvolInfo
@@ -54,7 +54,8 @@ func (s *Service) Snapshot(ctx context.Context, name, source string) (Snapshot, 
 		return Snapshot{}, err
 	}
 	if snap.SourceUUID == "" {
-		// If a snapshot by spdk-csi is an ancestor of this volume, it was taken of this volume.
+		// If a snapshot that spdk-csi took is an ancestor of this volume, it is a snapshot of this
+		// volume.
 		if snap.SourceUUID, err = s.sourceOfLegacySnapshot(ctx, snap.Volume, v); err != nil {
 			return Snapshot{}, err
 		}
@@ -100,7 +101,7 @@ func (s *Service) snapshot(ctx context.Context, name string, v Volume, refused e
 	return snap, err
 }
 
-// GetSnapshot returns the snapshot with a UUID.
+// GetSnapshot returns the snapshot with the given UUID.
 func (s *Service) GetSnapshot(ctx context.Context, id string) (Snapshot, error) {
 	v, err := s.Get(ctx, id)
 	if err != nil {

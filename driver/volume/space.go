@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A thin volume allocates a cluster when the cluster is first written. When an lvstore has no free
-// cluster, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
+// A thin volume allocates a cluster when the cluster is first written to. When an lvstore has no
+// free clusters, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
 // volumes is therefore limited. SPDK does not report this sum, and reports sizes only one by one.
 // This file maintains the sum for each lvstore: it updates the sum with each volume that this
 // process creates, grows or deletes, and rereads all sizes from time to time.
@@ -81,8 +81,8 @@ func (u *sum) put(volume string, bytes int64) {
 }
 
 // known returns the sum of an lvstore's sizes. If the sum is older than sumAge, known starts
-// rereading it in the background. If the sum is older than wait, or was never read, known waits for
-// that read.
+// rereading it in the background. If the sum is older than wait, or has never been read, known
+// waits for that read.
 func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum, error) {
 	u := s.seen.sum(st)
 	u.mu.Lock()
@@ -109,9 +109,9 @@ func (s *Service) known(ctx context.Context, st Store, wait time.Duration) (*sum
 	return u, nil
 }
 
-// noAnswer is the time after which the read of sizes fails if the target has responded to no query.
-// The total time of the read is unlimited, because a controller that has just started reads all
-// lvstores at once.
+// noAnswer is the time after which the read of sizes fails if the target has not responded to any
+// query. The total time of the read is unlimited, because a controller that has just started reads
+// all lvstores at once.
 const noAnswer = time.Minute
 
 func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
@@ -142,7 +142,7 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 }
 
 // sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. A
-// snapshot counts with the size of its own clusters, if the release reports them. sizesIn calls
+// snapshot counts as the size of its own clusters, if the release reports them. sizesIn calls
 // answered after each response of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
@@ -162,7 +162,7 @@ func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes
 		g.Go(func() error {
 			v, err := s.lookUp(ctx, l.UUID)
 			answered()
-			if errors.Is(err, ErrNotFound) { // deleted meanwhile, or without a bdev: SPDK does not report its size
+			if errors.Is(err, ErrNotFound) { // deleted, or without a bdev: SPDK does not report its size
 				return nil
 			}
 			each[i] = v
@@ -196,7 +196,7 @@ func longestChain(bases map[string]string) (longest int) {
 		if d, known := depths[name]; known {
 			return d
 		}
-		depths[name] = len(bases) // ends a cycle, which cannot exist in SPDK, but can appear if two lists are combined
+		depths[name] = len(bases) // ends a cycle, which cannot exist in SPDK, but can appear if two lists are merged
 		depths[name] = 1 + depth(base)
 		return depths[name]
 	}
@@ -211,8 +211,8 @@ func (s Space) limit(st Store) int64 { return int64(s.Overcommit * float64(st.To
 
 func (s Space) reserve(st Store) int64 { return int64(s.Reserve * float64(st.TotalBytes)) }
 
-// LargestVolume returns the size of the largest volume that can be created in the lvstore now; 0 if
-// none can.
+// LargestVolume returns the size of the largest volume that can be created in the lvstore now, or 0
+// if no volume can be created.
 func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int64, error) {
 	free := st.FreeBytes - s.Space.reserve(st)
 	if free <= 0 {
@@ -234,17 +234,17 @@ func (s *Service) LargestVolume(ctx context.Context, st Store, thick bool) (int6
 	return max(0, largest/st.ClusterBytes*st.ClusterBytes), nil
 }
 
-// Usage reports how an lvstore is used. The figures may be a few minutes old.
+// Usage describes how much of an lvstore is used. The figures may be a few minutes old.
 type Usage struct {
-	// PromisedBytes is the sum of the sizes of its volumes and of the clusters that only its
-	// snapshots occupy.
+	// PromisedBytes is the sum of the sizes of its volumes and the clusters that only its snapshots
+	// occupy.
 	PromisedBytes int64
 	// LongestChain is the number of snapshots below the volume with the longest chain. At maxDepth,
 	// no more snapshots are taken.
 	LongestChain int
 }
 
-// Usage reads how an lvstore is used.
+// Usage returns the usage of an lvstore.
 func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 	u, err := s.known(ctx, st, forEver)
 	if err != nil {
@@ -265,8 +265,9 @@ type promise struct {
 
 // promise reserves bytes for a volume in the lvstore's sum. promise fails with ErrNoSpace if the
 // sum would exceed the limit. The volume is identified by its UUID or, while it is being created,
-// by its name. The caller ends the promise with keep or takeBack. If the outcome of the creation is
-// unknown, the caller calls neither, and the promised bytes count until the sizes are read again.
+// by its name. The caller must end the promise with keep or takeBack. If the outcome of the
+// creation is unknown, the caller must call neither; the promised bytes then count until the sizes
+// are read again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil

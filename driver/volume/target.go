@@ -21,8 +21,8 @@ type Config struct {
 	export.Config
 	// Stores lists the lvstores that the driver may use; empty means all lvstores of the target.
 	Stores []string
-	// DetachClones lets DeleteSnapshot and DeleteGroup copy the data of a snapshot into its clones
-	// if it has several.
+	// DetachClones permits DeleteSnapshot and DeleteGroup to copy the data of a snapshot into its
+	// clones if there are several.
 	DetachClones bool
 	// UncountedWrites means that the target's cluster counts do not include clusters that hosts
 	// have written, as on a simulated target.
@@ -33,8 +33,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Target is one SPDK target. All services for a target, whatever their credentials, share one
-// Target.
+// A Target is one SPDK target. All services for a target share one Target, even if their
+// credentials differ.
 type Target struct {
 	Config
 	exports *export.Target
@@ -49,8 +49,8 @@ func NewTarget(c Config) *Target {
 }
 
 // A Service manages one target's volumes with its client's credentials. A Service is safe for
-// concurrent use. A Service records which lvstores it has seen with these credentials, so that it
-// can detect a missing one. Keep the Service as long as its client.
+// concurrent use. It records which lvstores it has seen with these credentials, so that it can
+// detect a missing one. Keep the Service for as long as its client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -80,8 +80,8 @@ type Volume struct {
 	Snapshot  bool
 	Base      string   // name of the parent within the lvstore; empty if there is none
 	Clones    []string // names of the clones within the lvstore; only snapshots have clones
-	// Allocated is the number of the volume's own clusters, without those of its parents. Allocated
-	// is nil if the release does not count clusters.
+	// Allocated is the number of the volume's own clusters, without those of its parents. It is nil
+	// if the release does not count clusters.
 	Allocated *uint64
 	// Limits are the volume's I/O limits; 0 for no limit.
 	Limits spdkrpc.BdevRateLimits
@@ -152,7 +152,7 @@ func (s *Service) lvstores(ctx context.Context) ([]spdkrpc.LvolStore, error) {
 }
 
 // atOnce runs the given functions concurrently. When one of the functions fails, the context of the
-// others is cancelled. atOnce returns after all functions have returned, with the first error.
+// others is canceled. atOnce waits until all functions have returned, and returns the first error.
 func atOnce(ctx context.Context, functions ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range functions {
@@ -182,8 +182,8 @@ func (t *Target) permits(store string) bool {
 	return len(t.Config.Stores) == 0 || slices.Contains(t.Config.Stores, store)
 }
 
-// Get returns the volume or snapshot with this UUID. Get returns ErrNotFound only if the object
-// certainly does not exist; otherwise, a missing bdev is reported as another error.
+// Get returns the volume or snapshot with this UUID. It returns ErrNotFound only if the object
+// definitely does not exist; otherwise, a missing bdev is reported as another error.
 func (s *Service) Get(ctx context.Context, id string) (Volume, error) {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {

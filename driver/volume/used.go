@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that was attached once may contain data, and must never be formatted again, even if it
-// seems to be empty. For thin volumes, newer releases count the clusters, which shows whether a
+// A volume that has been attached may contain data, and must never be formatted again, even if it
+// appears to be empty. For thin volumes, newer releases count the clusters, which shows whether a
 // host has written to them (see Pristine). For all other volumes, SPDK stores no such record. So
 // the driver appends ".used" to their names when they are detached. Renaming is a single atomic and
 // durable step that does not affect the volume's UUID, bdev, exports or connections.
@@ -29,7 +29,7 @@ import (
 // the volume in between (see findCreated).
 const usedSuffix = ".used"
 
-// usedName returns the name of an lvol after the volume was used.
+// usedName returns the name of an lvol after the volume has been used.
 func usedName(lvol string) string {
 	if len(lvol)+len(usedSuffix) <= nameMax {
 		return lvol + usedSuffix
@@ -39,7 +39,7 @@ func usedName(lvol string) string {
 	return lvol[:nameMax-len(usedSuffix)-len(id)-1] + "-" + id + usedSuffix
 }
 
-// Named reports whether a volume was created with a given requested name.
+// Named reports whether a volume was created under the given requested name.
 func (v Volume) Named(name string) bool {
 	lvol := LvolName(name)
 	return v.Name == lvol || v.Name == usedName(lvol)
@@ -79,7 +79,7 @@ func (s *Service) findIn(ctx context.Context, st Store, lvol string, mayBeRename
 }
 
 // lookUpEach looks for a volume under each of its names in an lvstore. If another call may rename
-// the volume, lookUpEach tries one name after the other, so that at least one of the look-ups finds
+// the volume, lookUpEach tries the names one at a time, so that at least one of the look-ups finds
 // the volume.
 func (s *Service) lookUpEach(ctx context.Context, store string, names []string, mayBeRenamed bool) (found []Volume, err error) {
 	each := make([]*Volume, len(names))
@@ -112,9 +112,9 @@ func (s *Service) lookUpEach(ctx context.Context, store string, names []string, 
 }
 
 // findCreated returns the volume named lvol after this call has created it or tried to. id is the
-// UUID that SPDK returned for it, or empty. If a used volume with that name exists too, it was
+// UUID that SPDK returned for it, or empty. If a used volume with that name also exists, it was
 // created first, because otherwise SPDK would have refused its name. In that case, findCreated
-// deletes the volume id, which no caller knows.
+// deletes the volume id, which has not been returned to any caller.
 //
 // mayBeRenamed is true if another call may rename the volume at the same time.
 func (s *Service) findCreated(ctx context.Context, store, lvol, id string, mayBeRenamed bool) (Volume, error) {
@@ -139,7 +139,7 @@ func (s *Service) duplicateError(name string, found []Volume) error {
 	return fmt.Errorf("target %s: %w: volume %q exists twice, as %s and %s: rename or delete one of them", s.Name, ErrIncompatible, name, found[0], found[1])
 }
 
-// Detach ends the export of a volume like Unexport, and records that the volume was used.
+// Detach ends the export of a volume like Unexport, and records that the volume has been used.
 func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	var toMark *Volume
 	var unknown error
@@ -153,9 +153,9 @@ func (s *Service) Detach(ctx context.Context, id string, h *export.Host) error {
 	return s.markUsed(ctx, *toMark)
 }
 
-// unmarked returns a volume whose name must be changed to record that the volume was used. unmarked
-// returns nil if the name needs no change, because the target itself knows whether a host has
-// written to the volume, or if the volume does not exist.
+// unmarked returns a volume whose name must be changed to record that the volume has been used. It
+// returns nil if the volume does not exist, or if its name does not need to change because the
+// target itself can determine whether a host has written to the volume.
 func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	v, err := s.GetVolume(ctx, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongKind) {
@@ -174,7 +174,7 @@ func (s *Service) unmarked(ctx context.Context, id string) (*Volume, error) {
 	return &v, nil
 }
 
-// markUsed records in a volume's name that it was attached.
+// markUsed records in a volume's name that the volume has been attached.
 func (s *Service) markUsed(ctx context.Context, v Volume) error {
 	failed := s.rpc.BdevLvolRename(ctx, spdkrpc.BdevLvolRenameParams{OldName: v.UUID, NewName: usedName(v.Name)})
 	if failed == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// BeginDelete marks the witness as being deleted, and returns it. It still exists until Delete has
-// removed it. It fails with [ErrInUse] while the volume is published.
+// BeginDelete marks the witness as being deleted, and returns it. The witness still exists until
+// Delete has removed it. BeginDelete fails with [ErrInUse] while the volume is published.
 func (s *Store) BeginDelete(ctx context.Context, name string) (Record, error) {
 	for attempt := 0; ; attempt++ {
 		r, err := s.Get(ctx, name)
@@ -54,7 +54,7 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 				return named(name, err)
 			}
 		}
-		// The next attempt determines whether the object is gone.
+		// The next attempt determines whether the object has been removed.
 		if err != nil && !refused(err) && s.pause(ctx, attempt) != nil {
 			return named(name, fmt.Errorf("%w: %w", ErrUnknown, err))
 		}

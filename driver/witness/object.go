@@ -21,7 +21,7 @@ const (
 	finalizer = group + "/replicas"
 )
 
-// ErrUnreadable means that this version of the driver would not write such an object, so its
+// ErrUnreadable means that this version of the driver would never write such an object, so its
 // contents must not be used.
 var ErrUnreadable = errors.New("the witness cannot be understood: it was changed by hand, restored in part, or written by a later version of the driver")
 
@@ -53,7 +53,7 @@ func (r Record) same(other Record) bool {
 	return r.Witness == other.Witness && r.Places == other.Places
 }
 
-// The JSON form of a witness. Pointers distinguish a missing member from a zero.
+// The JSON form of a witness. Pointers distinguish missing fields from zero values.
 type (
 	objectJSON struct {
 		APIVersion string         `json:"apiVersion"`
@@ -98,8 +98,8 @@ type (
 	}
 )
 
-// decode returns the record in an object's JSON form. decode refuses an object with an unknown,
-// missing or contradictory member.
+// decode returns the record in an object's JSON form. It refuses an object with an unknown, missing
+// or contradictory field.
 func decode(text []byte) (Record, error) {
 	r, err := decodeObject(text)
 	if err != nil {
@@ -222,8 +222,8 @@ func listOf(set replica.Set) []int {
 	return list
 }
 
-// encode returns the object's JSON form. The metadata is unchanged since the object was read, so
-// the API server refuses the write if the stored object has changed since.
+// encode returns the object's JSON form. The metadata is the same as when the object was read, so
+// the API server refuses the write if the stored object has changed since then.
 func (r Record) encode() ([]byte, error) {
 	return json.Marshal(objectJSON{apiVersion, kind, r.metadata, encodeSpec(r.Witness, r.Places), encodeStatus(r.Witness)}, json.Deterministic(true))
 }
@@ -246,7 +246,7 @@ func encodeStatus(w replica.Witness) *statusJSON {
 	}
 }
 
-// newObject returns the JSON form of a volume that is being created.
+// newObject returns the JSON form of the witness of a volume that is being created.
 func newObject(name string, w replica.Witness, places [replica.MaxReplicas]Place) ([]byte, error) {
 	metadata, err := json.Marshal(metadataJSON{Name: name, Finalizers: []string{finalizer}})
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 
 // Errors of a [Store].
 var (
-	// ErrUnknown means that the API did not respond to a write before the context ended, or that
-	// the witness has changed again since the write. The change may have been stored, or may still
-	// be stored later.
+	// ErrUnknown means that the API server did not respond to a write before the context ended, or
+	// that the witness has changed again since the write. The change may have been stored, or may
+	// still be stored later.
 	ErrUnknown = errors.New("it is unknown whether the change of the witness was stored")
 	// ErrNotInstalled means that the API does not have the resource ReplicatedVolume.
 	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install it from deploy/kubernetes/replication")
 	// ErrNotFound means that the volume has no witness.
 	ErrNotFound = errors.New("the volume has no witness")
-	// ErrOlder means that a witness is older than one that this process has read before: the API
-	// server's data was restored, or the API server returns old data.
+	// ErrOlder means that a witness is older than the one that this process has read before: either
+	// the API server's data was restored, or the API server is returning old data.
 	ErrOlder = errors.New("the witness is older than before: the API server's data was restored from a backup, or the API server returns old data")
 	// ErrReplaced means that the witness is a different object from the one that the caller has
 	// used so far.
@@ -36,7 +36,7 @@ var (
 	// ErrInUse means that a volume cannot be deleted, because it is published to a node.
 	ErrInUse = errors.New("the volume is published to a node")
 	// ErrAltered means that the API server stored an object that differs from the one it received,
-	// for example because the installed resource definition lacks some members.
+	// for example because the installed resource definition lacks some fields.
 	ErrAltered = errors.New("the API server has stored a different witness than it received: install the resource definition of this version")
 )
 
@@ -74,7 +74,7 @@ func pause(ctx context.Context, attempt int) error {
 
 func pathOf(name string) string { return collection + "/" + url.PathEscape(name) }
 
-// Get returns the witness of a volume as currently stored.
+// Get returns the witness of a volume as it is currently stored.
 func (s *Store) Get(ctx context.Context, name string) (Record, error) {
 	before := s.newest(name)
 	text, err := s.client.Send(ctx, http.MethodGet, pathOf(name), nil)
@@ -131,7 +131,7 @@ func named(name string, err error) error {
 	return fmt.Errorf("witness of volume %s: %w", name, err)
 }
 
-// refused reports whether the API server certainly did not execute a call.
+// refused reports whether the API server definitely did not execute a call.
 func refused(err error) bool {
 	for _, kind := range []error{kubernetes.ErrNoAccess, kubernetes.ErrForbidden, kubernetes.ErrNotFound, kubernetes.ErrChanged, kubernetes.ErrInvalid} {
 		if errors.Is(err, kind) {
@@ -246,9 +246,9 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	})
 }
 
-// Change stores a transition of the writer. uid is the identity of the object that the writer uses.
-// The witness is written even if the transition changes nothing, which proves that it has not
-// changed since. Change may call transition several times, with newer witnesses.
+// Change stores a transition of the writer. uid is the identity of the object that the writer is
+// using. The witness is written even if the transition changes nothing, which proves that it has
+// not changed since it was read. Change may call transition several times, with newer witnesses.
 func (s *Store) Change(ctx context.Context, name, uid string, transition func(replica.Witness) (replica.Witness, error)) (Record, error) {
 	return s.change(ctx, name, "status", func(r *Record) error {
 		if r.UID != uid {
@@ -261,7 +261,7 @@ func (s *Store) Change(ctx context.Context, name, uid string, transition func(re
 }
 
 // change reads the witness, calls how to modify it, and stores the result. If another client has
-// changed the witness in between, change starts over. If the outcome of the write is unknown,
+// changed the witness in the meantime, change starts over. If the outcome of the write is unknown,
 // change reads the witness again and repeats the write until the outcome is certain. part is the
 // subresource to write, or an empty string.
 func (s *Store) change(ctx context.Context, name, part string, how func(*Record) error) (Record, error) {
@@ -281,7 +281,7 @@ func (s *Store) change(ctx context.Context, name, part string, how func(*Record)
 		case attempted != nil && r.resourceVersion != attempted.resourceVersion && r.same(*attempted):
 			return r, nil
 		default:
-			// If the resourceVersion is unchanged, a write with unknown outcome may still be
+			// If the resourceVersion is unchanged, a write with an unknown outcome may still be
 			// executed later. The next write has the same resourceVersion, so only one of the two
 			// succeeds.
 			wanted := r

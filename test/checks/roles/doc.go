@@ -1,3 +1,4 @@
 // Package roles compares the proxy's built-in roles with the needs of the programs for which they
-// were designed. It depends on the roles and on the driver's source code, and runs neither program.
+// were designed. It depends on the roles and on the driver's source code, and does not run either
+// program.
 package roles

@@ -2,11 +2,11 @@
 // of snapshots.
 //
 // Random histories write to volumes; take, restore and delete snapshots; inflate, decouple and
-// resize volumes; and kill the target. Meanwhile, another client reads changes. For each pair of
-// snapshots, the test copies the reported clusters from one to the other, its base, and compares
-// the two. spdk-proxy runs as a separate process. The lvstore is on a file (AIO, io_uring) or on an
-// NVMe namespace of a second target. -histories and -steps determine the number of operations, and
-// -seed the random choices.
+// resize volumes; and kill the target. Meanwhile, another client reads changes. For each pair of a
+// snapshot and its base, the test copies the reported clusters from the snapshot to the base, and
+// compares the two. spdk-proxy runs as a separate process. The lvstore is on a file (AIO, io_uring)
+// or on an NVMe namespace of a second target. -histories and -steps determine the number of
+// operations, and -seed determines the random choices.
 //
 // SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
 // SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the

@@ -1,4 +1,4 @@
-// Package e2e tests the driver on a real Kubernetes. Run it as root with
+// Package e2e tests the driver on a real Kubernetes cluster. Run it as root with
 //
 //	make test-k8s
 //	make test-k8s ARGS="-run TestSnapshots"  # chosen tests
@@ -12,14 +12,14 @@
 // The first run builds Kubernetes and the CSI sidecars from the module graph in kubernetes/go.mod,
 // and csi-snapshot-metadata from that in snapshotmetadata/go.mod, whose dependencies are newer. The
 // programs are stored in a directory in the user's cache. Debian packages (containerd, runc, CNI
-// plugins and their dependencies) are unpacked there, but not installed. Later runs build only the
-// driver's images, the proxy and the example programs of csi-snapshot-metadata.
+// plugins and their dependencies) are unpacked into that directory, but not installed. Later runs
+// build only the driver's images, the proxy and the example programs of csi-snapshot-metadata.
 //
-// A run has two processes. The outer one builds, starts the inner one in separate namespaces
-// (package sandbox), and cleans up after the inner process has ended for any reason. The inner one
-// starts the storage server (package storage) and the cluster (package cluster), and runs the
-// tests. Nothing is stopped inside: when the sandbox's first process ends, the kernel ends all
-// others.
+// A run has two processes. The outer one builds everything, starts the inner one in separate
+// namespaces (package sandbox), and cleans up after the inner one has ended for any reason. The
+// inner one starts the storage server (package storage) and the cluster (package cluster), and runs
+// the tests. The inner one does not stop anything: when the sandbox's first process ends, the
+// kernel ends all others.
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
 // images that deploy/image builds. Values set the configuration and the credentials, and let the

@@ -31,7 +31,7 @@ import (
 )
 
 // csiTarget is a real SPDK target behind spdk-proxy. spdk-csi's controller creates, exports and
-// deletes the volumes, by the same CSI calls that Kubernetes' sidecars make.
+// deletes the volumes, in response to the same CSI calls that Kubernetes' sidecars make.
 type csiTarget struct {
 	*controller.Controller
 	// the release can copy only volumes whose freed space need not be zeroed, and only at the same
@@ -106,7 +106,7 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores .
 	require.NoError(t, os.WriteFile(secret, []byte(c.secret), 0o600))
 	c.Controller, err = controller.New(parsed, secret, testLog(t))
 	require.NoError(t, err)
-	t.Cleanup(func() { // while the proxy still serves
+	t.Cleanup(func() { // while the proxy is still serving
 		ctx := context.WithoutCancel(t.Context())
 		for v := range maps.Clone(c.volumes) {
 			assert.NoError(t, c.remove(ctx, v))
@@ -221,7 +221,8 @@ func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[s
 	return m, nil
 }
 
-// detach unpublishes a volume from all nodes, as Kubernetes does some time after a node is lost.
+// detach unpublishes a volume from all nodes, as Kubernetes does some time after it has lost a
+// node.
 func (c *csiTarget) detach(ctx context.Context, volume string) error {
 	_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: c.volumes[volume].GetVolumeId()})
 	return err

@@ -1,14 +1,14 @@
-// Package kernel tests the node's side of spdk-csi on a kernel with NVMe over TCP and iSCSI, in a
-// small virtual machine that is booted for each scenario. Run it with
+// Package kernel tests spdk-csi's node side on a kernel with NVMe over TCP and iSCSI, in a small
+// virtual machine that is booted for each scenario. Run it with
 //
 //	make test-kernel
 //	make test-kernel ARGS=--all                          # also the cases that take long
 //	make test-kernel ARGS="-run NodePlugin -case parallel"  # chosen cases
 //
-// It installs nothing. Kernel, qemu and file system tools come from Debian packages, which are
-// unpacked into a directory of the user's cache (kit.go); delete the directory to get newer ones.
-// The machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is the
-// program in guest/. The program communicates with this test over HTTP (package control): it
+// It installs nothing. The kernel, qemu and the file system tools come from Debian packages, which
+// are unpacked into a directory in the user's cache (kit.go); delete that directory to get newer
+// ones. The machine is emulated, so it does not need KVM. Its disk is an initramfs, and its init is
+// the program in guest/. The program communicates with this test over HTTP (package control): it
 // reports its steps and requests changes on the target.
 //
 // The program in the guest uses the connectors and the mounter itself. In TestNodePlugin and the
@@ -18,9 +18,9 @@
 //
 // Debian 12's kernel does not support NVMe in-band authentication. For TestAuthentication,
 // SPDKGATE_KERNEL_DEB names the package of a kernel that does, such as linux-image-6.12…-amd64 of
-// bookworm-backports. The target should offer small groups only (nvmf_set_config dhchap_dhgroups
+// bookworm-backports. The target should offer only small groups (nvmf_set_config dhchap_dhgroups
 // [null, ffdhe2048], before framework_start_init). SPDK and Linux would otherwise choose 8192 bits,
-// for which the emulated processor needs minutes.
+// which would take minutes on the emulated processor.
 //
 // The tests use targets of the guest's kernel: nvmet over TCP and emulated RDMA, and LIO. If
 // SPDK_SOCK is the path of a real SPDK's socket, they use that target too. It runs on the host,

@@ -23,7 +23,7 @@ var tools = []string{
 	"sbin/cryptsetup", "sbin/mkfs.btrfs", "bin/btrfs",
 }
 
-// modules lists the kernel modules in the initramfs. Their dependencies are added.
+// modules lists the kernel modules in the initramfs. Their dependencies are added automatically.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "crc32_generic",
@@ -32,7 +32,7 @@ var modules = []string{
 }
 
 // An archive writes the cpio format that the kernel unpacks ("newc": Documentation/driver-api/
-// early-userspace/buffer-format.rst). It adds the parent directories of its files.
+// early-userspace/buffer-format.rst). It also adds the parent directories of the files.
 type archive struct {
 	*bufio.Writer
 	made map[string]bool
@@ -113,7 +113,7 @@ func (k kit) writeInitramfs() (err error) {
 // addTools adds the tools, their libraries and the loader.
 func (k kit) addTools(a *archive) error {
 	todo, done := slices.Clone(tools), map[string]bool{}
-	// libgcc_s is loaded when a thread of cryptsetup ends.
+	// libgcc_s is needed because it is loaded when one of cryptsetup's threads ends.
 	todo = append(todo, "lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu/libgcc_s.so.1")
 	for len(todo) > 0 {
 		name := todo[0]

@@ -30,7 +30,8 @@ var kitVersion = func() string {
 // KernelVariable names a Debian package with another kernel, such as one from backports.
 const KernelVariable = "SPDKGATE_KERNEL_DEB"
 
-// kitSuffix returns the end of the name of a kit's directory, which follows the kernel's release.
+// kitSuffix returns the last part of the name of a kit's directory, which follows the kernel's
+// release.
 func kitSuffix() string {
 	if os.Getenv(KernelVariable) != "" {
 		return "-kitgiven" + kitVersion
@@ -48,20 +49,20 @@ func kitPattern() string {
 	return release + kitSuffix()
 }
 
-// authenticates reports whether the kernel has NVMe in-band authentication.
+// authenticates reports whether the kernel supports NVMe in-band authentication.
 func (k kit) authenticates() bool {
 	config, err := os.ReadFile(k.root("boot/config-" + k.kernel))
 	return err == nil && (bytes.Contains(config, []byte("CONFIG_NVME_HOST_AUTH=y")) || bytes.Contains(config, []byte("CONFIG_NVME_AUTH=y")))
 }
 
-// packages lists the Debian packages in a kit. Their dependencies are added.
+// packages lists the Debian packages in a kit. Their dependencies are added automatically.
 var packages = []string{
 	"linux-image-amd64", "kmod", "qemu-system-x86", "seabios", "xz-utils",
 	"e2fsprogs", "xfsprogs", "util-linux", "mount", "open-iscsi", "dmsetup", "cryptsetup-bin", "btrfs-progs",
 }
 
-// kit is a directory with a kernel, an emulator and file system tools, unpacked from Debian
-// packages.
+// A kit is a directory with a kernel, an emulator and file system tools, which are unpacked from
+// Debian packages.
 type kit struct {
 	dir    string // complete when it has its final name
 	kernel string // release, such as 6.1.0-56-amd64

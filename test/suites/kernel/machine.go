@@ -27,7 +27,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// Machine is a virtual machine for a scenario.
+// A Machine is a virtual machine for a scenario.
 type Machine struct {
 	// Target executes the guest's calls. It is nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
@@ -49,7 +49,7 @@ type Machine struct {
 	steps int
 	cases []*result
 	done  bool
-	off   context.CancelFunc // of the present run
+	off   context.CancelFunc // of the current run
 	lost  bool               // the power was lost
 }
 

@@ -31,7 +31,7 @@ type targetProcess struct {
 	ended   chan struct{}
 }
 
-// startTarget starts the spdk_tgt named by SPDK_TGT. The test is skipped if that is not set.
+// startTarget starts the spdk_tgt named by SPDK_TGT. The test is skipped if SPDK_TGT is not set.
 func startTarget(t *testing.T) *targetProcess {
 	p := &targetProcess{dir: t.TempDir(), program: os.Getenv("SPDK_TGT")}
 	if p.program == "" {

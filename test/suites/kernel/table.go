@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// A result is the outcome of a test case, which consists of several steps in one machine.
+// A result is the outcome of a test case, which consists of several steps on one machine.
 type result struct {
 	name    string
 	steps   int

@@ -1,5 +1,5 @@
-// Package snapshot takes many snapshots of volumes under writes on real targets, and then verifies
-// the lvstore, the snapshots and the volumes.
+// Package snapshot takes many snapshots of volumes on real targets while the volumes are being
+// written to, and then verifies the lvstore, the snapshots and the volumes.
 //
 // SPDK_TGT=/path/to/spdk_tgt names the target program, which needs a processor core and 1 GiB of
 // memory. If SPDK_TGT is not set, these tests are skipped. SPDK_TGT_ARGS adds arguments. If they

@@ -18,8 +18,8 @@ import (
 )
 
 // A leanClient uses little CPU time, because it shares the processors with the proxy. It opens its
-// connections in advance, sends each request in one write, and decodes a response only if the
-// caller wants the result.
+// connections in advance, sends each request with a single write, and decodes a response only if
+// the caller wants the result.
 type leanClient struct {
 	conns  chan *leanConn // idle
 	header string

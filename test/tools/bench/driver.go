@@ -25,8 +25,8 @@ type driver struct {
 	secrets    map[string]string
 }
 
-// startDriver starts a program, which it builds first if program is "", for the target behind p.
-// They share the proxy's directory.
+// startDriver starts a driver for the target behind p, in the proxy's directory. If program is "",
+// startDriver builds the program first.
 func startDriver(ctx context.Context, p *proxy, program, host, port string) (_ *driver, err error) {
 	d := &driver{}
 	defer func() {

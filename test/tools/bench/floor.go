@@ -22,9 +22,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A floor is a process that only forwards calls to the target's socket. It serves them with a
-// net/http handler, and on a TLS connection with one call per line. Its cost is a lower bound for
-// any proxy.
+// A floor is a process that only forwards calls to the target's socket. It serves calls with a
+// net/http handler, and also on a TLS connection with one call per line. Its cost is a lower bound
+// for the cost of any proxy.
 type floor struct {
 	cmd    *exec.Cmd
 	url    string

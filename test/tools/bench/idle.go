@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// idleAfter is longer than the time after which an idle proxy returns memory to the system.
+// idleAfter is longer than the time after which an idle proxy returns memory to the operating
+// system.
 const idleAfter = 8 * time.Second
 
 // rss waits until the proxy is idle, and returns its resident memory in KiB.

@@ -1,4 +1,4 @@
-// Command bench measures the cost of spdk-proxy. In one run on one target, it measures:
+// Command bench measures the cost of spdk-proxy. In a single run on one target, it measures:
 //   - calls per second and latencies directly on the target's socket, through spdk-proxy with TLS,
 //     and on spdk-proxy's local socket;
 //   - the same on a stream (WebSocket) of the proxy, and on two floors: a handler and a stream that
@@ -13,8 +13,8 @@
 // It compares the figures with the limits for production.
 //
 // The bench measures in several rounds, and alternates between the things that it compares. A
-// figure is the median of all rounds. A ratio is the median of each round's ratio, because both of
-// its figures are then measured within seconds of each other and under the same load.
+// figure is the median of all rounds. A ratio is the median of all rounds' ratios, because both
+// figures of a round are measured within seconds of each other and under the same load.
 //
 // The target is the one at $SPDK_SOCK, or else a simulated one in a separate process. The bench
 // creates an lvstore on it, in $SPDK_AIO_FILE or in memory, and deletes it at the end.
@@ -48,7 +48,7 @@ func main() {
 	flag.StringVar(&o.proxy, "proxy", "", "spdk-proxy to measure, such as one built from another commit; by default, the bench builds one")
 	flag.StringVar(&o.driver, "csi", "", "the same for spdk-csi")
 	flag.Parse()
-	// Because the clients share the processors with the proxy, they collect garbage less often.
+	// The clients collect garbage less often, because they share the processors with the proxy.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -74,7 +74,7 @@ type options struct {
 	levels        string
 	volumes       int
 	profile       string
-	proxy, driver string // programs; "": built by the bench
+	proxy, driver string // programs; if "", the bench builds them
 }
 
 const (

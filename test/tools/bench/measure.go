@@ -20,7 +20,7 @@ type figures struct {
 	perSecond  float64
 	p50, p99   time.Duration
 	all        int           // calls, warm-up included
-	cpuPerCall time.Duration // of the proxy; 0 if the calls did not go through it
+	cpuPerCall time.Duration // of the proxy; 0 if the calls were not made through it
 }
 
 func measureSocket(ctx context.Context, path string, inFlight int, span time.Duration) (figures, error) {
@@ -51,7 +51,8 @@ func measureProxy(ctx context.Context, p *proxy, user string, w work, inFlight i
 	return measureServer(ctx, client, p.cpu, w, inFlight, span)
 }
 
-// measureServer measures calls and the server's CPU time for each, which includes the warm-up.
+// measureServer measures calls and the server's CPU time for each call. The CPU time includes the
+// warm-up.
 func measureServer(ctx context.Context, caller spdkrpc.Caller, cpu func() time.Duration, w work, inFlight int, span time.Duration) (figures, error) {
 	before := cpu()
 	f, err := measure(ctx, caller, w, inFlight, span)
@@ -81,8 +82,8 @@ func (t *timedCaller) Call(ctx context.Context, method string, params, result an
 	return nil
 }
 
-// measure keeps inFlight calls in flight for span: each worker makes its next call as soon as it
-// has the response. If any call fails, measure returns an error.
+// measure keeps inFlight calls in flight for the duration span: each worker makes its next call as
+// soon as it has received the response. If any call fails, measure returns an error.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)
 	defer cancel()

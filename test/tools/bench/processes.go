@@ -184,7 +184,7 @@ func (p *proxy) ready(ctx context.Context) bool {
 }
 
 // record writes the proxy's CPU profile to a file in the background. The returned function waits
-// until that is done.
+// until the profile is complete.
 func (p *proxy) record(ctx context.Context, path string, span time.Duration) func() error {
 	recorded := make(chan error, 1)
 	go func() {

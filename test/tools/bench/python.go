@@ -15,7 +15,7 @@ import (
 
 // measurePython measures SPDK's rpc_http_proxy.py on the same socket. It does not use TLS, which
 // that script does not support with current Python versions. Calls without a response are counted
-// as lost and are not in the figures.
+// as lost and are not included in the figures.
 func measurePython(ctx context.Context, script, socket string, inFlight int, span time.Duration) (f figures, lost int, err error) {
 	address, err := freeAddress()
 	if err != nil {

@@ -20,7 +20,7 @@ type round struct {
 // measurementsPerRound is the number of figures in a round.
 const measurementsPerRound = 8
 
-// measureRound measures everything once. It measures figures that are compared with each other in
+// measureRound measures everything once. Figures that are compared with each other are measured in
 // succession.
 func measureRound(ctx context.Context, w *world, p *proxy, f *floor, socket string, inFlight int, span time.Duration) (x round, err error) {
 	if x.raw, err = measureSocket(ctx, socket, inFlight, span); err != nil {
@@ -67,7 +67,7 @@ func (x level) figures(of func(round) figures) figures {
 // ratio returns the median of the rounds' ratios.
 func (x level) ratio(of func(round) float64) float64 { return medianOf(x.rounds, of) }
 
-// medians returns the medians of all figures as if they were those of one round.
+// medians returns the medians of all figures as if they were the figures of one round.
 func (x level) medians() round {
 	return round{
 		raw: x.figures(func(r round) figures { return r.raw }), proxy: x.figures(func(r round) figures { return r.proxy }),

@@ -43,7 +43,7 @@ func newStreamClient(write func([]byte) error, read func() ([]byte, error), end 
 	return c
 }
 
-// deliver passes a response to its caller. All servers begin a response with the same members.
+// deliver passes a response to its caller. All servers start a response with the same members.
 func (c *streamClient) deliver(text []byte) {
 	_, rest, _ := strings.Cut(string(text[:min(len(text), 64)]), `"id":`)
 	digits, _, _ := strings.Cut(rest, ",")

@@ -14,10 +14,10 @@ type report struct {
 	real    bool
 	rounds  int
 	levels  []level
-	python  *figures // nil: not measured
-	lost    int      // calls that rpc_http_proxy.py did not answer
+	python  *figures // nil if not measured
+	lost    int      // calls to which rpc_http_proxy.py did not respond
 	saving  []saving
-	volumes int // cycles of volumes in each round; 0: not measured
+	volumes int // cycles of volumes in each round; 0 if not measured
 	bare    volumeFigures
 	byCSI   volumeFigures
 	atPeak  int // calls in flight to which the limits apply

@@ -34,7 +34,7 @@ type volumeFigures struct {
 
 func same[T any](x T) T { return x }
 
-// cpuPerVolume returns each process's CPU time per cycle, and that of both.
+// cpuPerVolume returns each process's CPU time per cycle, and the sum of both.
 func (f *volumeFigures) cpuPerVolume() string {
 	driver, proxy := medianOf(f.driver, same), medianOf(f.proxy, same)
 	return fmt.Sprintf("spdk-csi %s ms, spdk-proxy %s ms, both %s ms", ms(driver), ms(proxy), ms(driver+proxy))
@@ -49,7 +49,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, o options, inFli
 	defer func() { err = errors.Join(err, socket.Close()) }()
 	rpc := spdkrpc.NewClient(socket)
 	clearVolumes(ctx, rpc)
-	const mib = 64 // the volumes are thin and never written
+	const mib = 64 // the volumes are thin and never written to
 	if _, err := rpc.BdevMallocCreate(ctx, spdkrpc.BdevMallocCreateParams{Name: new(volumesBase), NumBlocks: mib << 8, BlockSize: 4096}); err != nil {
 		return bare, byCSI, fmt.Errorf("create the bdev for volumes: %w", err)
 	}

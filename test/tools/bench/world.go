@@ -28,7 +28,8 @@ type world struct {
 
 type params = map[string]any
 
-// makeWorld creates the tenant's objects. It first deletes any left by an interrupted bench.
+// makeWorld creates the tenant's objects. It first deletes any that an interrupted bench has left
+// behind.
 func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
 	method, arguments := "bdev_malloc_create", params{"name": base, "num_blocks": 8192, "block_size": 4096}
@@ -74,13 +75,14 @@ type work struct {
 	do   func(ctx context.Context, caller spdkrpc.Caller, worker int) error
 }
 
-// version is a cheap call for the target, so that the figures show the cost of the transport.
+// version makes a call that costs the target very little, so that the figures show the cost of the
+// transport.
 var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Caller, _ int) error {
 	return c.Call(ctx, "spdk_get_version", nil, nil)
 }}
 
-// mixture makes the calls of a tenant's CSI controller: three lists that the proxy filters, and a
-// volume that counts against the quota.
+// mixture makes the calls of a tenant's CSI controller: they request three lists that the proxy
+// filters, and a volume that counts against the quota.
 func (w *world) mixture() work {
 	return work{"mixture", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 		var list json.RawMessage

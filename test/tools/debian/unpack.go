@@ -9,11 +9,12 @@ import (
 	"path/filepath"
 )
 
-// ErrUnavailable means that this machine has no Debian package tools.
+// ErrUnavailable means that this machine does not have Debian's package tools.
 var ErrUnavailable = errors.New("packages require Debian or a distribution based on it")
 
 // Download downloads the packages and all their dependencies, even those already installed, to a
-// new directory below dir, and returns the files. apt uses its own directory, so it needs no root.
+// new directory below dir, and returns the files. apt uses a directory of its own, so it does not
+// need root.
 func Download(ctx context.Context, dir string, packages ...string) ([]string, error) {
 	apt, err := update(ctx, dir)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A demo runs the steps and holds the objects that they create.
+// A demo runs the steps, and holds the objects that they create.
 type demo struct {
 	*world
 	report *report
@@ -116,7 +116,7 @@ func (d *demo) life(ctx context.Context) error {
 	return d.cleanUp(ctx)
 }
 
-// hosts checks that only this node may connect to a volume's subsystem.
+// hosts checks that only this node is allowed to connect to a volume's subsystem.
 func (d *demo) hosts(ctx context.Context, c *claim) (string, error) {
 	found, err := d.local.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{NQN: new(c.publish["nqn"])})
 	if err != nil {
@@ -299,7 +299,7 @@ func (d *demo) cleanUp(ctx context.Context) error {
 }
 
 // remove deletes all volumes and the snapshot, and returns the number of volumes. The snapshot can
-// be deleted only when just one volume that needs it is left.
+// be deleted only when at most one of the volumes that need it is left.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored} {
 		if c == nil || c.volume == nil {
@@ -349,7 +349,7 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// readBack writes to a device and reads it again.
+// readBack writes data to a device, and reads the data back.
 func readBack(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command demo shows the whole life of a volume with the real spdk-proxy and the real spdk-csi, on
 // a simulated SPDK target that stores real data. Every step uses CSI over gRPC and the proxy over
-// HTTPS, and prints what it proved. `make demo` builds the demo and the two programs in the same
-// directory.
+// HTTPS, and prints what it has proved. `make demo` builds the demo and the two programs in the
+// same directory.
 package main
 
 import (
@@ -72,7 +72,7 @@ func run(ctx context.Context, keep bool) (err error) {
 	return nil
 }
 
-// abandon leaves no mount, loop device or process behind after a failure.
+// abandon cleans up after a failure, so that no mount, loop device or process is left behind.
 func (d *demo) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()

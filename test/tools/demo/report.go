@@ -16,7 +16,7 @@ type report struct {
 	skipped int
 }
 
-// step runs one step and prints its result. do returns what the step proved.
+// step runs one step and prints its result. do returns a description of what the step has proved.
 func (r *report) step(name string, do func() (proved string, err error)) error {
 	began := time.Now()
 	proved, err := do()

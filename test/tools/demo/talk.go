@@ -35,7 +35,7 @@ func (d *demo) facts() ([]string, error) {
 	return []string{fmt.Sprintf("The proxy's audit log has %d calls, of which %d were refused. It contains no password.", calls, refused)}, nil
 }
 
-// instructions returns commands to try on the programs left running by --keep.
+// instructions returns commands that users can try on the programs that --keep leaves running.
 func (w *world) instructions() string {
 	return fmt.Sprintf(`
 Both programs are still running; their files are in %[1]s. Try:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A claim is one volume, with the CSI calls that Kubernetes makes for it.
+// A claim represents one volume, with the CSI calls that Kubernetes makes for it.
 type claim struct {
 	w          *world
 	name       string
@@ -125,7 +125,7 @@ func (c *claim) remove(ctx context.Context) error {
 	return err
 }
 
-// canMount reports whether mounts and loop devices are possible: they require root.
+// canMount reports whether mounts and loop devices are possible; they require root.
 func (w *world) canMount() bool { return os.Geteuid() == 0 }
 
 func fsBytes(path string) (uint64, error) {

@@ -36,7 +36,7 @@ type world struct {
 	dir       string
 	bin       string // directory with spdk-proxy and spdk-csi
 	target    *spdktest.Target
-	local     *spdkrpc.Client // the administrator's, directly on the target's socket
+	local     *spdkrpc.Client // the administrator's client, directly on the target's socket
 	proxyURL  string
 	passwords map[string]string
 	programs  []*exec.Cmd

@@ -1,15 +1,15 @@
-// Command mutate measures how many faults the tests detect. It changes one token at a time in a
-// seeded sample of places. It runs the changed package's short tests, then those of the packages
-// named by -importers that depend on the changed one, and then all tests of the changed package. It
-// runs short tests only if they execute the changed line. It lists the changes with which all tests
-// passed.
+// Command mutate measures how many faults the tests detect. It changes one token at a time, in a
+// seeded sample of places. For each change, it runs the changed package's short tests, then those
+// of the packages named by -importers that depend on the changed one, and then all tests of the
+// changed package. It runs short tests only if they execute the changed line. At the end, it lists
+// the changes with which all tests passed.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 -importers ./driver/... ./driver/...
 //
-// Each test binary is built once, with all changes of the sample, of which a variable chooses one.
-// It writes nothing into the source tree: the go command gets the changed files as an overlay. Read
-// each survivor: either the change makes no difference to users, or a test is missing. Without any
-// change, the tests of each package must pass.
+// Each test binary is built only once. It contains all changes in the sample, and a variable
+// selects one of them. Nothing is written to the source tree: the go command gets the changed files
+// as an overlay. Read each survivor: either the change makes no difference to users, or a test is
+// missing. Without any change, the tests of each package must pass.
 package main
 
 import (
@@ -132,8 +132,8 @@ func sample(ctx context.Context, dir string, patterns []string, o options) (vali
 	return valid[:min(o.n, len(valid))], nil
 }
 
-// newSuites returns the suites that can detect a mutant, by import path of the mutant's package:
-// first its own.
+// newSuites returns the suites that can detect a mutant, by the import path of the mutant's
+// package. The package's own suite comes first.
 func newSuites(ctx context.Context, dir string, all []mutant, importers string) (map[string][]*suite, error) {
 	overlay, _, err := writeOverlay(dir, all)
 	if err != nil {

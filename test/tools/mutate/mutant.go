@@ -63,7 +63,7 @@ type mutant struct {
 	old, new string
 
 	number int  // in the sample, from 1
-	apart  bool // outside functions, so that it needs a binary of its own
+	apart  bool // outside functions, so it needs a binary of its own
 }
 
 func (m mutant) place() string {

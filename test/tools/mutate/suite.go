@@ -39,8 +39,8 @@ const (
 )
 
 // prepare builds the binary, checks that the short tests pass without any change, and records the
-// lines that they execute. If they failed, for example because a program is missing, every change
-// would count as detected.
+// lines that they execute. If the tests failed, for example because a program is missing, every
+// change would count as detected.
 func (s *suite) prepare(ctx context.Context, timeout time.Duration) error {
 	if s.prepared {
 		return s.err
@@ -84,8 +84,8 @@ func (s *suite) try(ctx context.Context, m mutant, long bool) (v verdict, test s
 	if !long && !s.covers(m) {
 		return survived, "", nil
 	}
-	// The name is short because it begins the paths of the tests' UNIX sockets, which may have at
-	// most 107 bytes.
+	// The name is short because it is part of the paths of the tests' UNIX sockets, which may have
+	// at most 107 bytes.
 	dir, err := os.MkdirTemp("", "m-")
 	if err != nil {
 		return "", "", err
@@ -127,8 +127,8 @@ func (s *suite) try(ctx context.Context, m mutant, long bool) (v verdict, test s
 
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// covers reports whether the short tests execute the changed line, or may do so because the line
-// belongs to no function.
+// covers reports whether the short tests execute the changed line, or may do so because the line is
+// not in a function.
 func (s *suite) covers(m mutant) bool {
 	known := false
 	for _, b := range s.blocks[m.pkg.ImportPath+"/"+filepath.Base(m.file)] {
@@ -141,7 +141,7 @@ func (s *suite) covers(m mutant) bool {
 	return !known
 }
 
-// hasLongTests reports whether -short skips a test of the package.
+// hasLongTests reports whether -short skips any of the package's tests.
 func (p pkg) hasLongTests() bool {
 	return slices.ContainsFunc(slices.Concat(p.TestGoFiles, p.XTestGoFiles), func(name string) bool {
 		source, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -149,7 +149,7 @@ func (p pkg) hasLongTests() bool {
 	})
 }
 
-// execute runs a test binary. Temporary files are beside it.
+// execute runs a test binary. Temporary files are created next to it.
 func (s *suite) execute(ctx context.Context, binary string, args ...string) (v verdict, output string) {
 	limit := s.limit
 	if len(args) == 0 { // the long tests
@@ -162,8 +162,8 @@ func (s *suite) execute(ctx context.Context, binary string, args ...string) (v v
 	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout="+(2*limit).String())...)
 	cmd.Dir = s.Dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	// The output goes to a file instead of a pipe, because processes started by a killed test may
-	// keep a pipe open.
+	// The output goes to a file instead of a pipe, because processes that a killed test has started
+	// may keep a pipe open.
 	said, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
 		return killed, err.Error()

@@ -18,19 +18,19 @@ import (
 	"strings"
 )
 
-// chosen returns the text that makes a test binary execute the mutant with this number. The same
-// number of bytes, for mutant 0, is in each binary. No mutant has the number 0.
+// chosen returns the text that makes a test binary execute the mutant with this number. Each binary
+// contains a text of the same length, for mutant 0. No mutant has the number 0.
 func chosen(number int) string { return fmt.Sprintf("mutant %09d chosen", number) }
 
-// A variant is a changed copy of a function, at these lines of the rewritten file.
+// A variant is a changed copy of a function. It is at these lines of the rewritten file.
 type variant struct {
 	mutant   mutant
 	from, to int
 }
 
 // rewrite returns the file with a changed copy of the enclosing function for each mutant. The
-// function calls the copy of the mutant that the variable chosenMutant names. It leaves out the
-// mutants outside functions. All lines of the source keep their numbers.
+// function calls the copy that contains the mutant selected by the variable chosenMutant. rewrite
+// leaves out the mutants outside functions. All lines of the source keep their numbers.
 func rewrite(path string, mutants []mutant) (text []byte, variants []variant, err error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func writeJSON(path string, replace map[string]string) error {
 // compileError matches the place of an error in the go command's output: the rewritten file, line.
 var compileError = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):`)
 
-// compilable returns the mutants that compile. It sets apart in those outside functions.
+// compilable returns the mutants that compile. It sets the field apart of those outside functions.
 func compilable(ctx context.Context, dir string, mutants []mutant) ([]mutant, error) {
 	for {
 		overlay, variants, err := writeOverlay(dir, mutants)

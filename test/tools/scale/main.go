@@ -10,8 +10,8 @@
 //   - creating 1,000 volumes again while some storage servers are down;
 //   - deleting the volumes.
 //
-// Targets, proxies and this program share a process, and share the machine with the controller: the
-// figures show how the cost grows, not the speed of a cluster.
+// Targets, proxies and this program share a process, and they share the machine with the
+// controller. Therefore, the figures show how the cost grows, but not the speed of a cluster.
 package main
 
 import (

@@ -48,7 +48,7 @@ func (m meter) measure(ctx context.Context, name string, calls, inFlight int, ca
 			return nil
 		})
 	}
-	_ = g.Wait() // its functions return no error
+	_ = g.Wait() // its functions do not return errors
 	took := time.Since(began)
 	slices.Sort(times)
 	if failed > 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// nodeName returns a name of realistic length, like those of cloud nodes, because names are in each
-// publication and in each list.
+// nodeName returns a name of realistic length, such as those of cloud nodes, because each
+// publication and each list contains the names.
 func nodeName(i int) string {
 	return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i>>16, i>>8&255, i&255)
 }
@@ -54,7 +54,7 @@ func (c *controller) move(kind string, drained, nodes int) func(context.Context,
 	}
 }
 
-// fence runs the command that cuts a node off from all storage servers.
+// fence returns a call that runs the command for cutting a node off from all storage servers.
 func (c *controller) fence(node int) func(context.Context, int) (string, error) {
 	return func(ctx context.Context, _ int) (string, error) {
 		cmd := exec.CommandContext(ctx, filepath.Join(c.dir, "spdk-csi"), "fence", "--node", nodeName(node), "--yes")

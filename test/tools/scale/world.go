@@ -78,7 +78,7 @@ func (w *world) newServer(name, hash string, s settings) (*server, error) {
 		return nil, err
 	}
 	one := &server{name: name, target: target, stop: func() error { return nil }}
-	// All proxies present the certificate of the first, which all can read.
+	// All proxies present the certificate of the first one, which all of them can read.
 	path := filepath.Join(w.dir, name+".yaml")
 	text := fmt.Sprintf("listen: \"127.0.0.1:0\"\ntls: {self_signed_dir: %q}\ntarget: {socket: %q}\nusers:\n  - {name: %s, password_hash: %q, roles: [csi-controller]}\n",
 		filepath.Join(w.dir, "tls"), target.Socket(), user, hash)
@@ -173,7 +173,8 @@ func (s *server) fill(ctx context.Context, volumes int) error {
 	return g.Wait()
 }
 
-// calls returns how many RPCs the targets have received. It is not safe for concurrent use.
+// calls returns the number of RPCs that the targets have received. It is not safe for concurrent
+// use.
 func (w *world) calls() int {
 	for _, s := range w.servers {
 		w.rpcs += len(s.target.Calls())

@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// hostile is the address of hostile clients. It differs from the tenants' address, because the
-// proxy limits failed logins by address.
+// hostile is the address from which hostile clients connect. It differs from the tenants' address,
+// because the proxy limits failed logins by address.
 var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 func (w *world) dial() (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
 }
 
-// connectTries is the number of times a client tries to connect. The proxy closes connections whose
-// handshake takes too long, which can happen on a busy machine.
+// connectTries is the maximum number of times that a client tries to connect. The proxy closes
+// connections whose handshake takes too long, which can happen on a busy machine.
 const connectTries = 10
 
 func (w *world) dialTLS() (c *tls.Conn, err error) {
@@ -53,7 +53,7 @@ func (w *world) dialTLSOnce() (*tls.Conn, error) {
 }
 
 // An attack is sent unchanged, and the response must have one of the statuses. If there are no
-// statuses, the proxy may respond or close the connection.
+// statuses, the proxy may either respond or close the connection.
 type attack struct {
 	raw      string
 	statuses []int
@@ -70,7 +70,7 @@ type message struct {
 	statuses []int
 }
 
-// messages returns the messages that a hostile tenant sends.
+// messages returns the messages that hostile tenants send.
 func (w *world) messages() []message {
 	victim := w.tenantsOf[len(w.tenantsOf)-1]
 	bad := func(text string, statuses ...int) message { return message{text, statuses} }
@@ -86,7 +86,7 @@ func (w *world) messages() []message {
 	}
 }
 
-// attacks returns the requests that a hostile tenant, or a client without a password, sends.
+// attacks returns the requests that hostile tenants, or clients without a password, send.
 func (w *world) attacks() (list []attack) {
 	for _, m := range w.messages() {
 		list = append(list, attack{request(hostileUser, passwordOf(hostileUser), m.text), m.statuses})
@@ -198,7 +198,7 @@ func (w *world) crawl(ctx context.Context) {
 	w.runSlowClients(ctx, kinds)
 }
 
-// A slowClient connects, and begins a request that it does not finish.
+// A slowClient connects, and starts a request that it does not finish.
 type slowClient struct {
 	dial  func() (net.Conn, error)
 	begin func(net.Conn) error

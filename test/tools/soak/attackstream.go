@@ -18,8 +18,8 @@ func (w *world) hostileStream() (*websocket.Conn, error) {
 	return ws, err
 }
 
-// sendOnStream sends a hostile message. Some hostile clients guess the password, and some hang up
-// in the middle of the message.
+// sendOnStream sends a hostile message. Some hostile clients guess the password, and some
+// disconnect in the middle of the message.
 func (w *world) sendOnStream(m message) {
 	if rand.N(10) == 0 {
 		w.guessForStream()
@@ -44,7 +44,7 @@ func (w *world) sendOnStream(m message) {
 		return
 	}
 	status, a := http.StatusOK, answer{}
-	if json.Unmarshal(text, &a) == nil { // otherwise the response to a batch
+	if json.Unmarshal(text, &a) == nil { // otherwise, it is the response to a batch
 		status = statusOf(a)
 	}
 	w.expectRefusal(m.text, m.statuses, status)

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// A book reads the proxy's log while the proxy writes it, and collects events, statistics and
+// A book reads the proxy's log while the proxy is writing it, and collects events, statistics and
 // violations of the soak's expectations.
 type book struct {
-	copy    io.Writer // gets a copy of the log; may be nil
+	copy    io.Writer // receives a copy of the log; may be nil
 	mu      sync.Mutex
 	line    []byte
 	last    [][]byte          // the last lines
@@ -96,7 +96,8 @@ func (b *book) read(line []byte) {
 
 const refusedReload = "reload refused, the old configuration stays"
 
-// logged returns the user logged for a request, and forgets the request. It waits for the log line.
+// logged returns the user that was logged for a request, and forgets the request. It waits for the
+// log line.
 func (b *book) logged(id string) (user string, ok bool) {
 	for range 2000 { // the line may still be in the pipe
 		b.mu.Lock()

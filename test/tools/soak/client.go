@@ -22,7 +22,7 @@ type client struct {
 	world *world
 	user  string
 	over  transport
-	slow  bool // it reads slowly, so its latencies mean nothing
+	slow  bool // it reads slowly, so its latencies are meaningless
 }
 
 // A transport sends a request and reads the response. It checks that the response has the given id.
@@ -47,7 +47,7 @@ type reply struct {
 	result  any
 	code    int // of the error; 0: none
 	message string
-	// settled means that the target was always up during the call, so a failure is a violation.
+	// settled means that the target was up during the entire call, so a failure is a violation.
 	settled bool
 	err     error // why there is no response
 }
@@ -55,7 +55,8 @@ type reply struct {
 func (r reply) ok() bool { return r.status == http.StatusOK && r.code == 0 && r.err == nil }
 
 // lost reports whether the call failed because the target was down. The proxy responds to a
-// deletion with 429 if the target was killed while the proxy queried which hosts use the volume.
+// deletion with 429 if the target was killed while the proxy was querying which hosts were using
+// the volume.
 func (r reply) lost() bool {
 	return !r.settled && (r.status == http.StatusBadGateway || r.status == http.StatusGatewayTimeout || r.status == http.StatusTooManyRequests)
 }
@@ -99,8 +100,8 @@ type posts struct {
 
 func (p *posts) closeIdle() { p.http.CloseIdleConnections() }
 
-// exchange also checks that the request is logged with this user. A repeatable request is sent
-// again if the proxy closes an idle connection at that moment.
+// exchange also checks that the request has been logged with this user. A repeatable request is
+// sent again if the proxy closes an idle connection at that moment.
 func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+p.world.address+"/", bytes.NewReader(body))
 	if err != nil {
@@ -133,7 +134,7 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	return answer.reply(resp.StatusCode)
 }
 
-// A response is a JSON-RPC response.
+// An answer is a JSON-RPC response or notification.
 type answer struct {
 	ID     json.RawMessage
 	Method string // of a notification

@@ -95,8 +95,8 @@ func (c *configs) put(i int) error {
 	return os.Rename(c.path+".new", c.path)
 }
 
-// reloadProxy gives the proxy its next configuration. Every second time, it also sends the signal,
-// instead of only changing the file.
+// reloadProxy gives the proxy its next configuration. Every other time, it not only changes the
+// file, but also sends the signal.
 func (w *world) reloadProxy() error {
 	n := int(w.reloads.Add(1))
 	i := n % len(w.configs.texts)

@@ -1,8 +1,8 @@
 // Command soak runs spdk-proxy for a long time under faults and load. It kills and restarts the
 // target, makes the proxy reload valid and invalid configurations, and runs slow and hostile
-// clients, 256 streams and a user that makes too many calls. Meanwhile, tenants create and delete
+// clients, 256 streams and a user who makes too many calls. Meanwhile, tenants create and delete
 // volumes. Each tenant checks that every response belongs to its own request and that no volume is
-// lost. At the end, soak prints a table, and fails if any check failed.
+// lost. At the end, soak prints a table, and fails if any check has failed.
 //
 // The soak must not depend on how the proxy works: it uses only HTTPS, WebSockets, the log and
 // /proc.
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// A plan holds the options for a run.
+// A plan contains the options for a run.
 type plan struct {
 	span, kill, reload time.Duration
 	tenants, workers   int

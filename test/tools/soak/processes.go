@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A program is a process started by the soak.
+// A program is a process that the soak has started.
 type program struct {
 	cmd    *exec.Cmd
 	exited chan error
@@ -44,7 +44,7 @@ func (p *program) kill() error {
 	return nil
 }
 
-// end stops the program. It returns an error if the program had already exited or must be killed.
+// end stops the program. It returns an error if the program has already exited or has to be killed.
 func (p *program) end() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("%s exited before it was stopped: %w", filepath.Base(p.cmd.Path), err)

@@ -43,7 +43,8 @@ func (w *world) mostStreams(n int64) {
 	w.book.mostStreams = max(w.book.mostStreams, n)
 }
 
-// streams makes a user's calls on one WebSocket, and opens another one when that has ended.
+// streams makes a user's calls on one WebSocket, and opens another one when the first one has
+// ended.
 type streams struct {
 	world *world
 	user  string
@@ -51,10 +52,10 @@ type streams struct {
 	pause time.Duration // before each response is read
 
 	mu   sync.Mutex
-	open *openStream // nil: none
+	open *openStream // nil if none
 }
 
-// An openStream is a WebSocket with the calls that wait for responses on it.
+// An openStream is a WebSocket and the calls that are waiting for responses on it.
 type openStream struct {
 	ws      *websocket.Conn
 	writing sync.Mutex
@@ -69,7 +70,7 @@ func newStreams(w *world, user, from string) *streams {
 	return &streams{world: w, user: user, from: net.ParseIP(from)}
 }
 
-// openWebSocket opens a stream from an address. It tries again if it gets no response.
+// openWebSocket opens a stream from an address. It tries again if it does not receive a response.
 func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
 	dialer := websocket.Dialer{
 		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
@@ -87,7 +88,7 @@ func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket
 }
 
 // openAllowed opens a stream for a user who is below the limit of open streams. The proxy may
-// refuse it while it still counts a closed stream; openAllowed then tries again.
+// refuse the stream while it is still counting a closed one; openAllowed then tries again.
 func (w *world) openAllowed(user string, from net.IP) (*websocket.Conn, error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		ws, resp, err := w.openWebSocket(user, passwordOf(user), from)
@@ -157,8 +158,8 @@ func (s *streams) exchange(body []byte, id string, _ bool) reply {
 	}
 }
 
-// expect records a call that waits for its response. It returns false if the stream takes no
-// further calls.
+// expect records a call that is waiting for its response. It returns false if the stream does not
+// accept any more calls.
 func (o *openStream) expect(id string, got chan answer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -233,7 +234,7 @@ func (s *streams) closeIdle() {
 	}
 }
 
-// statusOf is the status that a POST request would get.
+// statusOf returns the status that the response to a POST request would have.
 func statusOf(a answer) int {
 	if a.Error == nil {
 		return http.StatusOK
@@ -266,17 +267,17 @@ func statusOf(a answer) int {
 // The crowd's users keep many streams open. Each of them belongs to a tenant.
 const (
 	crowdUsers   = 4
-	crowdStreams = 256 // the proxy allows 64 of each user
+	crowdStreams = 256 // the proxy allows each user 64 of them
 )
 
 // crowdUser returns the name of a user in the crowd. Tenants work as other users, so the crowd does
-// not use their share of the target.
+// not use up the tenants' share of the target.
 func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
-// crowd keeps crowdStreams streams open. Each makes a call now and then. One in eight makes several
-// at once, and is slow to read the responses.
+// crowd keeps crowdStreams streams open. Each of them makes a call now and then. One in eight makes
+// several at once, and is slow to read the responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

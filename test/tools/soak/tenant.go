@@ -20,14 +20,14 @@ type tenant struct {
 	world   *world
 	name    string
 	user    string
-	clients []*client // the workers use them in turn
+	clients []*client // the workers take turns using them
 
 	mu      sync.Mutex
 	volumes map[string]presence // by lvol name
 	next    int
 }
 
-// A presence states whether a volume must exist.
+// A presence determines whether a volume must exist.
 type presence int
 
 const (
@@ -153,8 +153,8 @@ func (t *tenant) expect(r reply, expected string, holds bool) {
 	}
 }
 
-// expectDone checks that a call succeeded. If the target was killed meanwhile, the call may also be
-// lost, or fail because its object does not exist.
+// expectDone checks that a call succeeded. If the target was killed in the meantime, the call may
+// also be lost, or may fail because its object does not exist.
 func (t *tenant) expectDone(r reply) {
 	t.expect(r, "done", r.ok() || r.lost() || !r.settled && r.status == 200)
 }
@@ -186,7 +186,8 @@ func (t *tenant) expectOwn(r reply) {
 	t.expect(r, "a list", r.ok() || r.lost())
 }
 
-// expectForeign calls methods on another tenant's lvstore and volume, which must seem not to exist.
+// expectForeign calls methods on another tenant's lvstore and volume, which must appear not to
+// exist.
 func (t *tenant) expectForeign(c *client) {
 	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
 	if other == t {

@@ -55,7 +55,7 @@ func (w *world) usage() (u usage, err error) {
 	return u, errors.New("the metrics have no go_goroutines")
 }
 
-// idleUsage waits until connections have ended, and returns the resources used by the idle proxy.
+// idleUsage waits until connections have ended, and returns the resources that the idle proxy uses.
 func (w *world) idleUsage(ctx context.Context) (u usage, err error) {
 	for _, t := range w.tenantsOf {
 		for _, c := range t.clients {
@@ -103,7 +103,7 @@ func (w *world) progress(ctx context.Context, span time.Duration) {
 	}
 }
 
-// report prints the table and the checks, and fails if a check failed.
+// report prints the table and the checks, and fails if a check has failed.
 func (w *world) report(before, after usage) error {
 	b := w.book
 	b.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A world holds all processes and clients in a run.
+// A world holds all processes and clients of a run.
 type world struct {
 	plan
 	keep       bool
@@ -29,8 +29,8 @@ type world struct {
 	book       *book
 	tenantsOf  []*tenant
 
-	// era is odd from before the target is killed until it runs again with the tenants' lvstores,
-	// and even otherwise.
+	// era is odd from just before the target is killed until it is running again with the tenants'
+	// lvstores, and even otherwise.
 	era     atomic.Int64
 	upSince atomic.Int64 // when the target last became available, in nanoseconds since 1970
 
@@ -82,7 +82,8 @@ func (w *world) close() error {
 	return wrong
 }
 
-// round runs all clients and faults for span. Tenants complete the work that they have begun.
+// round runs all clients and faults for the duration span. Tenants complete the work that they have
+// started.
 func (w *world) round(ctx context.Context, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
@@ -111,8 +112,8 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 	return wrong
 }
 
-// longRound runs round. While a user has no successful call, it repeats the round with fewer kills,
-// because a call on a busy machine may take longer than the time between two kills.
+// longRound runs round. As long as a user has no successful calls, it repeats the round with fewer
+// kills, because on a busy machine, a call may take longer than the time between two kills.
 func (w *world) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
@@ -176,8 +177,8 @@ func (w *world) killTarget(ctx context.Context) error {
 	return nil
 }
 
-// settled reports whether the target was up since a call began in this era, and long enough before
-// the call that the proxy must have been connected.
+// settled reports whether the target has been up since a call began in this era, and was up long
+// enough before the call for the proxy to have connected.
 func (w *world) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

@@ -12,7 +12,7 @@ import (
 
 // Image builds a program's image for this machine with the repository's own builder, and returns
 // the path of its archive. If Debian's mirror has replaced packages that the committed lock file
-// names, the image contains the present versions.
+// names, the image contains the current versions.
 func (s *Store) Image(ctx context.Context, repository, program, version string) (string, error) {
 	dir := filepath.Join(s.root, "images", version)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -71,7 +71,7 @@ func (s *Store) Own(ctx context.Context, module, version string, packages ...str
 	return programs, nil
 }
 
-// build writes the program only when it is complete.
+// build creates the program's file only once the program is complete.
 func build(ctx context.Context, module, pkg, ldflags string, parallel int, program string) error {
 	if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 		return err
@@ -106,8 +106,8 @@ func toolsOf(ctx context.Context, module string) ([]tool, error) {
 
 var major = regexp.MustCompile(`/v[0-9]+$`)
 
-// programOf returns the name that the go command gives to a package's program, except "etcd" for
-// etcd's server.
+// programOf returns the name that the go command gives to a package's program, or "etcd" for etcd's
+// server.
 func programOf(pkg string) string {
 	if strings.HasPrefix(pkg, "go.etcd.io/etcd/server") {
 		return "etcd"

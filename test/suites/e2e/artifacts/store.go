@@ -16,10 +16,10 @@ import (
 	"github.com/spdkgate/spdkgate/test/tools/debian"
 )
 
-// Log reports progress.
+// A Log is a function that reports progress.
 type Log func(format string, args ...any)
 
-// unused is the age at which directories of earlier versions are removed.
+// unused is the time without use after which directories of earlier versions are removed.
 const unused = 30 * 24 * time.Hour
 
 // A Store is a directory of built programs and unpacked packages, outside the clone. Only one
@@ -55,7 +55,7 @@ func Open(log Log) (*Store, error) {
 // Close lets other processes open the store.
 func (s *Store) Close() error { return s.lock.Close() }
 
-// directory returns the directory for what the parts describe, and marks it as used.
+// folder returns the directory for the contents that the parts describe, and marks it as used.
 func (s *Store) folder(kind string, parts ...[]byte) (string, error) {
 	h := sha256.New()
 	for _, p := range parts {

@@ -15,7 +15,7 @@ const (
 	startTimeout = 5 * time.Minute
 )
 
-// Options describes a cluster.
+// Options describe a cluster.
 type Options struct {
 	Dir      string            // state directory of the sandbox
 	Cgroup   string            // parent of the pods' cgroups; exists in all hierarchies
@@ -30,7 +30,7 @@ type Options struct {
 	// node's processes and mounts have ended.
 	Unplug func(node string) error
 	// PolicyController is the path of kube-router, which enforces NetworkPolicies on each node.
-	// Packages must then also contain PolicyPackages, and host ports work. If it is empty,
+	// Packages must then also contain PolicyPackages, and pods can use host ports. If it is empty,
 	// NetworkPolicies are not enforced.
 	PolicyController string
 }

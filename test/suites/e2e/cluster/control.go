@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// nodeGracePeriod is the time after which Kubernetes considers a silent node lost. The default is
-// 50 s.
+// nodeGracePeriod is the time after which Kubernetes considers an unresponsive node to be lost. The
+// default is 50 s.
 const nodeGracePeriod = "15s"
 
 // Issuer is the issuer of the cluster's service account tokens.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses inside the sandbox.
+// Addresses that are used inside the sandbox.
 const (
 	// Address is the address at which nodes and pods reach the control plane's machine.
 	Address = "10.99.0.1"
@@ -22,12 +22,12 @@ const (
 	serviceRange   = "10.96.0.0/24"
 )
 
-// nodeFolders lists the directories of which each node has its own copy.
+// nodeFolders lists the directories of which every node has its own copy.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
 // prepareHost adds the packages' programs to /usr, and creates the directories that nodes replace
-// with their own, and the network between the nodes. All of this ends with the sandbox, and the
-// machine does not change.
+// with their own, and the network between the nodes. All of this disappears together with the
+// sandbox, and the machine does not change.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{
 		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"},

@@ -26,7 +26,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 			return err
 		}
 	}
-	// A database copied while containerd runs may be inconsistent.
+	// A database that is copied while containerd is running may be inconsistent.
 	if err := first.containerd.Kill(); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 }
 
 // copyImages copies the directory of a containerd that is not running. Only the databases are
-// really copied: layers never change, so the copy contains links to their files.
+// actually copied: layers never change, so the copy contains links to their files.
 func copyImages(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Kubectl runs kubectl as administrator.
+// A Kubectl runs kubectl as the administrator.
 type Kubectl struct{ program, config, namespace string }
 
 // Kubectl returns kubectl for the cluster.
@@ -25,7 +25,7 @@ func (k Kubectl) In(namespace string) Kubectl {
 	return k
 }
 
-// Run runs kubectl with some input and returns its output.
+// Run runs kubectl with the given input and returns its output.
 func (k Kubectl) Run(ctx context.Context, input string, args ...string) (string, error) {
 	flags := []string{"--kubeconfig=" + k.config}
 	if k.namespace != "" {

@@ -13,8 +13,8 @@ import (
 
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// restrict_oom_score_adj: the sandbox may run in a container that is not allowed to lower its
-// score.
+// restrict_oom_score_adj is set because the sandbox may be running in a container that is not
+// allowed to lower its score.
 const containerdConfig = `version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"
@@ -45,7 +45,7 @@ const cniConfig = `{
 const portmapConfig = `, {"type": "portmap", "capabilities": {"portMappings": true}}`
 
 // syncFrequency and nodeStatusUpdateFrequency are shorter than kubelet's defaults. With the
-// defaults, starting a pod takes 7 to 10 s, and an expansion a minute.
+// defaults, starting a pod takes 7 to 10 s, and expanding a volume takes a minute.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[4]s
@@ -111,9 +111,9 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 	})
 }
 
-// StartKubelet starts kubelet, even after it was killed, and waits until it reports that the node
-// is ready. Like a service manager, StartKubelet starts it again if it exits. kubelet exits as long
-// as containerd's CRI service is not initialized, which only kubelet queries.
+// StartKubelet starts kubelet, even after it has been killed, and waits until it reports that the
+// node is ready. Like a service manager, StartKubelet starts it again if it exits. As long as
+// containerd's CRI service, which only kubelet queries, is not initialized, kubelet exits.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	const starts, pause = 20, time.Second
 	for i := 1; ; i++ {
@@ -130,7 +130,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 }
 
 func (n *Node) startKubelet(ctx context.Context) error {
-	since := time.Now().Truncate(time.Second) // the API's times have whole seconds
+	since := time.Now().Truncate(time.Second) // the API's times are in whole seconds
 	var err error
 	n.Kubelet, err = n.start("kubelet", n.cluster.options.Programs["kubelet"],
 		"--kubeconfig="+n.cluster.pki.path(n.Name+".kubeconfig"), "--config="+n.path("kubelet.yaml"),

@@ -99,7 +99,7 @@ func (n *Node) prepare() error {
 }
 
 // connect connects the machine to the bridge. The bridge's port gets a new name at each boot,
-// because the kernel removes the port of an ended machine only some time later.
+// because the kernel does not remove the port of a stopped machine immediately.
 func (n *Node) connect() error {
 	port := fmt.Sprintf("%s.%d", n.Name, n.boots)
 	return ip(fmt.Sprintf("link add %[1]s type veth peer name eth0 netns %[2]d\nlink set %[1]s master lan0 up\n", port, n.machine.Pid()))

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// These are the users of the API. Each has its own token.
+// These are the users of the API. Each of them has its own token.
 const (
 	admin      = "admin"
 	controller = "controller-manager"
 	scheduler  = "scheduler"
 )
 
-// groups holds each user's name and groups in the API. Each node is also a user.
+// groups holds each user's name and groups in the API. Each node is also a user of the API.
 var groups = map[string][2]string{
 	admin:      {"admin", "system:masters"},
 	controller: {"system:kube-controller-manager", ""},

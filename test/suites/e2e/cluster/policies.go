@@ -16,8 +16,8 @@ const (
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables creates the links under which iptables is called. They hide those in the host's
-// /usr, which is visible in the sandbox.
+// linkIPTables creates the links through which iptables is called. They hide the links in the
+// host's /usr, which is visible in the sandbox.
 func linkIPTables() error {
 	var err error
 	for _, name := range []string{"iptables", "iptables-save", "iptables-restore"} {
@@ -34,8 +34,8 @@ func linkIPTables() error {
 // healthPort is the port on which kube-router reports its health.
 const healthPort = 20244
 
-// startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it works.
-// The bridge plugin continues to set addresses and routes.
+// startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it is
+// working. The bridge plugin continues to set addresses and routes.
 func (n *Node) startPolicies(ctx context.Context) error {
 	if n.cluster.options.PolicyController == "" {
 		return nil

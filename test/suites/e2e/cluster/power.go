@@ -33,8 +33,8 @@ func (n *Node) Mounts() ([]Mount, error) {
 	return found, nil
 }
 
-// openVolumes opens the file systems on loop devices, so that they stay mounted for a moment after
-// the node's processes have ended.
+// openVolumes opens the file systems on loop devices, so that they remain mounted for a moment
+// after the node's processes have ended.
 func (n *Node) openVolumes() ([]*os.File, error) {
 	mounts, err := n.Mounts()
 	if err != nil {
@@ -43,9 +43,9 @@ func (n *Node) openVolumes() ([]*os.File, error) {
 	return openEach(fmt.Sprintf("/proc/%d/root", n.machine.Pid()), mounts)
 }
 
-// openEach opens each file system on a loop device that shutDown can end. It opens each once,
-// however often it is mounted below root, and skips an XFS that is already shut down, on which even
-// fstat fails with EIO.
+// openEach opens each file system on a loop device that shutDown can end. It opens each file system
+// once, no matter how often it is mounted below root. It skips an XFS that has already been shut
+// down, on which even fstat fails with EIO.
 func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -62,7 +62,7 @@ func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 		}
 		f, err := os.Open(filepath.Join(root, m.Path))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // unmounted since
+		case errors.Is(err, fs.ErrNotExist): // unmounted in the meantime
 			continue
 		case errors.Is(err, unix.EIO):
 			continue

@@ -50,7 +50,7 @@ func (p *Process) start(program string, args []string) error {
 	return nil
 }
 
-// Kill kills the process and waits for its end.
+// Kill kills the process and waits until it has ended.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return err

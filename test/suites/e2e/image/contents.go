@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A Content adds files to an image's layer. All belong to root.
+// A Content adds files to an image's layer. All files belong to root.
 type Content func(*layer) error
 
 // A layer is a tar archive that is being written.

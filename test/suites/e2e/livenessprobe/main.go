@@ -1,4 +1,4 @@
-// Command livenessprobe replaces the sidecar of this name, whose module may not be available from
+// Command livenessprobe replaces the sidecar with this name, whose module may not be available from
 // the Go module proxy. It has the same flags, and serves /healthz by calling the driver's Probe.
 // Use it only in these tests.
 package main

@@ -16,8 +16,8 @@ import (
 
 const (
 	sysctlFile = "sysctls.json"
-	// Mounts and cgroups disappear shortly after their last process has ended. clean waits for this
-	// for up to cleanTimeout.
+	// Mounts and cgroups disappear shortly after their last process has ended. clean waits up to
+	// cleanTimeout for this to happen.
 	cleanTimeout  = 20 * time.Second
 	cleanInterval = 50 * time.Millisecond
 )
@@ -50,8 +50,8 @@ func prepare(dir string, o Options) error {
 	return nil
 }
 
-// clean removes everything that an ended sandbox has left on the machine, and finally its state
-// directory.
+// clean removes everything that a sandbox, after its end, has left on the machine, and finally its
+// state directory.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {
@@ -114,8 +114,8 @@ func restoreSysctls(dir string) error {
 	return errors.Join(errs...)
 }
 
-// hierarchies returns the roots of the cgroup hierarchies: one for each controller with version 1,
-// otherwise one.
+// hierarchies returns the roots of the cgroup hierarchies: with version 1, there is one for each
+// controller, otherwise there is only one.
 func hierarchies() []string {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {

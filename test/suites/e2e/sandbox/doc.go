@@ -2,5 +2,5 @@
 // namespaces. When the first process of the sandbox ends, the kernel ends all others, and removes
 // every mount and network interface. Run cleans up everything that namespaces do not isolate:
 // kernel settings, loop devices, cgroups and the state directory. This works even after an earlier
-// run crashed. The package does not depend on Kubernetes.
+// run has crashed. The package does not depend on Kubernetes.
 package sandbox

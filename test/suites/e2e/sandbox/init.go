@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runInit is the first process of the sandbox. It starts the program again, collects orphaned
-// processes, and ends with the program's exit code. Because it does not start any other program, it
-// can wait for any process.
+// runInit is the code of the sandbox's first process. It starts the program again, collects
+// orphaned processes, and ends with the program's exit code. Because it does not start any other
+// program, it can wait for any process.
 func runInit() (int, error) {
 	if err := becomeFirst("sandbox"); err != nil {
 		return 1, err

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file is identified by its device and inode, because its path changes with the mount namespace.
+// A file is identified by its device and inode, because its path depends on the mount namespace.
 type file struct{ dev, inode uint64 }
 
 // Loops returns the loop devices on files below a directory, and the loop devices on top of these,
@@ -120,7 +120,7 @@ func detach(path string) error {
 }
 
 // DetachLoops detaches the loop devices on files below a directory whose label has the given
-// prefix, and the loop devices on top of these. No process may still use them.
+// prefix, and the loop devices on top of these. No process may still be using them.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {
 		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })

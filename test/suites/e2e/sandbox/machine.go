@@ -27,7 +27,7 @@ type Machine struct {
 }
 
 // StartMachine starts a machine with copies of the caller's mounts. None of its network interfaces
-// is up, and it has no process except the first.
+// are up, and it has no processes except the first one.
 func StartMachine(name string) (*Machine, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -52,7 +52,7 @@ func StartMachine(name string) (*Machine, error) {
 	return m, nil
 }
 
-// runMachine is the first process of a machine. It does not return unless it fails.
+// runMachine is the code of a machine's first process. It does not return unless it fails.
 func runMachine() error {
 	signal.Ignore(unix.SIGCHLD) // the kernel collects the machine's orphaned processes
 	ready := os.NewFile(3, "ready")
@@ -84,9 +84,9 @@ func (m *Machine) Kill() error {
 	return nil
 }
 
-// Do runs a function that sees the machine's mounts, network and host name. Processes that it
-// starts belong to the machine. It must not use file names, the network or processes in other
-// goroutines.
+// Do runs a function that sees the machine's mounts, network and host name. Processes that the
+// function starts belong to the machine. In other goroutines, it must not use file names, the
+// network or processes.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
 		// Threads share the root directory, and a thread that shares it cannot change its mounts.

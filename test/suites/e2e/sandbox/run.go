@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment variables of the processes inside.
+// Environment variables of the processes inside the sandbox.
 const (
 	stageVariable = "SPDKGATE_SANDBOX_STAGE"
 	dirVariable   = "SPDKGATE_SANDBOX_DIR"
@@ -23,7 +23,7 @@ const (
 	stageMain = "main" // the program itself
 )
 
-// Options describes a sandbox.
+// Options describe a sandbox.
 type Options struct {
 	Parent  string   // directory for the state directory
 	Name    string   // begins the names of the state directory and the cgroup; unique to this kind of sandbox
@@ -32,7 +32,7 @@ type Options struct {
 	Log     func(format string, args ...any)
 	Keep    string                 // directory to which Saved is copied from the state directory at the end, if it is not empty
 	Saved   string                 // directory within the state directory
-	Prepare func(dir string) error // fills the state directory before the sandbox starts
+	Prepare func(dir string) error // populates the state directory before the sandbox starts
 }
 
 // Inside returns the state directory if this process is inside a sandbox. Call it first: in the
@@ -147,7 +147,7 @@ func hold(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// leftovers returns the state directories whose process has ended.
+// leftovers returns the state directories whose processes have ended.
 func leftovers(o Options) ([]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(o.Parent, o.Name+"-*"))
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A metadataWriter writes an lvstore's metadata to the device in SPDK's format, so that the proxy
-// can read there which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters
-// when others are created or deleted. Clusters that a snapshot takes over from another one are
-// moved to it.
+// A metadataWriter writes an lvstore's metadata to the device in SPDK's format, from which the
+// proxy can read which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters
+// when other snapshots are created or deleted. Clusters that a snapshot takes over from another one
+// are moved to it.
 //
-// The device contains the metadata and the beginning of each snapshot. The volumes' files contain
+// The device contains the metadata and the first bytes of each snapshot. The volumes' files contain
 // all other bytes.
 type metadataWriter struct {
 	written map[int64][]byte // by offset
@@ -128,7 +128,8 @@ func (w *metadataWriter) place(m spdktest.StoreMetadata) error {
 	return nil
 }
 
-// startBytes is the size of the beginning in which the proxy looks for a LUKS header.
+// startBytes is the number of bytes, at the beginning of a snapshot, in which the proxy looks for a
+// LUKS header.
 const startBytes = 64 << 10
 
 func beginning(file string) ([]byte, error) {

@@ -26,7 +26,7 @@ const (
 	TokenUser = "spdkcsi-token"
 )
 
-// Options describes a storage server.
+// Options describe a storage server.
 type Options struct {
 	Name    string // its name in the driver's configuration
 	Dir     string // for data and configuration
@@ -131,7 +131,7 @@ func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Ser
 // Stop stops the proxy and the target.
 func (s *Server) Stop() error { return errors.Join(s.StopProxy(), s.target.Close()) }
 
-// StartProxy starts the proxy, even after StopProxy, and waits until it responds.
+// StartProxy starts the proxy, also after a call of StopProxy, and waits until it responds.
 func (s *Server) StartProxy(ctx context.Context) error {
 	log, err := os.OpenFile(s.options.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Server) Config(caFile string) map[string]any {
 	}
 }
 
-// Account returns the driver's account at the proxy, in the format of secret.json.
+// Account returns the driver's account on the proxy, in the format of secret.json.
 func (s *Server) Account() map[string]any {
 	return map[string]any{"name": s.options.Name, "username": user, "password": s.password}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Authorities returns the authorities in a PEM-encoded text.
+// Authorities returns the authorities in a PEM-encoded string.
 func Authorities(pem string) *x509.CertPool {
 	p := x509.NewCertPool()
 	// if it contains no certificate, connections fail and report this
@@ -82,7 +82,7 @@ func (s *Server) DeleteVolume(ctx context.Context, uuid string) error {
 	return s.rpc.BdevLvolDelete(ctx, spdkrpc.BdevLvolDeleteParams{Name: uuid})
 }
 
-// Calls returns how many of a user's calls the proxy has logged.
+// Calls returns the number of a user's calls that the proxy has logged.
 func (s *Server) Calls(user string) (int, error) {
 	text, err := os.ReadFile(s.options.Log)
 	return strings.Count(string(text), `"user":"`+user+`"`), err

@@ -1,5 +1,5 @@
 // Package control defines the messages between a kernel test's guest and the test on the host,
-// which use HTTP and JSON. It does not depend on either side.
+// which communicate with HTTP and JSON. It does not depend on either side.
 package control
 
 import "time"
@@ -27,7 +27,7 @@ const (
 	Writer    = "writer"    // writes to volumes until the host tells it to end
 	Ordered   = "ordered"   // writes to volumes in turn until the host tells it to end
 	Node      = "node"      // calls to spdk-csi --node over its socket
-	Killed    = "killed"    // the same, and the plugin is killed at its steps
+	Killed    = "killed"    // the same, but the plugin is killed at its steps
 	Encrypted = "encrypted" // encrypted volumes, and the plugin is killed while it encrypts one
 	Deleted   = "deleted"   // searches a new volume for bytes of a deleted one
 
@@ -71,13 +71,13 @@ const (
 	PhaseWrite = "write" // volumes are formatted and written until the power is lost
 	// volumes are staged again, compared, and written until power is lost again
 	PhaseCheck   = "check"
-	PhaseUnstage = "unstage" // they are unstaged without being staged again
+	PhaseUnstage = "unstage" // volumes are unstaged without being staged again
 )
 
 // PowerLossVolumes lists the file systems on PowerLoss's volumes, which also name the volumes.
 var PowerLossVolumes = []string{"ext4", "xfs"}
 
-// Step reports one step in the guest's scenario. A step with an error is the last one.
+// A Step reports one step of the guest's scenario. A step with an error is the last one.
 type Step struct {
 	Case    string `json:",omitzero"` // the test case to which the step belongs
 	Name    string
@@ -147,18 +147,18 @@ var WriterVolumes = []string{"thin", "thick", "clone"}
 // OrderedVolumes lists the volumes to which the scenario Ordered writes in turn.
 var OrderedVolumes = []string{"ordered-0", "ordered-1", "ordered-2", "ordered-3"}
 
-// Progress reports the writes to a volume.
+// A Progress reports the writes to a volume.
 type Progress struct {
 	Volume  string
 	Begun   uint64        // number of the last write that began
 	Acked   uint64        // number of the last write that was acknowledged
-	Longest time.Duration // the longest write since the last report
+	Longest time.Duration // duration of the longest write since the last report
 }
 
 // ProgressReply states whether the guest should end.
 type ProgressReply struct{ End bool }
 
-// Sizes for the deleted scenario, which fills a volume of DeletedBytes and deletes it. Then it
+// Sizes for the scenario Deleted, which fills a volume of DeletedBytes and deletes it. Then it
 // writes the first OwnBytes of each of the first OwnClusters clusters of a new volume.
 const (
 	DeletedBytes = 64 << 20
@@ -167,7 +167,7 @@ const (
 	OwnBytes     = 4096
 )
 
-// Found counts a new volume's bytes by origin.
+// A Found contains the numbers of bytes in a new volume, by their origin.
 type Found struct {
 	Zero    int64 // zeroes
 	Own     int64 // written to this volume

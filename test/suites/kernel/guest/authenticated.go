@@ -141,7 +141,7 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 		files, globErr := filepath.Glob(pattern)
 		err = errors.Join(err, globErr)
 		for _, file := range files {
-			text, _ := os.ReadFile(file) // a process may have ended
+			text, _ := os.ReadFile(file) // a process may have ended in the meantime
 			for key, secret := range secrets {
 				if len(secret) > 8 && bytes.Contains(text, []byte(secret)) {
 					err = errors.Join(err, fmt.Errorf("%s has %s", file, key))
@@ -152,8 +152,8 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 	return err
 }
 
-// whileWriting calls a function during synced writes to a file on the volume, and returns the
-// duration of the longest write.
+// whileWriting calls a function while it makes synced writes to a file on the volume, and returns
+// the duration of the longest write.
 func (v *csiVolume) whileWriting(do func() error) (string, error) {
 	f, err := os.OpenFile(filepath.Join(v.published, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

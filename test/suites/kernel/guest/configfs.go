@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 )
 
-// The targets in the guest's kernel are defined by directories, links and files in configfs.
+// Directories, links and files in configfs define the targets in the guest's kernel.
 
 // configfs creates the parts of a target one after another. After the first error, it does nothing
 // further.

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// copied takes a snapshot of a volume, restores it into a larger volume, and clones the volume,
-// while the volume is being written to.
+// copied takes a snapshot of a volume, restores it to a larger volume, and clones the original
+// volume, while the original is being written to.
 func (s *scenario) copied(p *plugin, t copies, fsType string) {
 	size := smallest(fsType)
 	larger := 2 * size

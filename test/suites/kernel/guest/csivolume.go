@@ -32,7 +32,7 @@ type csiVolume struct {
 	ro      bool              // ReadOnlyMany
 	ending  bool              // the pod is terminating
 	sum     [sha256.Size]byte
-	cleanup func() error // after the volume was removed from the target; may be nil
+	cleanup func() error // called after the volume has been removed from the target; may be nil
 }
 
 // newCSIVolume creates a volume on the target. fsType is empty for a raw block volume.
@@ -160,7 +160,8 @@ func (v *csiVolume) write(context.Context) (string, error) {
 	return fmt.Sprintf("%d MiB", dataBytes/mib), err
 }
 
-// read reads the bytes from the device, not from the page cache, and compares them.
+// read reads the bytes from the device, not from the page cache, and compares them with those
+// written.
 func (v *csiVolume) read(context.Context) (string, error) {
 	if err := write("/proc/sys/vm/drop_caches", "3"); err != nil {
 		return "", err

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// These bytes are written to the two volumes.
+// These are the bytes that are written to the two volumes.
 const (
 	deletedByte = 0xA5
 	ownByte     = 0x5A

@@ -24,7 +24,7 @@ const headerBytes = 16 * mib
 
 var passphrases = []string{"the first passphrase of the guest", "the second passphrase of the guest"}
 
-// encrypt gives the volume the parameters of a StorageClass with encryption.
+// encrypt gives the volume the parameters of a StorageClass that enables encryption.
 func (v *csiVolume) encrypt() {
 	v.context[request.KeyEncryption] = request.EncryptionLUKS2
 	v.secrets = map[string]string{luks.SecretPassphrase: passphrases[0]}
@@ -278,8 +278,8 @@ func (s *scenario) encryptedRotation(p *plugin) {
 }
 
 // encryptedLost disconnects a target until the kernel removes the device below an encrypted volume.
-// Unlike an unencrypted device, the mapping stays until the pod ends, so a second pod must wait for
-// this.
+// Unlike an unencrypted device, the mapping remains until the pod ends, so a second pod must wait
+// for that.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})
@@ -323,7 +323,7 @@ func (s *scenario) killedEncrypted(p *plugin) {
 	})
 }
 
-// Encrypted volumes have their own scenario, because deriving keys takes long on an emulated
+// Encrypted volumes have their own scenario, because deriving keys takes a long time on an emulated
 // processor.
 func (s *scenario) encryptedVolumes() error {
 	return s.withPlugin(func(p *plugin) {

@@ -58,8 +58,8 @@ func (s *scenario) iscsi() (err error) {
 	return nil
 }
 
-// startISCSID loads the modules that open-iscsi's daemon needs, and starts it, as a node's systemd
-// and udev do.
+// startISCSID loads the modules that open-iscsi's daemon needs, and starts the daemon, as systemd
+// and udev do on a node.
 func startISCSID() error {
 	if err := modprobe("iscsi_tcp", "sd_mod"); err != nil {
 		return err

@@ -34,10 +34,10 @@ type calls = []func(*csiVolume) func(context.Context) (string, error)
 // killed kills the node plugin before each system call by which the plugin, or a tool that it runs,
 // changes something during a CSI call. Then it starts the plugin again, and checks that the retried
 // call succeeds and that the volume can be used and removed. In every second case, it does not
-// retry the call, and checks only that the volume can be removed. A run kills the plugin at a third
-// of the steps, which the clock selects, so that three runs can cover all steps. With --all, it
-// kills at every step, tests both cases there, and also lets tools continue after their parent was
-// killed.
+// retry the call, and checks only that the volume can be removed. Each run kills the plugin at only
+// a third of the steps, which are selected by the clock, so that three runs can cover all steps.
+// With --all, it kills the plugin at every step, tests both cases there, and also lets tools
+// continue after their parent has been killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
@@ -65,8 +65,8 @@ type killing struct {
 	volumes int
 
 	encrypted bool             // the volumes are encrypted
-	only      func(point) bool // the points at which to kill; nil: all
-	parts     int              // the number of runs that together kill at all points
+	only      func(point) bool // the points at which to kill; nil for all
+	parts     int              // the number of runs that together cover all points
 	first     int              // the index of this run
 }
 
@@ -140,7 +140,8 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 }
 
 // positions returns the indices of the points at which to kill. Of many writes to the same file, it
-// selects the first, one in the middle, and the last. Without --all, it returns only some of these.
+// selects only the first one, one in the middle, and the last one. Without --all, it returns only
+// some of these.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1

@@ -13,7 +13,7 @@ import (
 )
 
 // scsiTarget is LIO with volumes in files on a tmpfs. LIO reads the size of a file only once, but
-// the size of a block device each time, so each file is attached to a loop device.
+// rereads the size of a block device each time, so each file is attached to a loop device.
 type scsiTarget struct {
 	configfs
 	made map[string]string // IQN by volume

@@ -39,7 +39,7 @@ func start() (err error) {
 	if err != nil {
 		return err
 	}
-	limit := 25 * time.Minute // many times longer than on an idle host
+	limit := 25 * time.Minute // many times longer than needed on an idle host
 	switch {
 	case params[control.ParamAll] == "1":
 		limit = 6 * time.Hour

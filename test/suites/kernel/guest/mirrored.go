@@ -82,7 +82,7 @@ func (v *mirroredVolume) Change(_ context.Context, change func(replica.Witness) 
 	return v.witness, err
 }
 
-// start starts the mirror like a plugin that has just started.
+// start starts the mirror as a newly started plugin would.
 func (v *mirroredVolume) start(want replica.Decision) func(context.Context) (string, error) {
 	return func(ctx context.Context) (_ string, err error) {
 		v.mirror, err = mirror.New(mirror.Volume{ID: "t0:mirrored", Size: mirroredBytes, Writer: v.witness.Writer, UUIDs: [replica.MaxReplicas]string{"uuid-0", "uuid-1"}}, mirror.Options{
@@ -154,7 +154,7 @@ func (v *mirroredVolume) writer(ctx context.Context, device string, n int) error
 	return nil
 }
 
-// more waits for further acknowledged writes.
+// more waits until n further writes have been acknowledged.
 func (v *mirroredVolume) more(n uint64) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		v.mu.Lock()
@@ -210,7 +210,7 @@ func (v *mirroredVolume) equal(context.Context) (string, error) {
 	return fmt.Sprintf("%d writes", v.count), errors.Join(v.contains(v.legs[0]), v.contains(v.legs[1]))
 }
 
-// until waits until the mirror's status meets a condition.
+// until waits until the mirror's status meets the condition is.
 func (v *mirroredVolume) until(what string, is func(mirror.Status) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		for {
@@ -242,7 +242,7 @@ func (v *mirroredVolume) complete(ctx context.Context) (string, error) {
 	}
 }
 
-const plantedAt = 30 * mib // beyond the blocks that are written
+const plantedAt = 30 * mib // beyond the blocks that are written to
 
 func (v *mirroredVolume) failsAndReturns() {
 	b := v.legs[1]

@@ -16,7 +16,7 @@ import (
 const movedSize = 8 * mib
 
 // movedFrom is the scenario for a node that loses its connection during writes. The host then moves
-// the volume to another machine, which writes to it. When this node's connection is back, its
+// the volume to another machine, which writes to it. When this node's connection is restored, its
 // kernel tries to send the pending writes.
 func (s *scenario) movedFrom() (err error) {
 	defer s.end(&err)
@@ -139,7 +139,7 @@ func (s *scenario) movedTo(params map[string]string) (err error) {
 	return nil
 }
 
-// overwrite writes the whole volume, and isOverwritten checks its content.
+// overwrite overwrites the whole volume, and isOverwritten checks its contents.
 func (v *csiVolume) overwrite(context.Context) (string, error) {
 	f, err := os.OpenFile(v.file(), os.O_WRONLY, 0)
 	if err != nil {

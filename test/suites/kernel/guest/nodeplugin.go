@@ -80,7 +80,7 @@ func (s *scenario) pluginCases(p *plugin) {
 	s.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
 }
 
-// lives runs the life of a volume with each file system, and as raw block.
+// lives runs through a volume's life with each file system, and as a raw block volume.
 func (s *scenario) lives(p *plugin) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		s.inCase("life of a volume, "+fsType, func() { s.life(p, fsType) })

@@ -42,7 +42,7 @@ func (v *volume) twoPaths(t *nvmeTarget) {
 	v.step("target: both addresses are lost", func(context.Context) (string, error) { return "", t.close(v.name, "2") })
 	v.step("connect is refused", func(ctx context.Context) (string, error) {
 		_, err := v.Connect(ctx, v.export)
-		// nvmet listens only on ports that have subsystems
+		// nvmet listens only on ports that have subsystems.
 		return refusal(err, connect.ErrUnreachable)
 	})
 	v.step("target: the first address is back", func(context.Context) (string, error) { return "", t.listen(v.name, "1") })

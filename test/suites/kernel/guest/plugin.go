@@ -54,8 +54,8 @@ func newPlugin(args ...string) (*plugin, error) {
 	return &plugin{NodeClient: csi.NewNodeClient(conn), conn: conn, args: args}, nil
 }
 
-// start starts the process and waits until it responds. If traced, the process stops at each system
-// call that changes something until the tracer continues it.
+// start starts the process and waits until it responds. If traced is set, the process stops at each
+// system call that changes something, until the tracer lets it continue.
 func (p *plugin) start(ctx context.Context, traced bool) error {
 	log, err := os.OpenFile(pluginLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *plugin) stop(signal unix.Signal) error {
 	return err
 }
 
-// log returns the last part of the plugin's log.
+// lastLog returns the last part of the plugin's log.
 func (p *plugin) lastLog() string {
 	text, err := os.ReadFile(pluginLog)
 	if err != nil {

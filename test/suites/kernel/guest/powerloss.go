@@ -22,7 +22,8 @@ import (
 
 // powerLoss is the scenario for a machine that loses power during writes to its volumes, and boots
 // again. The machine's disk contains a node's persistent files and the files of the guest's own
-// target. Data not yet synced to these files is in the page cache, and is also lost.
+// target. Data that has not yet been synced to these files is in the page cache, and is therefore
+// lost as well.
 func (s *scenario) powerLoss(params map[string]string) (err error) {
 	defer s.end(&err)
 	if err := errors.Join(modprobe("virtio_blk", "loop", "ext4", "xfs", "nvme-tcp"), mountDisk()); err != nil {
@@ -110,8 +111,8 @@ func (v *logVolume) exportFile(context.Context) (_ string, err error) {
 	return "", err
 }
 
-// writeUntilPowerLoss appends blocks to all volumes, and reports those that were synced to the
-// host.
+// writeUntilPowerLoss appends blocks to all volumes, and reports to the host which ones have been
+// synced.
 func (s *scenario) writeUntilPowerLoss(volumes []*logVolume) {
 	for _, v := range volumes {
 		v.step("stage "+v.fsType, v.stage)

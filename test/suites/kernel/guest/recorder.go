@@ -56,8 +56,8 @@ func record(path string, seed uint64, bytes int64) (*recorder, error) {
 	return r, nil
 }
 
-// emptyFile creates a file of zeroes. Its blocks are allocated and synced, so that writes to it
-// change no metadata.
+// emptyFile creates a file of zeroes. Its blocks are allocated and synced, so that writes to it do
+// not change any metadata.
 func emptyFile(path string, bytes int64) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -69,8 +69,8 @@ func emptyFile(path string, bytes int64) error {
 
 func emptyFileWithoutSync(path string) error { return os.WriteFile(path, make([]byte, mib), 0o600) }
 
-// more waits until n further writes have been acknowledged, and returns the time of the longest one
-// since the last call.
+// more waits until n further writes have been acknowledged, and returns the duration of the longest
+// write since the last call.
 func (r *recorder) more(ctx context.Context, n uint64) (string, error) {
 	r.mu.Lock()
 	until := r.acked + n
@@ -97,7 +97,7 @@ func (r *recorder) more(ctx context.Context, n uint64) (string, error) {
 	}
 }
 
-// stall returns the time of the longest write since the last call.
+// stall returns the duration of the longest write since the last call.
 func (r *recorder) stall() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ type relay struct {
 	mu    sync.Mutex
 	cut   cut
 	conns []net.Conn
-	heal  chan struct{} // closed when a path that dropped its data works again
+	heal  chan struct{} // closed when a path that dropped its data is working again
 }
 
 // A cut determines what happens to data on a path.
@@ -25,7 +25,7 @@ type cut int
 const (
 	whole   cut = iota
 	refuses     // close connections, including new ones
-	drops       // drop all data without informing either side
+	drops       // drop all data without notifying either side
 )
 
 func newRelay(to string) (*relay, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// restarted is the scenario in which the target is killed and started again while volumes are
+// restarted is the scenario in which the target is killed and started again while volumes are being
 // written to.
 func (s *scenario) restarted() (err error) {
 	defer s.end(&err)

@@ -25,7 +25,7 @@ type scenario struct {
 	ctx      context.Context
 	host     *host
 	target   target
-	all      bool           // also the cases that take long
+	all      bool           // also run the cases that take a long time
 	sameSize bool           // copies cannot be larger than their source
 	chosen   *regexp.Regexp // the cases to run; nil: all
 	name     string         // of the test case
@@ -65,7 +65,7 @@ func (s *scenario) step(name string, do func(ctx context.Context) (detail string
 	}
 }
 
-// refusal checks that an error is of the given kind, and returns its text for the report.
+// refusal checks that an error is of the given kind, and returns the error's text for the report.
 func refusal(err, kind error) (string, error) {
 	if !errors.Is(err, kind) {
 		return "", fmt.Errorf("got error %v, want one of kind %v", err, kind)
@@ -177,7 +177,8 @@ func (v *volume) write(context.Context) (string, error) {
 	return "8 MiB", errors.Join(err, f.Sync(), f.Close())
 }
 
-// read reads the file from the device, not from the page cache, and compares it.
+// read reads the file from the device, not from the page cache, and compares its contents with what
+// was written.
 func (v *volume) read(context.Context) (string, error) {
 	if err := write("/proc/sys/vm/drop_caches", "3"); err != nil {
 		return "", err
@@ -218,7 +219,7 @@ func (v *volume) unstage(ctx context.Context) (string, error) {
 	return "", v.Unmount(ctx, v.staging())
 }
 
-// life tests a volume's lifecycle: the volume is used, grown while in use, detached, and used
+// life tests a volume's lifecycle: the volume is used, grown while it is in use, detached, and used
 // again.
 func (v *volume) life(growTo int64) {
 	v.twice("connect", v.connect)
@@ -244,7 +245,7 @@ func (v *volume) life(growTo int64) {
 	v.step("second use: disconnect", v.disconnect)
 }
 
-// block uses the volume as a raw block device, which it overwrites.
+// block uses the volume as a raw block device, and overwrites it.
 func (v *volume) block() {
 	v.step("connect", v.connect)
 	v.twice("publish raw block", func(ctx context.Context) (string, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// shutDownFilesystem tests a file system that is shut down while its device stays. Older kernels do
-// not show this in the mount options, and serve the directory of an ext4 file system from memory.
+// shutDownFilesystem tests a file system that is shut down while its device remains. Older kernels
+// do not show the shutdown in the mount options, and serve the directory of an ext4 file system
+// from memory.
 func (v *volume) shutDownFilesystem() {
 	v.step("connect", v.connect)
 	v.step("mount", v.stage(false))

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer stops a plugin's processes at each system call that changes something. The plugin needs
-// no code for this: a seccomp filter notifies this process of the call. This process then continues
-// the call, or kills the process that made it. seccomp_unotify(2) describes the interface.
+// A tracer stops a plugin's processes at each system call that changes something. The plugin does
+// not need any code for this: a seccomp filter notifies this process of the call. This process then
+// continues the call, or kills the process that made it. seccomp_unotify(2) describes the
+// interface.
 type tracer struct {
 	ours, theirs *os.File // ends of the UNIX socket that passes the filter's descriptor
 	listener     int
@@ -26,11 +27,11 @@ type tracer struct {
 	ended        chan error
 
 	mu      sync.Mutex
-	handle  func(point) kill // nil: all calls continue
+	handle  func(point) kill // if nil, all calls continue
 	orphans []int            // processes whose parent has ended
 }
 
-// A point is a system call about to be made.
+// A point is a system call that is about to be made.
 type point struct {
 	process string // name of the program
 	call    string
@@ -64,7 +65,7 @@ func newTracer(cmd *exec.Cmd, args []string) (*tracer, error) {
 	return t, nil
 }
 
-// attach receives the filter's descriptor from the started process, and begins to handle its
+// attach receives the filter's descriptor from the started process, and starts to handle its
 // notifications.
 func (t *tracer) attach(pid int) error {
 	defer t.ours.Close()
@@ -89,7 +90,7 @@ func (t *tracer) attach(pid int) error {
 	return nil
 }
 
-// onPoint sets the function called at each point from now on.
+// onPoint sets the function that is called at each point from now on.
 func (t *tracer) onPoint(handle func(point) kill) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +144,7 @@ func (t *tracer) run() error {
 		case err != nil:
 			return err
 		case fds[0].Revents&unix.POLLIN == 0:
-			return nil // no process uses the filter any longer
+			return nil // no process is using the filter any longer
 		}
 		var n seccompNotification
 		if errno := ioctl(t.listener, notificationReceive, unsafe.Pointer(&n)); errno == unix.ENOENT || errno == unix.EINTR {
@@ -249,7 +250,7 @@ func filter() []unix.SockFilter {
 // runTraced installs the filter, passes its descriptor to the tracer, and executes the program in
 // args.
 func runTraced(args []string) error {
-	runtime.LockOSThread() // the filter belongs to one thread, which survives the exec
+	runtime.LockOSThread() // the filter belongs to one thread, which remains after the exec
 	program := filter()
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterNewListener|filterWaitKillable, uintptr(unsafe.Pointer(&fprog)))

@@ -20,8 +20,8 @@ import (
 
 const metricsAddress = "127.0.0.1:9811"
 
-// watched makes the kernel drop one path to a volume, and then the whole volume. It checks the
-// plugin's reports, and which connections the plugin restores without a call.
+// watched makes the kernel drop one path to a volume, and then the whole volume. It checks what the
+// plugin reports, and which connections the plugin restores without being called.
 func (s *scenario) watched(p *plugin) {
 	s.step("restart the node plugin with a monitor", func(ctx context.Context) (string, error) {
 		if err := p.stop(unix.SIGTERM); err != nil {

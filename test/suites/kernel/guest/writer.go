@@ -17,7 +17,7 @@ import (
 )
 
 // writer is the scenario that writes to several volumes until the host tells it to end. Because of
-// the form of the writes (package blocks), any copy of a volume can be verified.
+// the way in which it writes (package blocks), any copy of a volume can be verified.
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)

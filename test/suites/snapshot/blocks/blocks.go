@@ -1,9 +1,9 @@
 // Package blocks writes to a device so that any later copy of it can be verified. Every block
 // contains the number of its write, and a seed determines the whole series of writes.
 //
-// Each write in a stream begins only when the previous one is acknowledged. A copy of the device is
-// consistent if there is a number n such that each block contains the data left there by writes 1
-// to n.
+// Each write in a stream begins only when the previous one has been acknowledged. A copy of the
+// device is consistent if there is a number n such that each block contains the data that writes 1
+// to n left there.
 package blocks
 
 import (
@@ -21,13 +21,13 @@ const Size = 4096
 
 const magic = 0x73706b6762617465
 
-// A Stream is a series of writes to a device. Write numbers begin at 1.
+// A Stream is a series of writes to a device. Writes are numbered from 1.
 type Stream struct {
 	Seed   uint64
 	Blocks int64 // of the device
 }
 
-// mix is the finalizer of MurmurHash3: every bit of x changes about half of the result's bits.
+// mix is the finalizer of MurmurHash3: every bit of x affects about half of the result's bits.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
@@ -52,8 +52,8 @@ func (s Stream) Fill(n uint64, b []byte) {
 }
 
 // Write makes the writes after number last until ctx ends or a write fails. It calls begin before
-// each write, and acked with the write's duration after its acknowledgement. It returns the number
-// of the last acknowledged write.
+// each write. After the write has been acknowledged, it calls acked with the duration of the write.
+// It returns the number of the last acknowledged write.
 func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begin func(n uint64), acked func(n uint64, took time.Duration)) (uint64, error) {
 	b := make([]byte, Size)
 	for ctx.Err() == nil {
@@ -74,7 +74,7 @@ func (s Stream) Write(ctx context.Context, device io.WriterAt, last uint64, begi
 var ErrInconsistent = errors.New("the copy is not consistent")
 
 // Verify reads a copy and returns the number n of the last write in it. It fails unless every block
-// contains the data left there by writes 1 to n, and n is between atLeast and atMost.
+// contains the data that writes 1 to n left there, and n is between atLeast and atMost.
 func (s Stream) Verify(r io.ReaderAt, atLeast, atMost uint64) (uint64, error) {
 	found, last, err := s.scan(r)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// OrderedBlocks is the number of blocks on each device that WriteInTurn writes. They are in
+// OrderedBlocks is the number of blocks on each device to which WriteInTurn writes. They are in
 // different clusters, so that writes allocate clusters after each snapshot.
 const OrderedBlocks = 16
 
@@ -19,9 +19,9 @@ func PlaceOf(n uint64, devices int) (device int, at int64) {
 	return int(n % uint64(devices)), int64(n / uint64(devices) % OrderedBlocks * clusterBytes)
 }
 
-// WriteInTurn writes the numbers 1, 2, 3, … to devices in turn, each only when the previous one is
-// acknowledged, until ctx ends or a write fails. So a reader that finds a number on one device must
-// find all smaller ones on the others.
+// WriteInTurn writes the numbers 1, 2, 3, … to devices in turn, each only when the previous one has
+// been acknowledged, until ctx ends or a write fails. So a reader that finds a number on one device
+// must find all smaller ones on the others.
 func WriteInTurn(ctx context.Context, devices []io.WriterAt, acked func(n uint64, took time.Duration)) error {
 	block := make([]byte, Size)
 	for n := uint64(1); ctx.Err() == nil; n++ {
@@ -52,7 +52,7 @@ func InOrder(copies []io.ReaderAt) (bool, error) {
 			last = max(last, n)
 		}
 	}
-	cycle := uint64(len(copies) * OrderedBlocks) // after it, the same places are written again
+	cycle := uint64(len(copies) * OrderedBlocks) // after it, the same places are written to again
 	for n := last; n > 0 && n+cycle > last; n-- {
 		i, at := PlaceOf(n, len(copies))
 		if found[[2]int64{int64(i), at}] != n {

@@ -19,7 +19,7 @@ func (d *Device) WriteZeroes(at, n int64) error {
 	return finish(d.io.run(sqe, nil, nil))
 }
 
-// Deallocate deallocates n bytes at an offset. The data that is read there afterwards depends on
+// Deallocate deallocates n bytes at an offset. Which data can be read there afterwards depends on
 // the target.
 func (d *Device) Deallocate(at, n int64) error {
 	const attributeDeallocate = 4

@@ -20,8 +20,8 @@ type Target struct {
 	HostNQN string
 }
 
-// A Device is a connected namespace, as io.ReaderAt and io.WriterAt. Offsets and lengths are
-// multiples of its block size.
+// A Device is a connected namespace. It implements io.ReaderAt and io.WriterAt. Offsets and lengths
+// must be multiples of its block size.
 type Device struct {
 	BlockSize int64
 	Blocks    int64
@@ -99,7 +99,7 @@ func (q *queue) fabricsConnect(t Target, qid, controller uint16) (uint16, error)
 	sqe := command(0x7f, 0)
 	sqe[4] = 0x01 // Connect
 	binary.LittleEndian.PutUint16(sqe[42:], qid)
-	binary.LittleEndian.PutUint16(sqe[44:], 31) // queue size, less one
+	binary.LittleEndian.PutUint16(sqe[44:], 31) // queue size minus one
 	c, err := q.run(sqe, data, nil)
 	if err = finish(c, err); err != nil {
 		return 0, fmt.Errorf("queue %d: %w", qid, err)
@@ -164,10 +164,10 @@ func (d *Device) Bytes() int64 { return d.Blocks * d.BlockSize }
 // WriteAt writes b at an offset. It waits while the path is inaccessible.
 func (d *Device) WriteAt(b []byte, at int64) (int, error) { return d.transfer(0x01, b, nil, at) }
 
-// ReadAt reads b from an offset. It waits while the path is inaccessible.
+// ReadAt fills b with the data at an offset. It waits while the path is inaccessible.
 func (d *Device) ReadAt(b []byte, at int64) (int, error) { return d.transfer(0x02, nil, b, at) }
 
-// Waited returns how many commands had to wait because of an inaccessible path.
+// Waited returns the number of commands that had to wait because of an inaccessible path.
 func (d *Device) Waited() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

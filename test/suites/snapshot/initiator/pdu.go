@@ -20,8 +20,8 @@ const (
 	pduR2T         = 0x09
 )
 
-// maxInCapsule is the maximum size of data within a command. It is SPDK's default. Connect sends
-// 1,024 bytes.
+// maxInCapsule is the maximum size of the data within a command. It is SPDK's default. Connect
+// sends 1,024 bytes.
 const maxInCapsule = 4096
 
 // A queue is one connection, with one command at a time.
@@ -87,8 +87,8 @@ func (q *queue) pdu() (kind byte, head []byte, data int, err error) {
 	return common[0], head, plen - length, err
 }
 
-// run sends a command and waits for its completion. out is data for the target, in is the buffer
-// for data from it.
+// run sends a command and waits for its completion. out is the data for the target, and in is the
+// buffer for the data from the target.
 func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 	inCapsule := len(out) > 0 && len(out) <= maxInCapsule
 	sqe[1] = 0x40 // data is described by an SGL

@@ -1,6 +1,6 @@
 // Storagesuite runs Kubernetes' own tests of external storage drivers
 // (k8s.io/kubernetes/test/e2e/storage/external) and of SnapshotMetadata alone, without the rest of
-// Kubernetes' tests. Its flags are those of e2e.test.
+// Kubernetes' tests. Its flags are the same as those of e2e.test.
 package main
 
 import (

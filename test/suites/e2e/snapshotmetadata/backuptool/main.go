@@ -1,8 +1,8 @@
 // Backuptool replaces both example programs of external-snapshot-metadata, depending on the name
 // under which it is started: snapshot-metadata-lister prints the blocks of a snapshot, and
 // snapshot-metadata-verifier copies them from one device to another and compares the two. The
-// modules of these programs are not available from the module proxy. The package iterator, which
-// does the work, is.
+// modules of these programs are not available from the module proxy, but the package iterator,
+// which does the actual work, is.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package failing has a test that fails without any change.
+// Package failing contains a test that fails even without any changes.
 package failing
 
 func positive(i int) bool { return i > 0 }

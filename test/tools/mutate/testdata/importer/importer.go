@@ -1,2 +1,2 @@
-// Package importer has a test that detects a change to package sum.
+// Package importer contains a test that detects a change to package sum.
 package importer

@@ -1,10 +1,10 @@
-// Package sum is changed by mutate's test.
+// Package sum is the package that mutate's tests change.
 package sum
 
 const limit = 3
 
-// Positive reports whether n is greater than 0. Its test calls it only with 1 and -1, so that the
-// change from > to >= survives.
+// Positive reports whether n is greater than 0. Its test calls it only with 1 and -1, so the change
+// from > to >= survives.
 func Positive(n int) bool { return n > 0 }
 
 func untested(n int) bool { return n == 7 }
