@@ -36,7 +36,7 @@ func TestConnectionsAndCallsAreCounted(t *testing.T) {
 	assert.Equal(t, [2]int{0, 0}, counts())
 }
 
-// A server offers only the services of its own process, and logs a short id with each call.
+// A server offers only the services of its own process, and logs a short id for each call.
 func TestServerOffersOnlyItsServices(t *testing.T) {
 	type groups struct {
 		csi.UnimplementedGroupControllerServer

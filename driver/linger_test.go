@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// TestSidecarsFinishBeforeTheDriver stops a sidecar together with the driver. The sidecar makes the
-// calls that it needs to complete its work, and then disconnects. The driver must serve the sidecar
-// until then.
+// TestSidecarsFinishBeforeTheDriver stops a sidecar and the driver at the same time. The sidecar
+// makes the calls that it needs to complete its work, and then disconnects. Until then, the driver
+// must serve the sidecar.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	}
 }
 
-// Sidecars that are not the leader stay connected without making calls.
+// Sidecars that are not the leader remain connected, but do not make calls.
 func TestLinger(t *testing.T) {
 	const quiet, most = 2 * time.Second, 10 * time.Second
 	for name, c := range map[string]struct {

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A shift makes calls to a service at times set by its own clock.
+// A shift makes calls to a service at times that are set by its own clock.
 type shift struct {
 	calls
 	logs  drivertest.Log
@@ -61,8 +61,8 @@ func down(target string) error {
 
 const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// An outage of 90 s, during which 870 calls fail, writes few lines; failures with another cause are
-// still logged.
+// An outage of 90 s, during which 870 calls fail, causes only a few log lines; failures with
+// another cause are still logged.
 func TestOutageWritesFewLines(t *testing.T) {
 	s := newShift()
 	n := 0
@@ -101,7 +101,7 @@ func TestOutageWritesFewLines(t *testing.T) {
 	assert.Equal(t, 1, s.lines("method=DeleteVolume", "another call is in progress"), "no outage explains it")
 }
 
-// On a node, an outage is counted for the storage server that the volume's id names.
+// On a node, an outage is counted for the storage server that is named in the volume's id.
 func TestOutageIsCountedOnANode(t *testing.T) {
 	s := newShift()
 	for range 50 {

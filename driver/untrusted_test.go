@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If the configured authority did not issue the proxy's certificate, the error advises to check
-// caFile.
+// If the configured authority did not issue the proxy's certificate, the error advises the user to
+// check caFile.
 func TestUntrustedCertificateErrorNamesCAFile(t *testing.T) {
 	proxy := httptest.NewTLSServer(http.NotFoundHandler())
 	defer proxy.Close()

@@ -107,7 +107,7 @@ func TestReadIsCanceledWhenAllCallersGiveUp(t *testing.T) {
 			return err
 		}
 		var callers sync.WaitGroup
-		// start starts a read for which the others have to wait.
+		// start starts a read that the other callers have to wait for.
 		start := func() {
 			callers.Go(func() { assert.NoError(t, call(time.Hour)) })
 			synctest.Wait()
@@ -166,7 +166,7 @@ func TestManyConcurrentCallersShareReads(t *testing.T) {
 	awaitIdle(t, &g)
 }
 
-// awaitIdle waits until no read runs.
+// awaitIdle waits until no read is running.
 func awaitIdle(t *testing.T, g *Group) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestParseConfig(t *testing.T) {
-	// spdk-csi's own example, and the spelling of its Go code.
+	// The keys are spelled as in spdk-csi's own example, and as in its Go code.
 	for _, nodes := range []string{"nodes", "Nodes"} {
 		c, err := Parse([]byte(`{"` + nodes + `": [{"name": "localhost", "rpcURL": "http://127.0.0.1:9009", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`))
 		require.NoError(t, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A secret of a call cannot make the controller use its own token.
+// A call's secret cannot make the controller use the controller's own token.
 func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	for _, entry := range []string{`"tokenFile": "/var/run/secrets/token"`, `"tokenFile": "token"`, `"certFile": "c", "keyFile": "k"`, `"token": "t", "certFile": "/c", "keyFile": "/k"`} {
 		_, err := Credentials(map[string]string{SecretKey: `{"rpcTokens": [{"name": "a", ` + entry + `}]}`}, "", "")
@@ -23,8 +23,8 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	assert.Equal(t, "t", tokens["a"].Token)
 }
 
-// A volume's calls carry the Secret with which the volume was created. If it is changed to the
-// controller's own credentials, the calls continue to work.
+// A volume's calls carry the Secret with which the volume was created. If that Secret is changed to
+// the controller's own credentials, the calls continue to work.
 func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

@@ -71,7 +71,7 @@ func TestNameAndPortBounds(t *testing.T) {
 	}
 }
 
-// An observedTransport records the deadlines of the contexts passed to a transport.
+// An observedTransport records the deadlines of the contexts that are passed to a transport.
 type observedTransport struct {
 	transport
 	until time.Time

@@ -38,7 +38,7 @@ node.conn[0].address = 127.0.0.1
 # END RECORD
 `
 
-// Passwords are written into the record that iscsiadm created, and are never passed as arguments.
+// Passwords are written to the record that iscsiadm has created, and are never passed as arguments.
 func TestISCSIAuthenticates(t *testing.T) {
 	for name, where := range map[string]string{
 		"Debian":       "etc/iscsi/nodes/" + iqn1 + "/127.0.0.1,PORT",
@@ -114,8 +114,8 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// After a node's first login was refused, the node has no interface record, and without an
-// interface record iscsiadm deletes nothing.
+// After a node's first login has been refused, the node has no interface record, and without an
+// interface record, iscsiadm does not delete anything.
 func TestISCSIDisconnectWithoutInterface(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	made := false

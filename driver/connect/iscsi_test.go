@@ -293,7 +293,7 @@ func TestISCSIWaitsAndUndoes(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoNamespace)
 	require.NoDirExists(t, filepath.Join(k.root, "sys/class/iscsi_session/session1"))
 
-	k.onWrite = func(path, text string) error { // the LUN appears only after a scan
+	k.onWrite = func(path, text string) error { // the LUN does not appear until a scan
 		assert.Equal(t, "sys/class/scsi_host/host1/scan", path)
 		assert.Equal(t, "- - -", text)
 		k.lun(1, 0, "sda", uuid1[:31], gib)
@@ -318,7 +318,8 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 	assert.NotEmpty(t, k.commands())
 }
 
-// If the target's LUNs cannot be listed, the volume is not detached, because a LUN may be in use.
+// If the target's LUNs cannot be listed, the volume is not detached, because one of the LUNs may be
+// in use.
 func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)

@@ -138,7 +138,7 @@ func TestLoopConnectAndDisconnect(t *testing.T) {
 }
 
 // requireTooSmall requires that a rescan fails with the advice to resize the volume. On a busy
-// machine, the deadline may pass first; the rescan is then repeated with more time.
+// machine, the deadline may pass first; in that case, the rescan is repeated with more time.
 func requireTooSmall(t *testing.T, limit time.Duration, rescan func(ctx context.Context) error) {
 	t.Helper()
 	const advice = "resize the volume on the target first"
@@ -192,7 +192,7 @@ func TestLoopRefusesInvalidExports(t *testing.T) {
 }
 
 // severalTimes returns a generous multiple of the duration of a call that has just ended. Such
-// calls make system calls on a real device, which take seconds on a busy machine.
+// calls make system calls on a real device, which may take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
 func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
@@ -231,8 +231,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, exec.Command("losetup", foreign).Run())
 }
 
-// Two hosts on one machine each have their own device for a volume, and each disconnects only its
-// own.
+// Two hosts on one machine each have their own device for a volume, and each of them disconnects
+// only its own device.
 func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")

@@ -27,7 +27,7 @@ func withKeys(t *testing.T, e Export, host, target string) Export {
 	return e.WithKeys(k)
 }
 
-// A printed export does not contain its keys.
+// The printed form of an export does not contain its keys.
 func TestExportHidesKeys(t *testing.T) {
 	e := withKeys(t, export1, oneKey, otherKey)
 	text, err := json.Marshal(e)
@@ -77,7 +77,8 @@ func TestNVMeConnectWithoutKeysIsRefused(t *testing.T) {
 	assert.Empty(t, k.log(), "the kernel was not asked to connect")
 }
 
-// A second Connect with other keys replaces the keys of the export's controllers, and of no others.
+// A second Connect with other keys replaces the keys of the export's controllers, but not those of
+// other controllers.
 func TestNVMeReplacesKeys(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

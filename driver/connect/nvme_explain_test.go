@@ -19,7 +19,8 @@ func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port str
 	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, 0, answer) })
 }
 
-// nvmeTargetThatAuthenticates accepts every host, and requires it to authenticate.
+// nvmeTargetThatAuthenticates starts a target that accepts every host, and requires it to
+// authenticate.
 func nvmeTargetThatAuthenticates(t *testing.T) (port string) {
 	const transactionRequired = 1 << 1
 	return serveTCP(t, func(c net.Conn) {

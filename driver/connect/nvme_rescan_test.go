@@ -37,7 +37,7 @@ func TestNVMeRescan(t *testing.T) {
 }
 
 // A connect whose write hangs in the kernel times out, but the write continues in the background. A
-// later call removes the controller that the write created.
+// later call removes the controller that the write has created.
 func TestHangingNVMeConnectTimesOut(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	started, proceed := make(chan struct{}, 1), make(chan struct{})

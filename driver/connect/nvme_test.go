@@ -31,7 +31,7 @@ func (e noExec) CommandContext(_ context.Context, name string, args ...string) u
 }
 func (e noExec) LookPath(string) (string, error) { return "", errors.New("no") }
 
-// fakeExec runs a function in place of commands.
+// fakeExec runs a function instead of commands.
 type fakeExec func(line string) (output string, exitCode int)
 
 func (e fakeExec) Command(name string, args ...string) utilexec.Cmd {
@@ -182,7 +182,7 @@ func TestNVMeConnectUndoes(t *testing.T) {
 	require.ErrorContains(t, err, "nvme0n1 ("+uuid2+")", "the error lists the namespaces")
 	assert.Contains(t, k.log(), "sys/class/nvme/nvme0/delete_controller=1")
 
-	// Another volume of the subsystem now uses the connection.
+	// Another volume of the subsystem is now using the connection.
 	k.held["nvme0n1"] = true
 	_, err = c.Connect(soon(t, 2*time.Second), export1)
 	require.ErrorIs(t, err, ErrNoNamespace)

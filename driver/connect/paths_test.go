@@ -49,7 +49,7 @@ func (k *nvmeKernel) connectedTo() (addresses []string) {
 }
 
 // A node with native multipath connects to all of the target's addresses. Other nodes connect only
-// to the first address that works.
+// to the first address that works for them.
 func TestNVMeSeveralAddresses(t *testing.T) {
 	both, first, second := []string{"192.0.2.1,trsvcid=4420", "fd00::2,trsvcid=4421"}, "192.0.2.1", "fd00::2"
 	for _, tt := range []struct {
@@ -98,7 +98,7 @@ func TestNVMeConnectFailsIfNoAddressWorks(t *testing.T) {
 	}
 }
 
-// iSCSI uses the first address that works, and leaves no records for the others.
+// iSCSI uses the first address that works, and does not leave behind records for the others.
 func TestISCSISeveralAddresses(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

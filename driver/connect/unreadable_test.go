@@ -111,7 +111,7 @@ func TestUnreadableISCSISysfsFailsCalls(t *testing.T) {
 			k, connector := newISCSIKernel(t)
 			k.session(1, iqn1, k.host.IQN)
 			k.lun(1, 0, "sda", uuid1[:31], gib)
-			// sysfs contains other entries besides targets and LUNs.
+			// Besides targets and LUNs, sysfs contains other entries.
 			for _, more := range []string{"power", "uevent", "zfcp", "0", "target", "block"} {
 				k.dir(session + "/device/" + more)
 				k.dir(session + "/device/target1:0:0/" + more)
@@ -168,7 +168,7 @@ func TestISCSILegacyIdentity(t *testing.T) {
 	require.NoError(t, err, "the LUN has no serial number")
 }
 
-// If Connect fails and cannot undo its steps, its error contains both failures.
+// If Connect fails and cannot undo its own steps, its error contains both failures.
 func TestISCSIUndoFails(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	i := c.transports[ISCSI].(*iscsi)
@@ -224,7 +224,7 @@ func TestNodeFilesAreReadAndWritten(t *testing.T) {
 }
 
 // A device without a usable device node is not in use. A mount of the device node is a raw block
-// volume; a mount of a directory of the same name in a file system is not.
+// volume; a mount of a directory with the same name in a file system is not.
 func TestInUse(t *testing.T) {
 	k := newKernel(t)
 	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {

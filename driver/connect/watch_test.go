@@ -98,7 +98,7 @@ func TestNVMePaths(t *testing.T) {
 }
 
 // A read that hangs in the kernel returns at the caller's deadline, and no second read is started
-// meanwhile.
+// in the meantime.
 func TestReadsAreBounded(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
@@ -251,7 +251,7 @@ func closedPort(t *testing.T) string {
 	return port
 }
 
-// iscsid restores a failed session by itself, so Reconnect creates only a missing session.
+// iscsid restores a failed session by itself, so Reconnect creates a session only if there is none.
 func TestISCSIReconnect(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)

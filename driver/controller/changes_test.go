@@ -175,7 +175,8 @@ func TestRangesPerMessageAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A client that stops reading its stream delays no deletion. Its stream ends when it cancels.
+// A client that stops reading its stream does not delay any deletion. The stream ends when the
+// client cancels it.
 func TestAbandonedStreamsDelayNothing(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -272,7 +273,7 @@ func TestMetadataIsRefused(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-// No ranges are returned for contradictory responses or encrypted volumes.
+// No ranges are returned if the responses are contradictory or if the volume is encrypted.
 func TestUnusableResponsesAreRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)

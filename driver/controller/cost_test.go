@@ -66,12 +66,13 @@ func (m *costMeter) take() cost {
 	return m.sum
 }
 
-// listsAll names the calls that read all of a target's exports, because SPDK cannot read a single
-// iSCSI target. The bytes that these calls transfer grow with the number of exported volumes, but
-// the number of their RPCs does not.
+// listsAll contains the names of the calls that read all of a target's exports, because SPDK cannot
+// return a single iSCSI target. The bytes that these calls transfer grow with the number of
+// exported volumes, but the number of their RPCs does not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
-// TestCostDoesNotGrow compares what the calls cost with few volumes and with many.
+// TestCostDoesNotGrow compares the cost of the calls for a target with few volumes and for one with
+// many.
 func TestCostDoesNotGrow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -115,7 +116,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// addVolumes adds volumes as if created by other clients. One in ten is exported.
+// addVolumes adds volumes as if other clients had created them. One in ten is exported.
 func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	t.Helper()
 	g, ctx := errgroup.WithContext(t.Context())
@@ -138,8 +139,8 @@ func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	require.NoError(t, g.Wait())
 }
 
-// costs measures each call for one volume. costs first makes the same calls for another volume, so
-// that the controller has already cached what it learns about the target.
+// costs measures each call for one volume. It first makes the same calls for another volume, so
+// that the controller has already cached its information about the target.
 func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[string]cost {
 	t.Helper()
 	costs := map[string]cost{}
@@ -167,7 +168,8 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 	return costs
 }
 
-// readSizes makes the controller read all volumes' sizes now rather than during the measured calls.
+// readSizes makes the controller read the sizes of all volumes now rather than during the measured
+// calls.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
 	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

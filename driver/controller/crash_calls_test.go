@@ -39,7 +39,7 @@ func fromSnapshot(s *csi.Snapshot) *csi.VolumeContentSource {
 	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.GetSnapshotId()}}}
 }
 
-// createShared creates a volume for several nodes, and publishes it to the first.
+// createShared creates a volume for several nodes, and publishes it to the first node.
 func (b *crashBench) createShared(t *testing.T) *csi.Volume {
 	t.Helper()
 	v, err := b.createFor(t, "pvc-1", sharedBlock)
@@ -63,8 +63,8 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 	return fmt.Sprint(subs[0].Hosts)
 }
 
-// weakest is the only class that can be cloned on every release: releases before v24.05 record no
-// clear method for clones.
+// weakest is the only class that can be cloned on every release, because releases before v24.05 do
+// not record a clear method for clones.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
 // zeroed returns the strongest class whose volumes the target can clone.

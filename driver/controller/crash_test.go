@@ -29,7 +29,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A fate is what happens at one RPC in a CSI call.
+// A fate is an event that happens at one RPC of a CSI call.
 type fate string
 
 const (
@@ -106,7 +106,7 @@ func (c *crashTarget) attachDisk() {
 	assert.NoError(c.t, c.rpc.BdevWaitForExamine(ctx))
 }
 
-// strike applies a fate to the at-th call from now on.
+// strike applies a fate to the at-th call, counted from now on.
 func (c *crashTarget) strike(at int, f fate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ type crashBench struct {
 	*testController
 	target    *crashTarget
 	transport string
-	patience  time.Duration // how long to wait for claims of controllers that may have died
+	patience  time.Duration // how long to wait for the claims of controllers that may have died
 }
 
 func newCrashBench(t *testing.T, transport string) *crashBench {
@@ -284,10 +284,10 @@ func (b *crashBench) deleteAll(t *testing.T) {
 }
 
 // TestCSICrashPoints kills the controller before and after every RPC of every CSI call. In further
-// runs, it loses the reply, lets the deadline pass, restarts the target, or lets another controller
-// make the same call. The call is retried as a sidecar does, by another controller if the first was
-// killed, and must succeed. Then the test deletes all objects, and the target's state must be the
-// same as before.
+// runs, the reply is lost, the deadline passes, the target restarts, or another controller makes
+// the same call. The call is retried in the way that a sidecar retries it, by another controller if
+// the first one was killed, and must succeed. Then the test deletes all objects, after which the
+// target's state must be the same as before.
 func TestCSICrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -357,7 +357,7 @@ func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls
 	}
 	if f == killedBefore || f == killedAfter {
 		b.startController(t)
-		err = context.Canceled // the sidecar got no response
+		err = context.Canceled // the sidecar did not get a response
 	}
 	var again string
 	b.until(t, "again", func(ctx context.Context) (err error) { again, err = do(ctx); return err })

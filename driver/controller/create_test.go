@@ -95,8 +95,8 @@ func TestSameNameWithOtherParametersIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 }
 
-// A clone is created in its source's lvstore. A class that requires another lvstore or target is
-// refused before anything is created.
+// A clone is created in its source's lvstore. If the class requires another lvstore or target, the
+// call is refused before anything is created.
 func TestCloneStaysWithItsSource(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

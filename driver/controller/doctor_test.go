@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atOnce replaces the wait between two inspections with no wait.
+// atOnce replaces the wait between two inspections, and returns at once.
 func atOnce(context.Context) error { return nil }
 
 // examination returns an examination of the bench's target that uses a connection of its own.
@@ -46,12 +46,12 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 
 // TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The
 // controller's check recognizes the call by its locks. The command spdk-csi doctor cannot see these
-// locks, but its second inspection finds no trace of the call.
+// locks, but its second inspection does not find any traces of the call.
 func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {
 		do := call.prepare(t, b)
-		var mu sync.Mutex // the call sends several RPCs at once
+		var mu sync.Mutex // the call may send several RPCs at once
 		var interim [][]doctor.Finding
 		handler := b.target.gateway.Config.Handler
 		gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,9 +91,9 @@ func TestCallsInFlightAreNotReported(t *testing.T) {
 // atomicCalls lists the calls that leave nothing behind, regardless of which RPC is interrupted.
 var atomicCalls = []string{"create", "create thick, limited", "expand", "modify", "snapshot", "delete a snapshot"}
 
-// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of CSI calls that make
-// several changes, and repairs what it left behind. After the repair, a retry of the call succeeds,
-// and nothing is left behind in the end.
+// TestDoctorRepairsWhatCrashesLeave kills the controller after every RPC of those CSI calls that
+// make several changes, and repairs what the controller has left behind. After the repair, a retry
+// of the call must succeed, and in the end, nothing may be left behind.
 func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -40,10 +40,10 @@ type simTarget struct {
 	gateway *httptest.Server
 	mu      sync.Mutex
 	lose    string // the method whose next reply is lost
-	// unreachable makes the gateway end all connections without executing a call.
+	// unreachable makes the gateway close all connections without executing any calls.
 	unreachable bool
 	calls       int
-	// failures lists the methods of calls that failed with an internal error on the target.
+	// failures lists the methods of the calls that failed on the target with an internal error.
 	failures []string
 	// instead maps methods to functions that run in place of their calls. The replies to these
 	// calls are lost.
@@ -52,8 +52,8 @@ type simTarget struct {
 	freezes bool
 	// keys is the directory in which the gateway stores keys.
 	keys string
-	// changes handles spdkgate_lvol_changes, which the simulated target lacks. If changes is nil,
-	// the method does not exist.
+	// changes handles calls of spdkgate_lvol_changes, which the simulated target lacks. If changes
+	// is nil, the method does not exist.
 	changes func(p spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error)
 	// info is the gateway's description of its target. If info is nil, the proxy's method does not
 	// exist.
@@ -165,7 +165,7 @@ func (s *simTarget) forward(socket *spdkrpc.Socket) http.HandlerFunc {
 	}
 }
 
-// loseReplyOf makes the target execute the next call of method, but lose its reply.
+// loseReplyOf makes the target execute the next call of method, but lose the reply.
 func (s *simTarget) loseReplyOf(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,13 +209,14 @@ type testController struct {
 	logs    *bytes.Buffer
 }
 
-// newTestController returns a controller whose configuration lets it fill all targets.
+// newTestController returns a controller whose configuration allows it to fill all targets.
 func newTestController(t *testing.T, targets ...*simTarget) *testController {
 	t.Helper()
 	return newTestControllerOf(t, config.Config{Placement: config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}}, targets...)
 }
 
-// newTestControllerWith returns a controller whose only target exports over a transport.
+// newTestControllerWith returns a controller whose only target exports volumes over the given
+// transport.
 func newTestControllerWith(t *testing.T, transport string, target *simTarget) *testController {
 	t.Helper()
 	return newTestControllerOf(t, config.Config{Nodes: []config.Target{{TargetType: transport}}}, target)

@@ -46,7 +46,7 @@ func TestIOIsMeasured(t *testing.T) {
 		assert.Contains(t, text, "spdk_csi_volume_"+name+"_total"+series+" 0")
 	}
 
-	// A volume that is not confirmed as published is no longer measured after some time; a
+	// A volume that is not confirmed as published is no longer measured after some time, whereas a
 	// confirmed one still is.
 	known := b.measured.volumes[v.GetVolumeId()[len("t0:"):]]
 	known.seen = time.Now().Add(-measuredFor)

@@ -61,7 +61,8 @@ func TestLimitsAreSetAndChanged(t *testing.T) {
 	assert.Equal(t, want, target.limitsOf(t, v))
 }
 
-// If a volume's limits cannot be set, CreateVolume does not return it; a retry sets them.
+// If a volume's limits cannot be set, CreateVolume does not return the volume; a retry sets the
+// limits.
 func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -79,7 +80,7 @@ func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 }
 
 // SPDK v25.09 and later refuse to change the limits of a volume that no host uses. The error makes
-// the sidecar retry the call, and informs users that the call will succeed once the volume is
+// the sidecar retry the call, and tells users that the call will succeed once the volume is
 // attached.
 func TestLimitsOfAnUnusedVolumeChangeWhenItIsAttached(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

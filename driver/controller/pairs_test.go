@@ -26,7 +26,7 @@ type world struct {
 	class         map[string]string // the class of new clones
 }
 
-// A pairCall is a call on a world. It returns the id of what it created or deleted.
+// A pairCall is a call on a world. It returns the id of the object that it has created or deleted.
 type pairCall struct {
 	name    string
 	deletes bool
@@ -91,9 +91,10 @@ var pairCalls = []pairCall{
 	}},
 }
 
-// TestPairsOfCallsLeaveAConsistentState lets every other call, made by another controller, overtake
-// each call at each of its RPCs. The result that a call reported remains valid unless the other
-// call deletes the object, and nothing is left behind after all objects are deleted.
+// TestPairsOfCallsLeaveAConsistentState lets another controller overtake each call, at each of its
+// RPCs, with every other call. The result that a call has reported must remain valid unless the
+// other call deletes the object, and nothing may be left behind after all objects have been
+// deleted.
 func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -30,8 +30,8 @@ func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
 	return targets
 }
 
-// replace replaces a target's proxy with a handler, or stops the proxy if the handler is nil. undo
-// restarts the proxy.
+// replace replaces a target's proxy with a handler, or stops the proxy if the handler is nil. The
+// function undo restarts the proxy.
 func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	t.Helper()
 	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
@@ -63,8 +63,8 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// This timeout is long enough for working targets, even on a busy machine. Calls that need the
-	// hanging target take this long.
+	// This timeout is long enough for targets that are working, even on a busy machine. Calls that
+	// need the hanging target take this long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
@@ -157,14 +157,15 @@ func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 		}
 		return sum
 	}
-	// The first operation on a target makes some additional calls, whose results are cached.
+	// The first operation on a target makes a few additional calls, whose results are then cached.
 	const cached = 6
 	five, hundred := calls(5), calls(100)
 	assert.LessOrEqual(t, hundred, five+60*cached, "each of the 20 volumes uses at most three new targets")
 	assert.Less(t, hundred, 2*five)
 }
 
-// A retry finds the volume that an unfinished call created, even if a target was added in between.
+// A retry finds the volume that an unfinished call has created, even if a target was added in the
+// meantime.
 func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	targets := someSimTargets(t, 4)
 	before := newTestControllerOf(t, config.Config{}, targets[:3]...)
@@ -318,7 +319,8 @@ func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// After a start, the controller creates no volume until the sizes of existing volumes are known.
+// After it starts, the controller does not create any volumes until it knows the sizes of the
+// existing ones.
 func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
@@ -331,8 +333,8 @@ func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume that another client deleted no longer counts, because the controller rereads all sizes
-// before it refuses a volume.
+// A volume that another client has deleted no longer counts, because the controller rereads all
+// sizes before it refuses a volume.
 func TestSizesAreRereadBeforeAVolumeIsRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)

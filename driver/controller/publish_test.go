@@ -46,8 +46,8 @@ func TestPublish(t *testing.T) {
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA), "the volume is deleted")
 }
 
-// The id of a manually provisioned volume is its UUID alone. If the volume's target is not
-// configured, the driver does nothing for it.
+// The id of a manually provisioned volume consists of only its UUID. If the volume's target is not
+// configured, the driver does nothing.
 func TestStaticVolumeIDIsABareUUID(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
 	id, err := b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "by-hand", LvsName: new("lvs0"), SizeInMiB: 4, ThinProvision: new(true)})
@@ -96,8 +96,8 @@ func TestMayFormat(t *testing.T) {
 	}
 }
 
-// The target records in a volume's name that it was attached: a thick volume is never formatted
-// after its first attachment, unless an administrator restores the original name.
+// The volume's name on the target records that the volume has been attached. A thick volume is
+// never formatted after its first attachment, unless an administrator restores the original name.
 func TestThickVolumeIsFormattedOnlyDuringItsFirstAttachment(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

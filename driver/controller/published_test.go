@@ -34,7 +34,7 @@ func (b *testController) published(t *testing.T) map[string][]string {
 }
 
 // Kubernetes publishes a volume again if the list does not show it as published, for example after
-// a target restarted without its exports. The list must also be correct after a restart of the
+// a target has restarted without its exports. The list must also be correct after a restart of the
 // controller, when the controller does not know the nodes' names.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
@@ -79,7 +79,7 @@ func TestPublishedNodesAreListed(t *testing.T) {
 	}
 }
 
-// A volume whose export lacks its listener is not listed as published, because no node can use that
+// A volume whose export lacks a listener is not listed as published, because no node can use that
 // export.
 func TestIncompleteExportIsNotListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
@@ -124,8 +124,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// Kubernetes receives the target's report on a volume's health. For an unresponsive target, the
-// call fails instead of reporting a health condition.
+// Kubernetes receives what the target reports about a volume's health. For an unresponsive target,
+// the call fails instead of reporting a health condition.
 func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

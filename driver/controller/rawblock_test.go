@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// setInfo sets what the proxy reports about its target; nil means a proxy without the method.
+// setInfo sets the information that the proxy reports about its target; nil means that the proxy
+// does not have the method.
 func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

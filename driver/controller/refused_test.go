@@ -120,7 +120,7 @@ func (x objects) ownCalls(t *testing.T) map[string]controllerCall {
 }
 
 // No call returns OK without credentials, with wrong credentials, without its target, or while
-// another call works on the same object.
+// another call is working on the same object.
 func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	b, x := newObjects(t)
 	right := b.secrets
@@ -166,8 +166,9 @@ func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain maps a CSI call to the methods that the call sends early, before it knows whether it
-// needs the responses. If it needs a response after a failure, it sends that method again.
+// askedAgain maps a CSI call to the methods that it calls early, before it is known whether the
+// responses are needed. If the response to a failed call turns out to be needed, the CSI call calls
+// that method again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -209,7 +210,7 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 					// retried.
 				case err == nil && slices.Contains(askedAgain[name], failed[0]):
 				case strings.HasPrefix(name, "Delete") && err == nil:
-					// The RPCs after the deletion only look for leftovers of other volumes.
+					// The RPCs that follow the deletion only look for leftovers of other volumes.
 					lvol := map[string]string{"DeleteVolume": "lvs0/pvc-1", "DeleteSnapshot": "lvs0/snap."}[name]
 					for _, left := range b.targets[0].lvols(t) {
 						require.False(t, strings.HasPrefix(left, lvol), "%s still exists after %s failed", left, failed)

@@ -55,8 +55,8 @@ func (r *reloadingController) create(t *testing.T, name string, targets ...strin
 	return resp.GetVolume(), err
 }
 
-// Volumes can be created on an added target without a restart, and the connections to the other
-// targets are kept.
+// Volumes can be created on a newly added target without a restart, and the connections to the
+// other targets are kept.
 func TestReloadAddsTargets(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first))
@@ -89,8 +89,8 @@ func TestReloadAddsTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
 }
 
-// After an invalid change to the configuration, the previous one stays in force, and the error is
-// logged once.
+// After an invalid change to the configuration, the previous configuration remains in force, and
+// the error is logged once.
 func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -118,7 +118,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	r := newReloadingController(t, configOf(config.Placement{}, target))
 	_, err := r.create(t, "pvc-1", "t0")
 	require.NoError(t, err)
-	r.config = configOf(config.Placement{ThinOvercommit: 0.005}, target) // too little for a volume of 4 MiB
+	r.config = configOf(config.Placement{ThinOvercommit: 0.005}, target) // not enough for a volume of 4 MiB
 	require.NoError(t, r.Reload())
 	_, err = r.create(t, "pvc-2", "t0")
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "thinOvercommit")

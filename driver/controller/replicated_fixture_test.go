@@ -23,7 +23,7 @@ type fakeWitnesses struct {
 	records map[string]*witness.Record
 	count   int
 	fail    error
-	// onPublish is called after the witness was changed.
+	// onPublish is called after the witness has been changed.
 	onPublish func()
 }
 
@@ -99,7 +99,7 @@ func newReplicatedController(t *testing.T) *replicatedController {
 	return &replicatedController{b, w}
 }
 
-// parse parses a request for a volume with two replicas.
+// parse parses a request to create a volume with two replicas.
 func (b *replicatedController) parse(req *csi.CreateVolumeRequest) (creation, error) {
 	n, err := parseCreation(req)
 	if err == nil {
@@ -128,7 +128,7 @@ func (b *replicatedController) make(t *testing.T) (*csi.Volume, request.VolumeID
 	return v, id
 }
 
-// stage changes the witness as the node does when it uses the volume with all replicas.
+// stage changes the witness in the same way as a node that uses the volume with all replicas.
 func (b *replicatedController) stage(t *testing.T, id request.VolumeID) {
 	t.Helper()
 	r := b.witnesses.records[id.UUID]
@@ -141,7 +141,7 @@ func (b *replicatedController) stage(t *testing.T, id request.VolumeID) {
 	require.NoError(t, err)
 }
 
-// server returns the target with a replica.
+// server returns the target that has the replica with the given number.
 func (b *replicatedController) server(id request.VolumeID, number replica.ID) *simTarget {
 	for _, s := range b.targets {
 		if s.name == b.witnesses.records[id.UUID].Places[number].Server {

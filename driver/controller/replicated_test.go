@@ -82,7 +82,8 @@ func TestReplicatedVolume(t *testing.T) {
 	require.NoError(t, b.unpublish(ctx, v.GetVolumeId(), nodeB), "the volume is deleted")
 }
 
-// Other calls refuse a replicated volume and its replicas by name.
+// Other calls refuse a replicated volume, and they refuse its replicas even if a request names
+// them.
 func TestReplicatedVolumeRefusals(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
@@ -142,7 +143,7 @@ func TestReplicatedVolumeRefusals(t *testing.T) {
 	assert.Len(t, b.witnesses.records, 1)
 }
 
-// An iSCSI target has no replicas, and is named.
+// An iSCSI target cannot have replicas; the error names such a target.
 func TestReplicasNeedNVMe(t *testing.T) {
 	b := newReplicatedController(t)
 	b.Controller.targets.byName["t1"] = volume.NewTarget(volume.Config{Config: export.Config{Name: "t1", Transport: export.ISCSI}})
@@ -151,8 +152,8 @@ func TestReplicasNeedNVMe(t *testing.T) {
 	assert.ErrorContains(t, err, "t1 exports over iSCSI")
 }
 
-// Both replicas are created, or a repeated call creates the missing one in the same place. A
-// creation that is undone leaves nothing.
+// Either both replicas are created, or a repeated call creates the missing one in the same place. A
+// creation that is undone leaves nothing behind.
 func TestReplicasAreBothCreated(t *testing.T) {
 	b := newReplicatedController(t)
 	up := b.targets[1].down()
@@ -200,7 +201,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
 
-// A server that cannot be reached does not prevent the use of a current replica elsewhere.
+// A server that cannot be reached does not prevent the use of a current replica on another server.
 func TestPublicationWithoutAServer(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
@@ -245,7 +246,7 @@ func TestPublicationWithoutAServer(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A publication that was overtaken by another one admits nobody.
+// A publication that has been overtaken by another one does not admit any host.
 func TestOvertakenPublication(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
@@ -262,7 +263,7 @@ func TestOvertakenPublication(t *testing.T) {
 	}
 }
 
-// A replica that was replaced by another lvol of the same name is not exported.
+// A replica that has been replaced by another lvol with the same name is not exported.
 func TestReplacedReplicaIsRefused(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)

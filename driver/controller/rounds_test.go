@@ -23,8 +23,8 @@ import (
 
 // A slowCaller makes each RPC take one millisecond of a synctest bubble's time. A CSI call then
 // takes one millisecond for each round of RPCs that depends on the previous one. Goroutines outside
-// the bubble make the calls, because a bubble's time stands still while one of its goroutines waits
-// for a socket.
+// the bubble make the calls, because the bubble's time stands still while one of its goroutines is
+// waiting for a socket.
 type slowCaller struct{ idle chan *passer }
 
 type passer struct {
@@ -37,8 +37,8 @@ type passed struct {
 	params, result any
 }
 
-// pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's own method,
-// which takes one round.
+// pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's own method.
+// Either takes one round.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)
@@ -81,8 +81,9 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestCallsTakeTheirExpectedRounds counts each call's rounds: how many RPCs depend on the previous
-// one. A real target takes 4 to 8 ms for each round, regardless of the number of RPCs in the round.
+// TestCallsTakeTheirExpectedRounds counts the rounds of each call. A round consists of the RPCs
+// that wait for the previous round. A real target takes 4 to 8 ms for each round, regardless of the
+// number of RPCs in the round.
 func TestCallsTakeTheirExpectedRounds(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string

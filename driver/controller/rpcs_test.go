@@ -49,7 +49,7 @@ func (m *methodMeter) measure(next http.Handler) http.HandlerFunc {
 	}
 }
 
-// take returns the methods in order, each with the number of its calls, and resets the counts.
+// take returns the methods in order, each with the number of calls, and resets the counts.
 func (m *methodMeter) take() (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *methodMeter) take() (list []string) {
 
 // TestEachCallMakesItsExpectedRPCs lists each CSI call's RPCs for a raw block volume. Each RPC
 // costs the driver and the proxy CPU time. docs/design/csi-controller.md, "Rounds and cost",
-// explains which of them are needed.
+// explains which of these RPCs are needed.
 func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, transport string

@@ -17,7 +17,7 @@ import (
 )
 
 // The metrics include each lvstore's space and the total size of its thin volumes, but omit
-// lvstores that are gone.
+// lvstores that no longer exist.
 func TestSpaceIsMeasured(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -71,7 +71,7 @@ func TestLongestChainIsMeasured(t *testing.T) {
 }
 
 // If the sizes of an lvstore's volumes cannot be read, the call fails with a retryable code. The
-// code Internal is final and would make csi-provisioner choose another node for the pod.
+// code Internal is final, and would make csi-provisioner choose another node for the pod.
 func TestUnreadableSizesAreRetryable(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// After a token is renewed in its file, the same client uses the new token for the next call.
+// After a token has been renewed in its file, the same client uses the new token for the next call.
 func TestRenewedTokenIsUsedFromTheNextCall(t *testing.T) {
 	var seen []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func TestFailedReadIsReported(t *testing.T) {
 			s, faulty := f.through(t)
 			once := func() (kinds []doctor.Kind) {
 				e := with(examinationOf(s), (&cluster{}).known(t))
-				e.Wait = nil // one reading
+				e.Wait = nil // only one reading
 				for _, x := range run(t, e) {
 					kinds = append(kinds, x.Kind)
 				}
@@ -60,7 +60,7 @@ func TestFailedReadIsReported(t *testing.T) {
 	}
 }
 
-// A repair reports success only if it removed the object, and it can be repeated.
+// A repair reports success only if it has removed the object, and it can be repeated.
 func TestRepairSurvivesTheFailureOfEachCall(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced node is reported as one finding, which describes how to lift the fence. Exports that
-// lost their hosts because of the fence are not reported.
+// A fenced node is reported as a single finding, which describes how to lift the fence. Exports
+// that have lost their hosts because of the fence are not reported.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 				assert.Contains(t, found[0].Command, "spdk-csi unfence --node")
 			}
 
-			// Defects unrelated to the fence are still found.
+			// Defects that are unrelated to the fence are still found.
 			if tr == export.TCP {
 				require.NoError(t, f.rpc.NVMfCreateSubsystem(ctx, spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(half.UUID)}))
 				e.Known = func() (*doctor.Known, error) { return known, nil }

@@ -97,7 +97,7 @@ func (f *fixture) nest(t *testing.T, store, bdev string) {
 	})
 }
 
-// deleteLvol deletes an lvol without the driver's involvement.
+// deleteLvol deletes an lvol without using the driver.
 func (f *fixture) deleteLvol(t *testing.T, id string) {
 	t.Helper()
 	require.NoError(t, f.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: id}))
@@ -168,7 +168,7 @@ func run(t *testing.T, e doctor.Examination) []doctor.Finding {
 	return found
 }
 
-// file returns the path of the file for the AIO bdev with this name, which is always the same.
+// file returns the path of the file for the AIO bdev with this name. It is always the same path.
 func (f *fixture) file(t *testing.T, name string) string {
 	t.Helper()
 	if f.files == nil {
@@ -190,7 +190,8 @@ func (f *fixture) attach(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// simulatedOnly skips a test on real targets: it needs several targets, or one that can be killed.
+// simulatedOnly skips a test on real targets, because the test needs several targets, or one that
+// can be killed.
 func simulatedOnly(t *testing.T) {
 	t.Helper()
 	if realtarget.Given() {

@@ -116,8 +116,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	}
 	assert.Equal(t, expected, got)
 
-	// An orphan is deleted only if its id is given, and volumes that are not orphans are never
-	// deleted.
+	// An orphan is deleted only if its id is given. Volumes that are not orphans are never deleted.
 	targets := f.examination().Targets
 	for _, not := range []string{id(healthy.UUID), id(other.UUID), id(small.UUID), "lvs0/pvc-orphan", orphan.UUID} {
 		require.Error(t, doctor.DeleteOrphans(found, targets, []string{not}), not)
@@ -132,8 +131,8 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Doctor does not delete a volume that is created during the examination, or an orphan that a host
-// is using.
+// The doctor command does not delete a volume that is created during the examination, or an orphan
+// that a host is using.
 func TestNewVolumesAndUsedOrphansAreKept(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	e := f.examination()
@@ -224,7 +223,7 @@ func TestParseKnown(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// ParseKnown parses or refuses any text without a panic.
+// ParseKnown either parses or refuses any text, and never panics.
 func FuzzParseKnown(f *testing.F) {
 	f.Add([]byte("t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"))
 	f.Add([]byte(`{"kind": "List", "items": [{"kind": "VolumeAttachment"}]}`))
@@ -235,8 +234,8 @@ func FuzzParseKnown(f *testing.F) {
 	})
 }
 
-// Replicas belong to a volume whose PersistentVolume does not name their target. They are no
-// orphans, and --delete-volume cannot name them.
+// Replicas belong to a volume whose PersistentVolume does not name their targets. They are not
+// orphans, and --delete-volume does not accept them.
 func TestReplicasAreNoOrphans(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	c := &cluster{}

@@ -31,8 +31,8 @@ func refusing(name string, err spdkrpc.Error) doctor.Target {
 	return doctor.Target{Service: c.Service(spdkrpc.NewClient(refusingCaller{err})), URL: "https://storage:9009", Account: `the user name "csi" and its password`, CAFile: "/etc/ca/ca.crt"}
 }
 
-// If a target refuses the driver's credentials, or the driver does not trust the target's
-// certificate, that is reported after one reading, and without a list of volumes.
+// If a target refuses the driver's credentials, or if the driver does not trust the target's
+// certificate, this is reported after only one reading, and without a list of volumes.
 func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	simulatedOnly(t)
 	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
@@ -76,8 +76,8 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	}
 }
 
-// The refusal of one target is reported before the second reading, which the findings on other
-// targets need.
+// The refusal of one target is reported before the second reading, which is needed only for the
+// findings on other targets.
 func TestRefusalIsReportedBeforeOtherFindings(t *testing.T) {
 	simulatedOnly(t)
 	f := newFixture(t, export.TCP)

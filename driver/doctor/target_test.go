@@ -29,7 +29,7 @@ type wrong struct {
 	name string
 	over export.Transport // TCP if empty
 	// make creates the defect. It returns parts of the names of the objects that the repair
-	// removes, or none if the defect is only reported.
+	// removes, or nothing if the defect is only reported.
 	make func(t *testing.T, f *fixture) (removed []string)
 	kind doctor.Kind
 	says string
@@ -206,8 +206,8 @@ var wrongs = []wrong{
 	}},
 }
 
-// healthy creates one of everything that the driver creates, and some objects that belong to
-// others.
+// healthy creates one of each kind of object that the driver creates, and some objects that belong
+// to others.
 func (f *fixture) healthy(t *testing.T) {
 	ctx := t.Context()
 	v := f.create(t, "pvc-1")
@@ -229,8 +229,8 @@ func (f *fixture) healthy(t *testing.T) {
 	require.NoError(t, f.rpc.ISCSICreateInitiatorGroup(ctx, spdkrpc.ISCSICreateInitiatorGroupParams{Tag: 1, Initiators: []string{"iqn.2016-06.example:others"}, Netmasks: []string{"ANY"}}))
 }
 
-// Doctor reports exactly the defects that exist. A check changes nothing, and a repair removes only
-// the defect.
+// The doctor command reports exactly the defects that exist. A check changes nothing, and a repair
+// removes only the defect.
 func TestDoctorFindsAndRepairsEachDefect(t *testing.T) {
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {
@@ -282,8 +282,8 @@ func TestUnreachableTargetIsAFinding(t *testing.T) {
 	assert.Equal(t, doctor.LeakedExport, found[1].Kind)
 }
 
-// If the configuration names no lvstores, an export is not removed, because it may belong to a
-// volume in an lvstore that is not loaded.
+// If the configuration does not name any lvstores, an export is not removed, because it may belong
+// to a volume in an lvstore that is not loaded.
 func TestUnknownLvstoresAreNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
@@ -308,8 +308,8 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 }
 
 // An object that has changed since it was found is not repaired: in this test, the internal
-// snapshot's clone now has a host. An export without a host is never deleted: a publication could
-// admit a host at the same moment, and would then lose the export.
+// snapshot's clone now has a host. An export without a host is never deleted, because a publication
+// could admit a host at the same moment, and would then lose the export.
 func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")
@@ -328,8 +328,8 @@ func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call creates temporarily are not reported: they are gone at the second
-// reading, or the call holds their lock.
+// Objects that a running call creates temporarily are not reported: either they no longer exist at
+// the second reading, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")

@@ -45,8 +45,8 @@ func (l lostReplies) Call(ctx context.Context, method string, params, result any
 }
 
 // TestChangesByOtherCallsAreAwaited verifies that a call waits until the configuration is saved if
-// one of its steps was already done by another call. Steps that the target confirmed to the call
-// itself are already saved.
+// one of its steps was already done by another call. Steps that the target has confirmed to the
+// call itself are already saved.
 func TestChangesByOtherCallsAreAwaited(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	type call = func(ctx context.Context, s *export.Service, id string) error
@@ -115,7 +115,7 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 }
 
 // TestMarkIsReadAfterTheCallBegan verifies that an export ignores a query for the host's mark that
-// began before the export, because the host may have been fenced since.
+// began before the export, because the host may have been fenced since then.
 func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	first, second, n1 := f.bdev(t), f.bdev(t), drivertest.MultipathHost("n1")

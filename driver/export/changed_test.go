@@ -35,7 +35,7 @@ func (f *fixture) target(t *testing.T, id string) spdkrpc.ISCSITargetNode {
 	return spdkrpc.ISCSITargetNode{}
 }
 
-// A target with a name in the driver's format may export something other than the volume.
+// An iSCSI target with a name in the driver's format may export something other than the volume.
 func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1"))) // creates both groups
@@ -63,7 +63,7 @@ func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 	}
 }
 
-// iSCSI targets whose names match no volume do not count as the driver's exports.
+// iSCSI targets whose names do not match a volume do not count as the driver's exports.
 func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	require.NoError(t, admit(t.Context(), f.Service, f.bdev(t), drivertest.Host("n1")))
@@ -144,8 +144,8 @@ func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
 	require.ErrorContains(t, err, "changed during the call")
 }
 
-// If the volume's bdev disappeared for a while, for example because of a hot removal, the next
-// publication adds it again.
+// If the volume's bdev has disappeared for a while, for example because of a hot removal, the next
+// publication adds the bdev again.
 func TestMissingLUNIsAddedAgain(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
@@ -179,7 +179,8 @@ func TestSubsystemIsCreatedWhileItsHostsAreListed(t *testing.T) {
 	require.NoError(t, f.CheckHoldsIO(t.Context(), uuid.NewString()), "it is not exported")
 }
 
-// RemoveUnusedGroup does not remove a group whose tag was reassigned to another node after Inspect.
+// RemoveUnusedGroup does not remove a group whose tag was reassigned to another node after the call
+// of Inspect.
 func TestOnlyTheInspectedGroupIsRemoved(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	n1, n2, stranger := drivertest.Host("n1").IQN, drivertest.Host("n2").IQN, "iqn.2016-06.example:others"

@@ -27,7 +27,7 @@ type faultyOperation struct {
 	only    export.Transport // transport to test; empty for all
 	prepare func(t *testing.T, f *fixture)
 	do      func(ctx context.Context, s *export.Service) (any, error)
-	leaves  bool // whether a failure leaves initiator groups, which Inspect finds
+	leaves  bool // whether a failure leaves behind initiator groups, which Inspect finds
 }
 
 func admitting(volume string, h export.Host) func(context.Context, *export.Service) (any, error) {
@@ -201,7 +201,7 @@ func failEachCall(t *testing.T, tr export.Transport, op faultyOperation) {
 	}
 }
 
-// unmap removes all mappings of a volume's target node, so that no initiator may log in.
+// unmap removes all mappings of a volume's target node, so that no initiator can log in.
 func (f *fixture) unmap(t *testing.T, id string) {
 	t.Helper()
 	node := f.targetNode(t, id)
@@ -223,8 +223,8 @@ func withoutTimes(result any) any {
 	return result
 }
 
-// exported returns everything that a target exports. exported omits initiator groups if the
-// operation may leave unused ones.
+// exported returns everything that a target exports. It omits initiator groups if the operation may
+// leave behind unused ones.
 func (f *fixture) exported(t *testing.T, withoutGroups bool) []any {
 	t.Helper()
 	subsystems, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})

@@ -28,8 +28,8 @@ func (f *fixture) admitted(t *testing.T, h export.Host, volumes ...string) (n in
 	return n
 }
 
-// A fenced host loses access to all exports and is admitted to no others. Other hosts keep their
-// access.
+// A fenced host loses access to all exports, and is not admitted to any others. Other hosts keep
+// their access.
 func TestFence(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -108,7 +108,7 @@ func TestFenceDuringAnExportExcludesTheHost(t *testing.T) {
 	}
 }
 
-// If a controller died after it had admitted a host and before it read the fencing mark, the next
+// If a controller dies after it has admitted a host and before it reads the fencing mark, the next
 // call removes the host.
 func TestFencedHostIsRemovedByTheNextExport(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {

@@ -50,7 +50,7 @@ func newFixture(t *testing.T, tr export.Transport, release string) *fixture {
 	return f
 }
 
-// bdev creates a bdev named by its UUID, like that of a volume.
+// bdev creates a bdev whose name is its UUID, as with a volume.
 func (f *fixture) bdev(t *testing.T) string {
 	t.Helper()
 	id := uuid.NewString()

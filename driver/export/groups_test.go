@@ -41,7 +41,7 @@ func TestInitiatorGroupIsNotRemovedDuringAnExport(t *testing.T) {
 	require.NoError(t, <-entered)
 }
 
-// Addresses are compared by value, regardless of spelling. Host names are compared as text.
+// Addresses are compared by value, regardless of spelling. Host names are compared as strings.
 func TestAddressesAreComparedByValue(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -96,7 +96,7 @@ func TestBothHostNamesAreAdmitted(t *testing.T) {
 	require.NoError(t, f.Withdraw(ctx, old, &h))
 }
 
-// A subsystem with the volume's name but another bdev was not created by this package, and stays
+// A subsystem with the volume's name but another bdev was not created by this package, and remains
 // unchanged.
 func TestForeignExportIsNotChanged(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
@@ -124,7 +124,8 @@ func TestFreezeRequiresHostsThatHoldIO(t *testing.T) {
 	require.NoError(t, iscsi.CheckHoldsIO(ctx, id), "the proxy refuses to freeze iSCSI volumes")
 }
 
-// An export created by spdk-csi admits every host, so only its connections show who uses it.
+// An export that spdk-csi has created admits every host, so only its connections show which hosts
+// are using it.
 func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, ctx := f.bdev(t), t.Context()
@@ -151,7 +152,7 @@ func TestConnectionsShowUsersOfLegacyExports(t *testing.T) {
 	require.NoError(t, own.RemoveUnused(ctx, id))
 }
 
-// If two controllers admit different hosts at the same time, at most one host stays admitted.
+// If two controllers admit different hosts at the same time, at most one host remains admitted.
 func TestTwoControllersAdmitAtMostOneHost(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n2 := f.bdev(t), drivertest.Host("n2").NQN
@@ -162,7 +163,7 @@ func TestTwoControllersAdmitAtMostOneHost(t *testing.T) {
 	assert.Equal(t, []spdkrpc.NVMfSubsystemHost{{NQN: n2}}, f.subsystem(t, id).Hosts, "the second controller withdrew its own host")
 }
 
-// A node's initiator group is removed with the node's last export.
+// A node's initiator group is removed together with the node's last export.
 func TestInitiatorGroups(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "v26.05")
 	v, w, n1 := f.bdev(t), f.bdev(t), drivertest.Host("n1")

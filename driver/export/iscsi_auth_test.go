@@ -96,8 +96,8 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 	require.NoError(t, f.Withdraw(t.Context(), id, &h))
 }
 
-// If a call fails at any RPC, no target node lets initiators log in without CHAP. A retry sets the
-// right passwords, and no group is left after the withdrawal.
+// No matter at which RPC a call fails, no target node lets initiators log in without CHAP. A retry
+// sets the right passwords, and no group is left after the withdrawal.
 func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

@@ -40,8 +40,8 @@ func (f *fixture) portalsOf(t *testing.T, id string) (portals []string) {
 }
 
 // Each export listens on all configured portals. Missing listeners are added, for example after an
-// address was added to the configuration. Listeners that are no longer configured stay, because a
-// host may be using them.
+// address has been added to the configuration. Listeners that are no longer configured remain,
+// because a host may be using them.
 func TestMissingListenersAreAdded(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -78,8 +78,8 @@ func TestMissingListenersAreAdded(t *testing.T) {
 	}
 }
 
-// If an address is not up, volumes are reachable at the others. The listener on that address is
-// added later.
+// If an address is not up, volumes are reachable at the other addresses. The listener on that
+// address is added later.
 func TestRefusedListenerIsTolerated(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {

@@ -46,7 +46,7 @@ func (f *fixture) authenticates(t *testing.T) bool {
 	return !r.Before(rpcschema.MustRelease("v24.09"))
 }
 
-// keys returns the names of the keys on the target, with the number of hosts that use each.
+// keys returns the names of the keys on the target, with the number of hosts that use each key.
 func (f *fixture) keys(t *testing.T) map[string]int {
 	t.Helper()
 	all, err := f.rpc.KeyringGetKeys(t.Context())
@@ -120,8 +120,8 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 	assert.Equal(t, map[string][2]string{h.NQN: {keyName(oneKey)}}, hostsWithKeys(f.subsystem(t, id)))
 }
 
-// If a call fails at any RPC, the volume is not exported to hosts without authentication. A retry
-// succeeds, and no key is left after the withdrawal.
+// No matter at which RPC a call fails, the volume is not exported to hosts without authentication.
+// A retry succeeds, and no key is left after the withdrawal.
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -167,7 +167,7 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	}
 }
 
-// Another controller may remove a key after it is placed and before a host uses it.
+// Another controller may remove a key after it has been placed and before a host uses it.
 func TestKeyRemovedDuringTheCallIsAddedAgain(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
@@ -180,7 +180,8 @@ func TestKeyRemovedDuringTheCallIsAddedAgain(t *testing.T) {
 	assert.Equal(t, map[string]int{keyName(oneKey): 1}, f.keys(t))
 }
 
-// A target that does not support authentication exports nothing to hosts that must authenticate.
+// A target that does not support authentication does not export anything to hosts that must
+// authenticate.
 func TestTargetsWithoutAuthenticationExportNothing(t *testing.T) {
 	h := drivertest.Host("a")
 	t.Run("release", func(t *testing.T) {

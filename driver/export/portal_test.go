@@ -41,8 +41,8 @@ func TestConcurrentFirstExportsCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// Two controllers that both find no portal group create only one. SPDK v26.05 crashes if a portal
-// group is created twice.
+// Two controllers create only one portal group, even if neither of them has found one. SPDK v26.05
+// crashes if a portal group is created twice.
 func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	for _, during := range []string{"iscsi_create_initiator_group", "iscsi_create_portal_group"} {
 		t.Run(during, func(t *testing.T) {
@@ -51,7 +51,8 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 			created := 0
 			count := func(context.Context, any) error { created++; return nil }
 			second := f.otherController(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_portal_group", Before: count})
-			// The second controller exports its volume after the first has found no portal group.
+			// The second controller exports its volume after the first one has not found a portal
+			// group.
 			interrupted := &drivertest.FirstCall{Caller: f.fault, Method: during, Before: func(ctx context.Context, _ any) error {
 				err := admit(ctx, second, w, drivertest.Host("n2"))
 				if during == "iscsi_create_portal_group" {
@@ -69,7 +70,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// No second call creates a portal group while the target may still be executing the first such
+// No second call creates a portal group as long as the target may still be executing the first such
 // call.
 func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
@@ -206,8 +207,8 @@ func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// firstExportFails exports a volume with an injected failure, then without. firstExportFails
-// reports whether the failure was injected.
+// firstExportFails exports a volume first with an injected failure and then without. It reports
+// whether the failure was injected.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config

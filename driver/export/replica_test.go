@@ -34,7 +34,7 @@ func (f *fixture) replicaExports(t *testing.T, id string) map[string][]string {
 	return found
 }
 
-// A replica is exported to the node of the newest publication only, through a subsystem of that
+// A replica is exported only to the node of the newest publication, through a subsystem of that
 // publication.
 func TestReplicaIsExportedToOnePublication(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
@@ -50,7 +50,8 @@ func TestReplicaIsExportedToOnePublication(t *testing.T) {
 			require.NoError(t, f.AdmitReplica(ctx, id, 2, two, mayExport))
 			assert.Equal(t, map[string][]string{export.ReplicaNQN(id, 2): {two.NQN}}, f.replicaExports(t, id))
 
-			// Another host of the same publication, which nobody has published, is removed.
+			// Another host, which was added to the publication's subsystem without being published,
+			// is removed.
 			require.NoError(t, f.rpc.NVMfSubsystemAddHost(ctx, spdkrpc.NVMfSubsystemAddHostParams{NQN: export.ReplicaNQN(id, 2), Host: one.NQN}))
 			require.NoError(t, f.AdmitReplica(ctx, id, 2, two, mayExport))
 			assert.Equal(t, map[string][]string{export.ReplicaNQN(id, 2): {two.NQN}}, f.replicaExports(t, id))
@@ -74,7 +75,7 @@ func TestDelayedPublicationIsNotAdmitted(t *testing.T) {
 	require.ErrorIs(t, err, over)
 	assert.Equal(t, map[string][]string{export.ReplicaNQN(id, 1): {}}, f.replicaExports(t, id))
 
-	// The later publication overtakes the call after its check.
+	// The later publication overtakes the call after the call's check.
 	err = f.AdmitReplica(ctx, id, 1, drivertest.Host("n1"), func(ctx context.Context) error {
 		return f.AdmitReplica(ctx, id, 2, drivertest.Host("n2"), mayExport)
 	})
@@ -103,7 +104,7 @@ func TestReplicaRefusals(t *testing.T) {
 	require.ErrorIs(t, overISCSI.AdmitReplica(ctx, id, 1, h, mayExport), export.ErrNotReplicable)
 }
 
-// Whatever call fails, a repeated publication ends with the node as the only host.
+// No matter which call fails, after a repeated publication, the node is the only host.
 func TestReplicaExportCanBeRepeated(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		for n := 1; ; n++ {

@@ -16,8 +16,8 @@ import (
 )
 
 // savedExports simulates a proxy whose saved configuration contains calls that the target has not
-// executed since its restart. A call that removes an object created by these calls fails in SPDK,
-// but removes the object from the saved configuration.
+// executed since its restart. A call that removes an object that these calls would create fails in
+// SPDK, but removes the object from the saved configuration.
 type savedExports struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
@@ -158,8 +158,8 @@ func TestFenceInTheSavedConfiguration(t *testing.T) {
 	}
 }
 
-// A fenced host's mark is removed from the saved configuration even if the target lost it in a
-// restart.
+// A fenced host's mark is removed from the saved configuration even if the target has lost the mark
+// in a restart.
 func TestUnfenceInTheSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")
@@ -269,7 +269,7 @@ func TestConnectedLegacyExportIsKept(t *testing.T) {
 	assert.False(t, there)
 }
 
-// Exports whose names are not the driver's are not listed.
+// Exports whose names do not have the driver's format are not listed.
 func TestInspectIgnoresForeignExports(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	for _, name := range []string{"x", "ECB6EF11-6851-584F-8AE7-01A5A2789A1E", "{ecb6ef11-6851-584f-8ae7-01a5a2789a1e}"} {

@@ -93,8 +93,8 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind that an interrupted call left, and that admits no host, is
-// replaced.
+// A subsystem of the other kind that an interrupted call has left behind, and that does not admit
+// any hosts, is replaced.
 func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
@@ -150,8 +150,8 @@ func TestISCSIIsNotShared(t *testing.T) {
 	require.ErrorIs(t, err, export.ErrNotShareable)
 }
 
-// If any RPC fails or loses its reply while a second host is admitted or the first one removed, a
-// retry completes the change. The other host can use the volume throughout.
+// If any RPC fails or loses its reply while a second host is being admitted or the first one is
+// being removed, a retry completes the change. The other host can use the volume throughout.
 func TestSharingIsCompletedAfterFailures(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.MultipathHost("n2")
 	for name, inject := range map[string]func(*drivertest.FaultyCaller, int){

@@ -70,7 +70,7 @@ func (f *fake) after() []string {
 	return steps
 }
 
-// round lets time pass, and does a round.
+// round lets time pass, and performs a round.
 func (f *fake) round(t *testing.T, pass time.Duration) []string {
 	f.clock = f.clock.Add(pass)
 	f.volumes["volume"].tryRound(t.Context())
@@ -188,7 +188,8 @@ func staged(t *testing.T) *fake {
 	return f
 }
 
-// A server dies and returns: its replica is given up after the grace period, and rebuilt.
+// When a server dies and returns, its replica is given up after the grace period, and is then
+// rebuilt.
 func TestServerDiesAndReturns(t *testing.T) {
 	f := staged(t)
 	f.noAPI = true
@@ -232,7 +233,7 @@ func TestShortOutageGivesNothingUp(t *testing.T) {
 	}
 }
 
-// While the API server is away, nothing is given up. What was interrupted is finished first.
+// While the API server is unavailable, nothing is given up. Interrupted steps are finished first.
 func TestNothingIsGivenUpWithoutTheWitness(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"], f.noAPI = true, true
@@ -246,7 +247,8 @@ func TestNothingIsGivenUpWithoutTheWitness(t *testing.T) {
 	assert.Equal(t, []string{"start", "drop", "release uuid-b"}, f.round(t, time.Minute))
 }
 
-// An error of a live server is retried once, and then its replica is given up.
+// After an error on a live server, the writes are retried once; then the server's replica is given
+// up.
 func TestErrorOfALiveServer(t *testing.T) {
 	f := staged(t)
 	f.status.Failed = setB
@@ -254,7 +256,7 @@ func TestErrorOfALiveServer(t *testing.T) {
 	assert.Equal(t, []string{"drop", "release uuid-b"}, f.round(t, time.Second))
 }
 
-// The mirror of a publication that is over is abandoned once.
+// The mirror of a publication that is over is abandoned, and only once.
 func TestFormerPublicationIsAbandoned(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
@@ -282,7 +284,7 @@ func TestUnstage(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// A restarted process first ends what the previous one has begun.
+// A restarted process first finishes what the previous one has begun.
 func TestWatchAfterARestart(t *testing.T) {
 	f := staged(t)
 	f.restart(t)
@@ -293,7 +295,7 @@ func TestWatchAfterARestart(t *testing.T) {
 	assert.Empty(t, f.round(t, time.Second))
 }
 
-// A volume starts without a server that cannot be reached, if the mirror permits it.
+// A volume starts even if one of its servers cannot be reached, if the mirror permits that.
 func TestStageWithoutAServer(t *testing.T) {
 	f := newFake(t)
 	f.down["uuid-b"] = true

@@ -54,8 +54,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Whatever is observed, only a replica is given up that is not the only current one, while another
-// current one is live.
+// No matter what is observed, a replica is given up only if another current replica is live.
 func TestNextNeverGivesUpTheLastReplica(t *testing.T) {
 	sets := []replica.Set{0, setA, setB, both}
 	for _, s := range []mirror.Status{{Members: both}, {Members: setA, Missing: setB}, {Members: setB, Missing: setA}, {Members: setA, Rebuilding: setB}, {Members: setB, Rebuilding: setA}} {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The hash of a DH-HMAC-CHAP key determines how long the key is.
+// The hash of a DH-HMAC-CHAP key determines the length of the key.
 func TestKeyLengths(t *testing.T) {
 	for hash, lengths := range map[string][]int{"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}} {
 		for n := range 70 {

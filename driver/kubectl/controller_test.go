@@ -44,7 +44,7 @@ func TestCommandsRunInAReadyPod(t *testing.T) {
 }
 
 // A pod on a failed node can remain ready, so commands run only in a pod whose node is ready. If
-// there is no such pod, nothing is executed.
+// there is no such pod, no command is executed.
 func TestCommandsRunOnAReadyNode(t *testing.T) {
 	const (
 		onLost    = `{"metadata": {"name": "spdkcsi-controller-a"}, "spec": {"nodeName": "worker-1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`

@@ -65,7 +65,7 @@ func fakeKubectl(server string, args []string) int {
 	return code
 }
 
-// api fakes the Kubernetes API and the controller's pod.
+// An api is a fake of the Kubernetes API and the controller's pod.
 type api struct {
 	Client
 
@@ -175,8 +175,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "Error from server (NotFound): the server could not find the requested resource")
 		return
 	}
-	// The pages are small, so reading a list needs more calls than with a real server. As on a real
-	// server, items have no kind.
+	// The pages are small, so that reading a list takes more calls than with a real server. As on a
+	// real server, items do not have a kind.
 	const most = 3
 	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
 	next := ""

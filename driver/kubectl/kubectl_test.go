@@ -64,7 +64,7 @@ func TestVolumes(t *testing.T) {
 	require.ErrorContains(t, err, "no such file")
 }
 
-// live is the report of storage-1 about pv-a. storage-2 is down.
+// live returns the report of storage-1 about pv-a. storage-2 is down.
 func live() inventory.Inventory {
 	h := hostname.Of("worker-1")
 	return inventory.Inventory{Targets: []inventory.Target{
@@ -178,8 +178,8 @@ shop        of-d       -                                                storage-
 	out.Reset()
 	require.NoError(t, PrintSnapshots(&out, Wide, created, all))
 	assert.Contains(t, out.String(), "no space\n", "a cell is one line")
-	// For a snapshot that Kubernetes is deleting, the storage server's reason why it still exists
-	// is shown.
+	// For a snapshot that Kubernetes is deleting, the command shows the storage server's reason why
+	// the snapshot still exists.
 	assert.Equal(t, []string{snapB}, Terminating(all))
 	a.change(func() {
 		a.run = func(string) (out, notes string, code int) {

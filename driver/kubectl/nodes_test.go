@@ -148,7 +148,7 @@ func fields(text string) (all [][]string) {
 	return all
 }
 
-// Facts that could not be read are shown as unknown, and all other facts are still shown.
+// Values that could not be read are shown as unknown, and all other values are still shown.
 func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()

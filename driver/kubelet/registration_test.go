@@ -102,8 +102,8 @@ func TestEndsAtOnce(t *testing.T) {
 	}
 }
 
-// If kubelet's directory is cleaned, the driver creates its socket again, so that kubelet finds it.
-// A file of another process is not removed.
+// If kubelet's directory is cleaned up, the driver creates its socket again, so that kubelet finds
+// it. A file of another process is not removed.
 func TestRemovedSocketIsRecreated(t *testing.T) {
 	var log strings.Builder
 	r := registration(&log)

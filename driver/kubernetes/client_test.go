@@ -97,7 +97,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// The token is read for each call, because kubelet renews it while the process runs.
+// The token is read for each call, because kubelet renews it while the process is running.
 func TestTokenIsReadForEachCall(t *testing.T) {
 	a := newAPI(t)
 	_, err := a.client.node(t.Context(), "node-1")

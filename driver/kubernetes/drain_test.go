@@ -21,7 +21,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 	return Drain{Client: a.client, Node: "node-1", Driver: "csi.spdk.io", Log: logTo(log), wait: t.wait}
 }
 
-// An update of the DaemonSet is not delayed, even if the node uses volumes.
+// An update of the DaemonSet is not delayed, even if the node is using volumes.
 func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)

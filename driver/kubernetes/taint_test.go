@@ -30,7 +30,7 @@ func startupTaint(a *api, log *strings.Builder, t *turns) StartupTaint {
 	return s
 }
 
-// The taint stays until kubelet has registered the driver with its current settings and the node
+// The taint remains until kubelet has registered the driver with its current settings and the node
 // can use volumes.
 func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	a := newAPI(t)
@@ -70,8 +70,8 @@ func TestTaintStaysUntilTheDriverIsReady(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 4, 8, 16, 30, 30}, pauses)
 }
 
-// An autoscaler may add the startup taint after the driver is ready; the taint is then removed,
-// too. Run ends after a few minutes.
+// An autoscaler may add the startup taint after the driver is ready; that taint is also removed.
+// Run ends after a few minutes.
 func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -91,7 +91,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 	assert.Equal(t, 10*time.Minute+time.Second, waited, "the last pause ends after 10 minutes")
 }
 
-// When the process ends, Run returns, whether it is waiting or making a call.
+// When the process ends, Run returns, regardless of whether it is waiting or making a call.
 func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -117,8 +117,8 @@ func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// A taint added concurrently by another client is kept, and the next attempt removes the
-// driver's.
+// A taint that another client adds concurrently is kept, and the next attempt removes the driver's
+// own taint.
 func TestConcurrentTaintChangesAreKept(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
@@ -152,7 +152,7 @@ func TestAllTaintsWithTheKeyAreRemoved(t *testing.T) {
 	assert.Equal(t, []string{"example.com/other"}, a.taints())
 }
 
-// Without permission, the driver logs only once that the taint stays. When permission is granted,
+// Without permission, the driver logs only once that the taint remains. When permission is granted,
 // the taint is removed.
 func TestMissingTaintPermissionIsLoggedOnce(t *testing.T) {
 	a := newAPI(t)

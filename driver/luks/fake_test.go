@@ -42,7 +42,7 @@ type world struct {
 	marked   bool                // set by MarkFormatting
 	mappings map[string]*mapping // by name
 	busy     map[string]bool
-	// unsupported is the kernel's error if it cannot encrypt.
+	// unsupported is the kernel's error if it does not support encryption.
 	unsupported error
 	// before is called before each command. An error means that the command was killed before it
 	// had any effect.
@@ -58,7 +58,7 @@ func newWorld(t *testing.T) (*LUKS, *world) {
 	return w.luks(), w
 }
 
-// luks returns a LUKS for a new process.
+// luks returns the LUKS of a new process.
 func (w *world) luks() *LUKS {
 	l := New(Options{Prober: w, Run: w.run, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	l.mapper = w

@@ -52,8 +52,8 @@ func TestEncryptOpenAndClose(t *testing.T) {
 	assert.NotContains(t, strings.Join(w.ran, "\n"), "--allow-discards")
 }
 
-// After cryptsetup reports success, the kernel must have the mapping, and it must lead to the device.
-// Otherwise, another device would be mounted.
+// After cryptsetup has reported success, the kernel must have the mapping, and the mapping must
+// lead to the device. Otherwise, another device would be mounted.
 func TestMappingIsVerifiedAfterOpening(t *testing.T) {
 	for name, change := range map[string]func(w *world, mapping string){
 		"no mapping":     func(w *world, mapping string) { delete(w.mappings, mapping) },
@@ -136,7 +136,8 @@ func TestRefusalsChangeNothing(t *testing.T) {
 	}
 }
 
-// A luksFormat that was interrupted at any point is completed, but never on a device that was used.
+// A luksFormat that was interrupted at any point is completed, but never on a device that has been
+// used.
 func TestInterruptedFormatIsCompleted(t *testing.T) {
 	for name, interrupt := range map[string]func(w *world){
 		"before luksFormat": func(w *world) { w.before = func([]string) error { return errKilled } },
@@ -251,7 +252,7 @@ func TestRotationVerifiesTheNewPassphrase(t *testing.T) {
 	w.slots = []string{first}
 	w.after = func(args []string) error {
 		if args[0] == "luksAddKey" {
-			w.slots = []string{first} // the header was written, but the write was lost
+			w.slots = []string{first} // the new header was written, but that write was lost
 		}
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// The real cryptsetup accepts the commands that need no device mapper: a header is written, its
-// passphrase is changed, and it is marked as used. test/suites/kernel opens devices, on a real
+// The real cryptsetup accepts the commands that do not need the device mapper: a header is written,
+// its passphrase is changed, and it is marked as used. test/suites/kernel opens devices on a real
 // kernel.
 func TestRealCryptsetupAcceptsTheCommands(t *testing.T) {
 	if _, err := exec.LookPath("cryptsetup"); err != nil {

@@ -60,7 +60,7 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 	assert.Empty(t, problems)
 }
 
-// Dashboards and alerts refer to the bounds of the histograms.
+// Dashboards and alerts refer to the histograms' bucket bounds.
 func TestBucketsMatchTheAlerts(t *testing.T) {
 	m := New("v1")
 	m.Begin("CreateVolume")("OK")

@@ -28,11 +28,11 @@ var (
 	setB = replica.SetOf(1)
 )
 
-// errCrash is returned by each step after the plugin was killed.
+// errCrash is returned by each step after the plugin has been killed.
 var errCrash = errors.New("the plugin was killed")
 
 // A world simulates the environment of a mirror: the kernel's devices, the replicas and the
-// witness. At each step, it checks the rules of docs/design/replication.md.
+// witness. At each step, it checks the rules in docs/design/replication.md.
 type world struct {
 	t       *testing.T
 	witness replica.Witness
@@ -52,7 +52,7 @@ type oldWrites int
 
 const (
 	noWrites oldWrites = iota
-	deferred           // they wait for the new table
+	deferred           // they are waiting for the new table
 	takenUp            // the kernel has sent them to the new table
 	returned
 )
@@ -64,7 +64,7 @@ type memory struct {
 	failing   error                         // returned by reads
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
-	formatted string // the log was formatted since a table used it: clear or set
+	formatted string // how the log has been formatted since a table last used it: clear or set
 }
 
 type mapped struct {

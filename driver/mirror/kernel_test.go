@@ -46,7 +46,7 @@ func TestFirstTargetDecodesTheKernelsResponse(t *testing.T) {
 	}
 }
 
-// A file is read like a device.
+// A file is read in the same way as a device.
 func TestQueuedReadEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	require.NoError(t, os.WriteFile(path, make([]byte, superblockBytes), 0o600))
@@ -67,7 +67,8 @@ func TestQueuedReadEnds(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Each call sends the request and the flags that linux/dm-ioctl.h defines, and again after a signal.
+// Each call sends the request and the flags that linux/dm-ioctl.h defines, and sends them again
+// after a signal.
 func TestKernelRequests(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))

@@ -32,7 +32,7 @@ func TestLocalReadsTheKernelOnly(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// The mirror of a publication that is over fails its I/O. Nothing else does.
+// The mirror of a publication that is over fails its I/O. Other mirrors do not.
 func TestAbandon(t *testing.T) {
 	w, m := started(t)
 	require.ErrorIs(t, m.Abandon(t.Context()), ErrRefused)
@@ -41,7 +41,7 @@ func TestAbandon(t *testing.T) {
 	w.noAPI = false
 	assert.Empty(t, w.after())
 	w.witness = w.witness.Publish("node2")
-	w.witness.InSync = 0 // the fake accepts releases of replicas that are not listed only
+	w.witness.InSync = 0 // the fake accepts only releases of replicas that are not listed
 	require.NoError(t, m.Abandon(t.Context()))
 	assert.Equal(t, "error", w.mapped[mirrorDevice].active.kind)
 	_, err := m.Local()

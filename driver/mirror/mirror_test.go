@@ -18,7 +18,7 @@ const (
 	mirrorDevice = "spdkmirror-" + testID
 )
 
-// started returns a world in which a new volume was started with both replicas.
+// started returns a world in which a new volume has been started with both replicas.
 func started(t *testing.T) (*world, *Mirror) {
 	w := newWorld(t)
 	m := w.plugin()
@@ -30,7 +30,7 @@ func started(t *testing.T) (*world, *Mirror) {
 	return w, m
 }
 
-// degraded returns a world in which replica B was dropped and is reachable again.
+// degraded returns a world in which replica B has been dropped and is reachable again.
 func degraded(t *testing.T) (*world, *Mirror) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))
@@ -199,7 +199,7 @@ func TestRetryFindsTheDevicesAgain(t *testing.T) {
 	assert.Equal(t, "disk 2 253:2 2048 2 259:7 8192 259:8 8192 1 handle_errors", w.table())
 }
 
-// The log's device always maps the replica that contains the log.
+// The log's device is always mapped to the replica that contains the log.
 func TestLogFollowsItsReplica(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -223,8 +223,8 @@ func TestRestartedPluginDropsAFailedReplica(t *testing.T) {
 	assert.Equal(t, setB, w.witness.Logged)
 }
 
-// If the read that is queued behind the waiting writes fails, the mirror continues, but the log is
-// not recorded as covering the dropped replica.
+// If the read that is queued behind the waiting writes fails, the mirror continues, but the witness
+// does not record that the log covers the dropped replica.
 func TestLogDoesNotCountAfterAnUncertainDrop(t *testing.T) {
 	w, m := started(t)
 	m.kernel = failingReads{w}

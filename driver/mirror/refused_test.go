@@ -179,7 +179,7 @@ func TestRestoredWitnessIsNotChanged(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// An unknown status of the kernel does not complete a rebuild, and is reported.
+// An unknown status from the kernel does not complete a rebuild, and is reported.
 func TestUnknownStatusIsReported(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -192,8 +192,8 @@ func TestUnknownStatusIsReported(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// A plugin that adopts a rebuild does not go on if the witness lists other replicas as in sync than
-// the mirror's table.
+// A plugin that adopts a rebuild does not continue if the in-sync replicas in the witness differ
+// from those in the mirror's table.
 func TestContradictingTableIsRefused(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
@@ -205,7 +205,8 @@ func TestContradictingTableIsRefused(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// A plugin that adopts a complete rebuild moves the log to memory, as the interrupted one would have.
+// A plugin that adopts a complete rebuild moves the log to memory, as the interrupted plugin would
+// have done.
 func TestCompleteRebuildIsFinishedAfterARestart(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))

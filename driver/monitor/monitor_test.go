@@ -24,8 +24,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A fakeNode is a node with staged volumes: it replaces the node service and connect, and its mount
-// table is a file.
+// A fakeNode is a node with staged volumes. It replaces the node service and package connect, and
+// its mount table is a file.
 type fakeNode struct {
 	*mount.Mounter
 	t     *testing.T
@@ -38,7 +38,7 @@ type fakeNode struct {
 	adopted     [][]string
 	err         error // of Staged and Adopt
 	busy        bool
-	gone        bool // unstaged since it was listed
+	gone        bool // unstaged after it was listed
 	held        bool
 	paths       map[string]connect.Paths // by NQN
 	pathsErr    error
@@ -121,7 +121,7 @@ func (f *fakeNode) Probe(ctx context.Context, p mount.Point) error {
 
 const id, nqn = "t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", "nqn.2026-11.io.spdkgate:v"
 
-// stage adds a volume whose paths have these states. Its file system is mounted, and works.
+// stage adds a volume whose paths have these states. Its file system is mounted and working.
 func (f *fakeNode) stage(expected int, states ...string) {
 	f.volumes = []Volume{{ID: id, Target: "t0", UUID: id[3:], Export: connect.Export{Transport: connect.TCP, NQN: nqn}, Path: "/staged", Targets: []string{"/pod"}}}
 	f.mounts("/staged 0:77 rw rw", "/pod 0:77 rw rw")
@@ -237,8 +237,8 @@ func scrape(m *Monitor) string {
 	return w.Body.String()
 }
 
-// The monitor logs a line when the state of a volume changes, and none while the state stays the
-// same.
+// The monitor logs a line when the state of a volume changes, and nothing while the state remains
+// the same.
 func TestOnlyChangesAreLogged(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")
@@ -270,7 +270,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 }
 
 // Findings are discarded if a call was changing the volume during the check, or has changed it
-// since.
+// since then.
 func TestVolumesChangingDuringChecks(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
@@ -305,7 +305,7 @@ func TestVolumesChangingDuringChecks(t *testing.T) {
 	assert.Equal(t, []string{"/staged", "/pod"}, f.adopted[0])
 }
 
-// interrupted calls a function while the monitor checks a volume.
+// interrupted calls a function while the monitor is checking a volume.
 type interrupted struct {
 	Mounter
 	during func()
@@ -316,8 +316,8 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 	return i.Mounter.Probe(ctx, p)
 }
 
-// Connections that the kernel has given up are restored, with growing pauses, and never while a
-// call works on the volume.
+// Connections that the kernel has given up on are restored, with increasing pauses, but never while
+// a call is working on the volume.
 func TestReconnect(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount in use is detached only if its device was provably removed.
+// A mount that is in use is detached only if its device has provably been removed.
 func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	stage := func(number string) string { return line(number, "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw") }
 	for name, c := range map[string]struct {
@@ -76,7 +76,7 @@ func TestDetachRealMount(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy, "its device is there")
 	require.ErrorContains(t, err, "end the processes")
 
-	// Simulate the removal of the device, in this process's view of sysfs only.
+	// Simulate the removal of the device, but only in this process's view of sysfs.
 	sysBlock := t.TempDir()
 	require.NoError(t, os.Symlink("x/nvme9n1", filepath.Join(sysBlock, "259:0")))
 	m.sysBlock = sysBlock

@@ -17,7 +17,7 @@ import (
 	testingexec "k8s.io/utils/exec/testing"
 )
 
-// fakeExec runs a function in place of every command, and records the commands.
+// fakeExec runs a function instead of each command, and records the commands.
 type fakeExec struct {
 	utilexec.Interface
 	answer func(args []string) ([]byte, error)
@@ -186,7 +186,7 @@ func TestScannedExtentsHaveTheSuperblocks(t *testing.T) {
 	}
 }
 
-// scan returns the offset of the first data, which errors contain.
+// scan returns the offset of the first data. Error messages contain this offset.
 func TestScanReportsTheFirstData(t *testing.T) {
 	for name, tt := range map[string]struct {
 		data []int64

@@ -60,8 +60,8 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 			require.Error(t, os.WriteFile(filepath.Join(path, "new"), []byte("x"), 0o600))
 			require.ErrorIs(t, m.Check(t.Context(), path), ErrBroken)
 
-			// While a pod uses the file system, its device stays in use, so the file system can be
-			// neither checked nor mounted again.
+			// While a pod is using the file system, its device remains in use, so the file system
+			// can be neither checked nor mounted again.
 			s.MayFormat = false
 			before, err := m.points()
 			require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestShutDownFilesystemIsReplaced(t *testing.T) {
 	}
 }
 
-// If a device returns errors, its file system may still be intact and stays mounted until the
+// If a device returns errors, its file system may still be intact, and remains mounted until the
 // device recovers.
 func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
@@ -110,8 +110,8 @@ func TestFailingDeviceKeepsTheMount(t *testing.T) {
 	}
 }
 
-// A volume that was mounted read-only is not mistaken for one that the kernel made read-only after
-// errors.
+// A volume that was mounted read-only is not mistaken for one that the kernel has made read-only
+// after errors.
 func TestReadOnlyMountIsNotReportedAsBroken(t *testing.T) {
 	for _, fsType := range []string{ext4, xfs} {
 		m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

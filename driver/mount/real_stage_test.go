@@ -280,7 +280,7 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
 			// The copy is like a crash-consistent snapshot: its journal is not empty. The source of
-			// the copy stays mounted.
+			// the copy remains mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)
@@ -292,8 +292,8 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 }
 
 // A device with random contents gets a file system if nothing has been stored on it yet, even if
-// mkfs was interrupted. Ready is called when the file system is complete, but not for a device in
-// use.
+// mkfs was interrupted. Ready is called when the file system is complete, but not for a device that
+// is already in use.
 func TestUnusedDeviceWithRandomContents(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests in files named real_* use loop devices, with real file systems and mounts.
+// The tests in the files named real_* use loop devices with real file systems and mounts.
 
 // testMounter returns a Mounter that logs to the test.
 func testMounter(t *testing.T, o Options) *Mounter {
@@ -32,7 +32,7 @@ const mib = 1 << 20
 // fileSystems lists every type that can be created.
 var fileSystems = []string{ext4, xfs, btrfs}
 
-// fsMiB is large enough for each file system: mkfs.xfs needs 300 MiB.
+// fsMiB is large enough for every type of file system: mkfs.xfs needs 300 MiB.
 const fsMiB = 320
 
 func newDisk(t *testing.T, sizeMiB int64) *disk {

@@ -138,7 +138,7 @@ func TestBindOverExistingMount(t *testing.T) {
 	})
 }
 
-// If a step of staging fails, staging ends, and nothing is mounted.
+// If any step of staging fails, staging ends, and nothing is mounted.
 func TestFailureOfEachStepFailsStage(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
@@ -290,7 +290,7 @@ func TestExistingPathsAreKept(t *testing.T) {
 	require.ErrorContains(t, setReadOnly(file, true), "set "+file)
 }
 
-// If a tool's output is long, errors contain its beginning and end.
+// If a tool's output is long, errors contain only its beginning and its end.
 func TestShorten(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))

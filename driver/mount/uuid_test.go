@@ -19,7 +19,7 @@ const (
 )
 
 // changeUUIDWith runs ensureUUID with fake tools. blkid reports the elements of uuids one after
-// another. failing is the number, starting with 1, of the tool run that fails.
+// another. failing is the number, counted from 1, of the run of a tool that fails.
 func changeUUIDWith(ctx context.Context, t *testing.T, s Stage, uuids []string, failing int, mountable bool) (ran []string, mounts int, err error) {
 	t.Helper()
 	m, table := fakeMounts(t, line("259:2", "/", "/other", "rw", "xfs", "/dev/nvme0n2", "rw"))
@@ -85,7 +85,7 @@ func TestUUIDIsChangedAndReadBack(t *testing.T) {
 	}
 }
 
-// After a step of changing a UUID fails, no further step is run.
+// After a step of the change of a UUID has failed, no further steps are run.
 func TestFailedStepEndsTheChangeOfAUUID(t *testing.T) {
 	s, uuids := Stage{FSType: xfs, UUID: newUUID}, []string{oldUUID, oldUUID, newUUID}
 	for failing := 1; failing <= 5; failing++ {

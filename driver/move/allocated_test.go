@@ -18,7 +18,7 @@ const (
 	clusters     = 5
 )
 
-// allocation returns an allocation of a volume of 10 MiB.
+// allocation returns the allocation of a 10 MiB volume in which the listed clusters are allocated.
 func allocation(list ...int) inventory.Allocation {
 	a := inventory.Allocation{SizeBytes: clusters * clusterBytes, ClusterSize: clusterBytes, Bitmap: make([]byte, 1), Counted: true}
 	for _, i := range list {
@@ -29,8 +29,8 @@ func allocation(list ...int) inventory.Allocation {
 
 // sparse returns a farm whose original has only the clusters 0 and 3. Elsewhere, the original's
 // file contains bytes that no host would read. want is the content that hosts read. The copy is
-// thin: a cluster becomes allocated when it is written to, and then contains stale bytes of a
-// deleted volume outside the written parts.
+// thin: a cluster becomes allocated when it is written to, and outside the written parts, it then
+// contains stale bytes of a deleted volume.
 func sparse(t *testing.T) (f *farm, want []byte) {
 	want = make([]byte, clusters*clusterBytes)
 	copy(want[:clusterBytes], bytes.Repeat([]byte("data"), clusterBytes/8)) // the first half
@@ -160,8 +160,8 @@ func TestUnknownClustersAreRead(t *testing.T) {
 	}
 }
 
-// A list that lacks an allocated cluster is noticed: from the target's cluster count, or else
-// because the whole volume is read.
+// It is noticed if an allocated cluster is missing from a list: either because of the target's
+// cluster count, or because the whole volume is read.
 func TestMissingClustersInAListAreNoticed(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, counted, all bool
@@ -254,7 +254,7 @@ func TestChangedOriginalIsNoticed(t *testing.T) {
 	}
 }
 
-// A storage server that does not respond for a moment does not fail a move that is almost complete.
+// If a storage server does not respond for a moment, a move that is almost complete does not fail.
 func TestLastAllocationQueryIsRepeated(t *testing.T) {
 	for _, failures := range []int{1, tries - 1, tries} {
 		f, want := sparse(t)

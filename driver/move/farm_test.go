@@ -30,7 +30,7 @@ var (
 )
 
 // A farm simulates a controller and a connector, with files as volumes. The step-th call to either
-// of them fails before or after it is executed.
+// of them fails, before or after it is executed.
 type farm struct {
 	t       *testing.T
 	dir     string
@@ -47,7 +47,7 @@ type farm struct {
 	dies bool
 	// requires is the authentication method that CreateVolume puts into volume contexts.
 	requires string
-	// authenticated lists the volumes that were published with keys.
+	// authenticated lists the volumes that have been published with keys.
 	authenticated []string
 	// connecting is called when a volume is attached.
 	connecting func(id string)

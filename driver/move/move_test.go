@@ -76,8 +76,8 @@ func TestMove(t *testing.T) {
 	assert.Empty(t, f.node)
 }
 
-// If a move fails or is killed at any of its calls, the original stays unchanged, and repeating the
-// move completes it. An unfinished copy is never mistaken for a complete one.
+// If a move fails or is killed at any of its calls, the original remains unchanged, and repeating
+// the move completes it. An unfinished copy is never mistaken for a complete one.
 func TestInterruptedMoveIsCompleted(t *testing.T) {
 	want := random()[:chunkBytes+3*markBytes]
 	points, retried := 0, 0
@@ -93,7 +93,7 @@ func TestInterruptedMoveIsCompleted(t *testing.T) {
 			points++
 			where := fmt.Sprintf("call %d, executed %v: %v", at, executed, err)
 			assert.Equal(t, want, f.contents(original), where)
-			if err == nil { // the move itself repeats the last question about the original
+			if err == nil { // the move itself repeats the last query about the original
 				retried++
 				assert.Equal(t, want, f.contents(copied), where)
 				continue
@@ -149,7 +149,7 @@ func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 	assert.Greater(t, points, 8)
 }
 
-// If the process is killed while it copies data, a repeated move continues the copy.
+// If the process is killed while it is copying data, a repeated move continues the copy.
 func TestInterruptedCopyContinues(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
@@ -166,7 +166,7 @@ func TestInterruptedCopyContinues(t *testing.T) {
 	assert.Zero(t, f.attached[original.String()]+f.attached[copied.String()])
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 
-	// Even if the target no longer knows the export, an unfinished copy is recognized by its mark.
+	// Even if the target has lost the export, an unfinished copy is recognized by its mark.
 	require.NoError(t, os.WriteFile(f.file(copied.String()), append(markOf(original.String()), want[markBytes:]...), 0o600))
 	f.node = map[string]string{original.String(): NodeOf(original)}
 	f.used[copied.String()] = true

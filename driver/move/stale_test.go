@@ -14,7 +14,7 @@ import (
 )
 
 // A staleDisk allocates clusters for a thin copy. A newly allocated cluster contains bytes of a
-// deleted volume wherever nothing was written.
+// deleted volume wherever nothing has been written.
 type staleDisk struct {
 	cluster int64
 	known   map[int64]bool
@@ -58,8 +58,9 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 	return a
 }
 
-// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. No such
-// bytes remain in clusters allocated by the zeros for other clusters, or beyond the original's end.
+// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. This also
+// holds for clusters that were allocated when zeros were written for other clusters, and for the
+// part beyond the original's end.
 func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {

@@ -32,7 +32,7 @@ var causes = []error{
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
-		gone  bool // the device was removed since the volume was staged
+		gone  bool // the device has been removed since the volume was staged
 		fresh bool // the volume is not yet staged when the call begins
 		steps []string
 		call  func(n *Node, f *fakeNode, c *csi.VolumeCapability, target string) error
@@ -100,7 +100,7 @@ func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 							assert.True(t, f.hasRecord())
 						}
 
-						// A later NodeUnstageVolume, in another process, cleans up.
+						// A later call of NodeUnstageVolume, in another process, cleans up.
 						clear(f.fail)
 						require.NoError(t, unpublishCall(f.node(), f, capability, target))
 						require.NoError(t, unstageCall(f.node(), f, capability, target))

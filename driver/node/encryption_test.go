@@ -164,7 +164,7 @@ func TestEncryptedRawBlock(t *testing.T) {
 }
 
 // Without a usable passphrase, the volume is not connected. If the passphrase turns out to be
-// wrong, the call fails after every step was undone.
+// wrong, the call fails after every step has been undone.
 func TestUnusablePassphrasesAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
@@ -217,7 +217,7 @@ func TestEncryptionCannotChangeWhileStaged(t *testing.T) {
 	assert.Contains(t, f.open, mapped)
 }
 
-// If the device below an encrypted volume was removed, NodePublishVolume closes the encrypted
+// If the device below an encrypted volume has been removed, NodePublishVolume closes the encrypted
 // device and opens the new one, for which it needs the passphrase.
 func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	for name, c := range map[string]*csi.VolumeCapability{"file system": writer, "raw block": block} {
@@ -250,8 +250,8 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 	}
 }
 
-// The node tells the Encrypter whether a volume is used read-only or by several nodes, so that the
-// header is not changed.
+// The node passes to the Encrypter whether a volume is used read-only or by several nodes, so that
+// the header is not changed in these cases.
 func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),

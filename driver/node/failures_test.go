@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// No call to the node service returns OK if a step on the node fails, or while another call works
-// on the volume.
+// No call to the node service returns OK if a step on the node fails, or while another call is
+// working on the volume.
 func TestFailingStepsFailTheCall(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]struct {

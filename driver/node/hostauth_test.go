@@ -18,7 +18,8 @@ import (
 
 const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
-// A volume that requires authentication is connected only with its keys, and no file contains them.
+// A volume that requires authentication is connected only with its keys, and no file contains these
+// keys.
 func TestStageWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
@@ -56,7 +57,8 @@ func TestStageWithKeys(t *testing.T) {
 	require.ErrorContains(t, err, "dhchap for NVMe-oF")
 }
 
-// A volume whose device is gone is connected again only with the keys from NodePublishVolume.
+// A volume whose device no longer exists is connected again only with the keys from
+// NodePublishVolume.
 func TestPublishWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
@@ -76,7 +78,7 @@ func TestPublishWithKeys(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Malformed keys make NodePublishVolume fail, even if it needs no keys.
+// Malformed keys make NodePublishVolume fail, even if it does not need keys.
 func TestMalformedKeysFailPublish(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)

@@ -103,7 +103,7 @@ func TestInterruptedUnstageContinues(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, f.connected, "the second call disconnects")
 
-	// If the process died before it connected the volume, only the record exists.
+	// If the process has died before it connected the volume, only the record exists.
 	require.NoError(t, stageRecord{VolumeID: volID, Export: connect.Export{Transport: connect.TCP, NQN: export.NQN(lvolUUID)}}.write(f.staging))
 	_, err = n.NodeUnstageVolume(t.Context(), f.unstageRequest())
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestPublishPaths(t *testing.T) {
 	assert.True(t, f.mounts[other].ReadOnly)
 }
 
-// Publishing stages a volume again if its device or its mount is gone.
+// Publishing stages a volume again if its device or its mount no longer exists.
 func TestPublishRestagesALostDevice(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

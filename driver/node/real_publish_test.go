@@ -138,8 +138,9 @@ func (r *realNode) remountReadOnly() {
 	require.NoError(r.t, os.WriteFile(trigger, []byte("1"), 0o200))
 }
 
-// NodePublishVolume repairs a file system that was shut down: Kubernetes stages a volume once for
-// all pods of a node, so a pod that replaces another may otherwise receive a broken file system.
+// NodePublishVolume repairs a file system that has been shut down. Kubernetes stages a volume only
+// once for all pods on a node, so a pod that replaces another one might otherwise receive a broken
+// file system.
 func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 	for name, c := range map[string]struct {
 		fsType string
@@ -158,8 +159,8 @@ func TestPublishRepairsShutDownFilesystem(t *testing.T) {
 			unix.Sync()
 			c.kill(r)
 
-			// While another pod uses the broken file system, it cannot be mounted again and must
-			// not be published.
+			// While another pod is using the broken file system, it cannot be mounted again and
+			// must not be published.
 			was := r.mountID(r.staged())
 			err := r.publish(capability, "2")
 			drivertest.RequireCode(t, codes.Aborted, driver.Status(err), r.pod("1"))

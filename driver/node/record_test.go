@@ -32,7 +32,7 @@ func TestUnwritableRecordFailsTheCall(t *testing.T) {
 	}
 }
 
-// A record counts as written only after its directory was synced.
+// A record counts as written only after its directory has been synced.
 func TestSyncDirFailsForMissingDirectory(t *testing.T) {
 	require.NoError(t, syncDir(t.TempDir()))
 	require.Error(t, syncDir(filepath.Join(t.TempDir(), "missing")))

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// A replicatedWorld is what survives the node plugin: two storage servers, the kernel's connections
-// and mirror, and the witness. The mirror acknowledges a write when all of its legs have it, and
-// holds a write that fails on one, as dm-mirror does.
+// A replicatedWorld contains everything that outlives the node plugin: two storage servers, the
+// kernel's connections and mirror, and the witness. Like dm-mirror, the mirror acknowledges a write
+// when all of its legs have completed it, and holds a write that fails on one of them.
 type replicatedWorld struct {
 	t         *testing.T
 	clock     time.Time
@@ -31,8 +31,8 @@ type replicatedWorld struct {
 	noAPI     bool
 
 	running bool
-	legs    replica.Set // in sync in the mirror
-	second  replica.Set // being rebuilt
+	legs    replica.Set // replicas that are in sync in the mirror
+	second  replica.Set // the replica that is being rebuilt
 	inFull  bool
 	marks   map[int]bool // blocks that the missing replica lacks
 	held    [][2]int     // block and value of writes that are not acknowledged
@@ -112,7 +112,8 @@ func (w *replicatedWorld) Change(_ context.Context, _, uid string, change func(r
 	return w.record, err
 }
 
-// check verifies that each replica that the witness lists has every acknowledged write.
+// check verifies that each replica that the witness lists as in sync contains every acknowledged
+// write.
 func (w *replicatedWorld) check() {
 	for _, id := range w.record.Witness.InSync.IDs() {
 		for block, value := range w.acked {
@@ -121,13 +122,13 @@ func (w *replicatedWorld) check() {
 	}
 }
 
-// write writes a block. It is acknowledged now or later.
+// write writes a block. The write is acknowledged now or later.
 func (w *replicatedWorld) write(block, value int) {
 	w.held = append(w.held, [2]int{block, value})
 	w.flush()
 }
 
-// flush repeats the writes that the mirror holds.
+// flush repeats the writes that the mirror is holding.
 func (w *replicatedWorld) flush() {
 	held := w.held
 	w.held = nil
@@ -152,7 +153,7 @@ func (w *replicatedWorld) flush() {
 	w.check()
 }
 
-// A simMirror is the mirror as one process uses it.
+// A simMirror is the mirror as it is used by one process.
 type simMirror struct {
 	*replicatedWorld
 	writer  replica.Writer
@@ -160,7 +161,7 @@ type simMirror struct {
 	options mirror.Options
 }
 
-// reach returns the replicas whose devices are found.
+// reach returns the replicas whose devices can be found.
 func (m simMirror) reach(ctx context.Context) (found replica.Set) {
 	for _, id := range replica.SetOf(0, 1).IDs() {
 		if _, err := m.options.Find(ctx, m.uuids[id]); err == nil {

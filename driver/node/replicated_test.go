@@ -44,7 +44,7 @@ func (r *replicatedNode) restart() {
 	r.SetHealer(r.healer)
 }
 
-// pass lets the healer do rounds for some time.
+// pass lets the healer perform rounds for some time.
 func (r *replicatedNode) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	for range d / time.Second {
@@ -91,7 +91,7 @@ func (r *replicatedNode) write(n int) (acked int) {
 	return acked
 }
 
-// equal requires that both replicas have every acknowledged write, and the same data.
+// equal requires that both replicas contain every acknowledged write and the same data.
 func (r *replicatedNode) equal(t *testing.T) {
 	t.Helper()
 	r.w.check()
@@ -100,8 +100,8 @@ func (r *replicatedNode) equal(t *testing.T) {
 	assert.Empty(t, r.w.held)
 }
 
-// A server dies under writes and returns: the writes wait, go on with the other replica, and are on
-// both at the end. The plugin may be restarted at any time.
+// A server dies during writes and then returns. The writes wait, continue with the other replica,
+// and are on both replicas at the end. The plugin may be restarted at any time.
 func TestServerDiesUnderWritesAndReturns(t *testing.T) {
 	for _, dies := range []int{0, 1} {
 		for _, restarts := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestServerDiesUnderWritesAndReturns(t *testing.T) {
 				assert.Equal(t, [2]bool{}, r.w.connected)
 				assert.False(t, r.f.hasRecord())
 
-				r.stageVolume(t) // the data of the volume are never formatted again
+				r.stageVolume(t) // the volume is never formatted again
 				assert.False(t, r.f.stage.MayFormat)
 				r.unstageVolume(t)
 			})
@@ -150,7 +150,7 @@ func TestServerDiesUnderWritesAndReturns(t *testing.T) {
 	}
 }
 
-// Without the API server, or without any server, writes wait, and none is lost.
+// Without the API server, or without any storage server, writes wait, and none of them is lost.
 func TestWritesWait(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
@@ -173,13 +173,13 @@ func TestWritesWait(t *testing.T) {
 	r.unstageVolume(t)
 }
 
-// After a loss of power, one replica starts and the other one is rebuilt in full.
+// After a power loss, the mirror starts with one replica, and the other one is rebuilt in full.
 func TestPowerLossOfTheNode(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
 	require.Equal(t, 50, r.write(50))
 	r.w.running, r.w.connected = false, [2]bool{}
-	r.w.data[1][7]++ // a write in flight was on one replica only
+	r.w.data[1][7]++ // a write in flight was on only one replica
 	r.restart()
 	r.stageVolume(t)
 	require.Equal(t, 50, r.write(50))
@@ -246,7 +246,8 @@ func TestReplicatedStageRefusals(t *testing.T) {
 	assert.Empty(t, staged, "the monitor does not watch it")
 }
 
-// A raw block volume is published by the mirror's device, and is not stopped while it is published.
+// For a raw block volume, the mirror's device is published, and the mirror is not stopped while it
+// is published.
 func TestReplicatedRawBlock(t *testing.T) {
 	r := newReplicatedNode(t)
 	_, err := r.NodeStageVolume(t.Context(), r.stageRequest(true))

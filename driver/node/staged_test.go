@@ -71,7 +71,7 @@ func TestStagedVolumesAreMonitored(t *testing.T) {
 	assert.Empty(t, stagedIDs(t, n), "without a record, it is not staged")
 }
 
-// While a call works on a volume, the monitor does not check it, and vice versa.
+// While a call is working on a volume, the monitor does not check the volume, and vice versa.
 func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 	n, f := newFakeNode(t)
 	source := n.Volumes()
@@ -121,7 +121,7 @@ func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
 	assert.NotEmpty(t, bootID())
 }
 
-// A fakeKernel reports to a monitor what a test has set.
+// A fakeKernel reports to a monitor the state that a test has set.
 type fakeKernel struct {
 	*mount.Mounter
 	table string // file that contains its mount table

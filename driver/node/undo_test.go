@@ -23,7 +23,7 @@ import (
 // pkg/volume/csi). After all other codes, kubelet forgets the volume.
 var repeatedByKubelet = []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted}
 
-// incompleteStage returns functions, by name, each of which creates one part of an incomplete
+// incompleteStage returns functions, by name. Each of them creates one part of an incomplete
 // staging on a fake node.
 func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func() {
 	staged := filepath.Join(f.staging, volID)
@@ -51,8 +51,8 @@ func incompleteStage(t *testing.T, f *fakeNode, target string) map[string]func()
 }
 
 // If a volume is still connected or mounted after a failed call, kubelet repeats the call,
-// regardless of what an earlier call left and which step failed. Objects in use stay unchanged. All
-// other steps are undone, unless undoing fails as well.
+// regardless of what an earlier call has left behind and which step has failed. Objects that are in
+// use remain unchanged. All other steps are undone, unless undoing fails as well.
 func TestFailedStageIsUndone(t *testing.T) {
 	states := []struct {
 		name  string
@@ -138,7 +138,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 	}
 }
 
-// The code for an invalid request is final only if no earlier call has staged the volume.
+// The error code for an invalid request is final only if no earlier call has staged the volume.
 func TestInvalidRequestForStagedVolume(t *testing.T) {
 	for name, change := range map[string]func(*csi.NodeStageVolumeRequest){
 		"no capability":    func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil },

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A volume that was staged for writing is not formatted again, although the publish context, which
-// does not change while the volume is attached, still permits formatting.
+// A volume that has been staged for writing is not formatted again, although the publish context,
+// which does not change while the volume is attached, still permits formatting.
 func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 	}
 }
 
-// If the marks of used volumes cannot be read, the volume is not touched. If a mark cannot be
+// If the marks of used volumes cannot be read, the volume is left unchanged. If a mark cannot be
 // written, the staging is undone.
 func TestUnusableStateDirectory(t *testing.T) {
 	n, f := newFakeNode(t)

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file of the record that is written")
 
-// goldenRecord contains every member of the record.
+// goldenRecord contains every field of the record.
 var goldenRecord = stageRecord{
 	VolumeID: volID,
 	Export: connect.Export{
@@ -30,9 +30,9 @@ var goldenRecord = stageRecord{
 	Targets: []string{"/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount"},
 }
 
-// After an upgrade, a node has volumes that an earlier release staged. Every later release can read
-// their records. The golden file without a version contains what releases wrote before versions
-// existed, and is never rewritten.
+// After an upgrade, a node has volumes that an earlier release has staged. Every later release can
+// read the records of these volumes. The golden file without a version contains what releases wrote
+// before versions existed, and is never rewritten.
 func TestRecordVersionsAreRead(t *testing.T) {
 	for _, name := range []string{"record-without-version.json", "record-v1.json"} {
 		staging := t.TempDir()
@@ -69,9 +69,9 @@ func TestRecordVersionsAreRead(t *testing.T) {
 	}
 }
 
-// A record written by a later release may contain members that this release must not ignore. Calls
-// for such a volume change nothing, and their codes make kubelet repeat them until the later
-// release runs again.
+// A record that a later release has written may contain fields that this release must not ignore.
+// Calls for such a volume change nothing, and their error codes make kubelet repeat them until the
+// later release is running again.
 func TestNewerRecordIsRefused(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

@@ -30,7 +30,7 @@ func newBench() *bench {
 	return b
 }
 
-// fail records n failures within a second, and returns how many of them the caller must log.
+// fail records n failures within one second, and returns how many of them the caller must log.
 func (b *bench) fail(n int, target, kind string) (logged int) {
 	for range n {
 		if b.Failed(target, kind, "CreateVolume", "target "+target+": "+kind) {
@@ -90,7 +90,7 @@ func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
 	assert.False(t, b.Ongoing(""))
 }
 
-// A target that completes some calls and fails others does not cause a line for each.
+// A target that completes some calls and fails others does not cause a log line for each of them.
 func TestFlappingTargetIsLoggedRarely(t *testing.T) {
 	b := newBench()
 	logged := 0

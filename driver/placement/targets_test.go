@@ -73,7 +73,7 @@ func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
 	assert.Equal(t, targets[:1], candidates)
 }
 
-// A volume that an unfinished call created is still found after a target was added.
+// A volume that an unfinished call has created is still found after a target has been added.
 func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	old := someTargets(7)
 	moved := 0

@@ -1,6 +1,6 @@
 package replica
 
-// The steps of a node: those of its plugin and those of its mirror.
+// This file contains the steps of a node: those of its plugin and those of its mirror.
 
 // stage adds the steps of a node on which no array is running.
 func (m *stepper) stage(s world, n int) {
@@ -191,8 +191,8 @@ func (m *stepper) fail(s world, n int) {
 	}
 }
 
-// clearBits adds the step in which the mirror clears the bit of a chunk, which it does only if no
-// slot is empty.
+// clearBits adds the step in which the mirror clears the bit of a chunk. The mirror does so only if
+// no slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
 	if node.Core || node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {
@@ -220,7 +220,7 @@ func (m *stepper) epoch(s *world, n int) uint64 {
 	return epoch
 }
 
-// superblock returns the contents of a member's superblock. superblock does not declare a replica
+// superblock returns the contents of a member's superblock. It does not declare a replica to have
 // failed before the witness has recorded the failure.
 func (m *stepper) superblock(s *world, n int) Superblock {
 	if m.rules.goOnAfterError {
@@ -229,7 +229,8 @@ func (m *stepper) superblock(s *world, n int) Superblock {
 	return Superblock{Epoch: m.epoch(s, n), InSync: s.Nodes[n].Members | s.Nodes[n].Known}
 }
 
-// maintain adds the steps by which the plugin keeps witness, superblocks and mirror consistent.
+// maintain adds the steps by which the plugin keeps the witness, the superblocks and the mirror
+// consistent.
 func (m *stepper) maintain(s world, n int) {
 	node := s.Nodes[n]
 	store := func(set Set, k kind, id ID, then func(*nodeState)) {

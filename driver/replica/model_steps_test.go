@@ -120,10 +120,10 @@ type step struct {
 type stepper struct {
 	rules rules
 	// faults limits the number of failures and publications, replace adds a third replica, and
-	// errors lets live servers fail writes.
+	// errors allows live servers to fail writes.
 	faults          uint8
 	replace, errors bool
-	// restore lets the witness be replaced by an earlier one, or by one without a status.
+	// restore allows the witness to be replaced by an earlier one, or by one without a status.
 	restore bool
 	// reduced merges states whose differences cannot affect decisions. Do not set it with planted
 	// mistakes in the rules.
@@ -265,7 +265,7 @@ func (m *stepper) restoreWitness(s world) {
 }
 
 // controller adds publications, and updates of the host lists to match the witness. The controller
-// is stateless, so its restart is not an event.
+// is stateless, so a restart of the controller is not an event.
 func (m *stepper) controller(s world) {
 	generation := uint8(s.W.Writer.Generation)
 	for n := range s.Nodes {

@@ -10,7 +10,7 @@ import (
 // this package; a test can replace one of them with a wrong one. Data is abstract: a replica has a
 // content, and may lack an acknowledged write.
 
-// rules are the decisions that the model follows.
+// rules contains the decisions that the model makes.
 type rules struct {
 	decide    func(self Writer, w Witness, known bool, v View) Decision
 	readd     func(running Set, s Seen, logged bool) Return
@@ -88,7 +88,7 @@ const (
 	planCreate
 	planStart // the witness has accepted PlanSet
 	planDrop  // the witness no longer lists PlanSet
-	planClean // the mirror was stopped, and the witness does not say so yet
+	planClean // the mirror was stopped, but the witness does not record that yet
 )
 
 type hold uint8
@@ -172,7 +172,7 @@ func (s world) canonical(reduced bool) world {
 		if s.writes(n) {
 			continue
 		}
-		node.Dropped = 0 // the witness permits a fenced node no change
+		node.Dropped = 0 // the witness does not permit any change by a fenced node
 		if node.Plan == planClean {
 			node.Plan = noPlan
 		}
@@ -232,7 +232,7 @@ func (s *world) rankEpochs() {
 	}
 }
 
-// inert reports whether a node is fenced and can never again reach a replica, finish a write or
+// inert reports whether a node is fenced and can never again reach a replica, complete a write or
 // change the witness.
 func (s *world) inert(n int) bool {
 	node := s.Nodes[n]
@@ -277,7 +277,7 @@ func (s *world) reaches(n int, id ID) bool {
 	return r.Exists && !s.Nodes[n].Off && !s.Nodes[n].Link.Has(id) && !s.Nodes[n].Failing.Has(id) && r.Host != 0 && r.Host == s.Nodes[n].Generation
 }
 
-// self returns the publication on behalf of which the node acts.
+// self returns the publication on whose behalf the node is acting.
 func (s *world) self(n int) Writer { return Writer{nodeNames[n], uint64(s.Nodes[n].Generation)} }
 
 // writes reports whether the witness names this publication.

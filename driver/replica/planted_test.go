@@ -34,7 +34,8 @@ func stoppedWorld(inSync, lacking Set, superblocks ...Superblock) world {
 	return s
 }
 
-// degradedWorld returns the state of a volume that node1 uses without B, whose server is back.
+// degradedWorld returns the state of a volume that node1 uses without replica B, whose server is
+// available again.
 func degradedWorld() world {
 	s := runningWorld()
 	s.W.InSync, s.W.Held, s.W.Logged = setA, setA, setB
@@ -228,7 +229,7 @@ func plantedStops() []planted {
 	}
 }
 
-// plantedRestores contains mistakes that matter when the witness was restored from a backup.
+// plantedRestores contains mistakes that matter when the witness has been restored from a backup.
 func plantedRestores() []planted {
 	model := restoredModel()
 	return []planted{
@@ -270,8 +271,8 @@ func restorableWorld() world {
 	return s
 }
 
-// restoredModel returns the failures after which a restored witness is recognised in every order of
-// steps: a replica that the node reaches has taken part in each start.
+// restoredModel returns a model with the failures after which a restored witness is recognized in
+// every order of steps, because a replica that the node can reach has taken part in each start.
 func restoredModel() stepper {
 	return stepper{faults: 3, restore: true, window: true, only: []kind{powerLost, witnessRestored, witnessRecreated}}
 }

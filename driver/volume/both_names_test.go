@@ -23,7 +23,7 @@ func runAround(c *drivertest.FirstCall, before bool, do func()) {
 	c.After = func(context.Context) { do() }
 }
 
-// A maker is one way to create the volume pvc-1 through a service. Like a controller, the field
+// A maker is one way to create the volume pvc-1 through a service. Like a controller, the function
 // make first checks whether the volume exists.
 type maker struct {
 	name, method string
@@ -89,8 +89,8 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 }
 
 // If two controllers create the same volume, in any order and with lost replies, one volume
-// remains, even if a pod uses the volume before the slower controller continues. Use renames the
-// volume, so that SPDK does not refuse a second volume with the first name.
+// remains, even if a pod uses the volume before the slower controller continues. When a volume is
+// used, it is renamed, so SPDK does not refuse a second volume with the first name.
 func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{

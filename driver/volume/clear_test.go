@@ -74,7 +74,8 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A stacked bdev counts as one that does not zero, even on a bdev that does.
+		// A stacked bdev counts as one that does not zero what it unmaps, even if it is on a bdev
+		// that does.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})
@@ -181,8 +182,8 @@ func TestConcurrentClonesSucceed(t *testing.T) {
 	assert.Equal(t, snap.Name, now.Base)
 }
 
-// If SPDK refuses to make a new volume a clone, the volume stays, because another call may be about
-// to complete it. A retry completes it.
+// If SPDK refuses to make a new volume a clone, the volume is kept, because another call may be
+// about to complete it. A retry completes the volume.
 func TestRefusedSetParentKeepsTheVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Clear: class.ClearWriteZeroes}}
@@ -289,8 +290,8 @@ func (d *disk) reload() {
 	require.NoError(d.t, d.rpc.BdevWaitForExamine(d.t.Context()))
 }
 
-// Freed clusters read as zeros, whichever operation frees them, even after a restart of the target.
-// Inflating a volume allocates all of its clusters, as writing to it would.
+// Freed clusters read as zeros, no matter which operation frees them, even after a restart of the
+// target. Inflating a volume allocates all of its clusters, as writing to it would.
 func TestDeletedDataIsZeroed(t *testing.T) {
 	const mib = 16
 	size := func(name string, thick bool) Spec {

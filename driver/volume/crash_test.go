@@ -221,7 +221,7 @@ func crashBy(t *testing.T, op operation, newTestService func(*testing.T) *testSe
 
 func crash(t *testing.T, b *testService, op operation, want state, at int, f failure) {
 	do := op.prepare(t, b)
-	b.seen.swept.Store(true) // no sweep after the first deletion, which hides errors
+	b.seen.swept.Store(true) // prevents the sweep after the first deletion, which would hide errors
 	if f.refused {
 		b.fault.RefuseCall(at)
 	} else {
@@ -315,7 +315,7 @@ func snapshots(t *testing.T, b *testService, of ...Volume) (ids []string) {
 }
 
 // neededState returns the state without bases that have one clone. An interrupted deletion may
-// leave such a base, which is later deleted together with its clone.
+// leave such a base behind, which is later deleted together with its clone.
 func (b *testService) neededState(t *testing.T) state {
 	s := b.state(t)
 	s.Lvols = slices.DeleteFunc(s.Lvols, func(alias string) bool {
@@ -340,7 +340,7 @@ func anonymous(s state) state {
 	return s
 }
 
-// cleanUp deletes everything through the service, and requires that the target is then empty.
+// cleanUp deletes everything through the service, and requires the target to be empty after that.
 func cleanUp(t *testing.T, b *testService, where string) {
 	t.Helper()
 	ctx := t.Context()

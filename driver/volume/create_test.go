@@ -56,8 +56,8 @@ func TestCreateNoticesFullStore(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoSpace)
 }
 
-// If the reply of a creation is lost, the error says nothing about space, even if the lvstore is
-// full: the call may still be executed.
+// If the reply to a creation is lost, the error does not mention space, even if the lvstore is
+// full, because the call may still be executed.
 func TestLostCreationReplyDoesNotReportMissingSpace(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
@@ -76,8 +76,8 @@ func TestLostCreationReplyDoesNotReportMissingSpace(t *testing.T) {
 	assert.False(t, v.Thin)
 }
 
-// deleting behaves like a target that still clears a deleted volume: the volume has no bdev, but
-// its name is in use.
+// deleting behaves like a target that is still clearing a deleted volume: the volume has no bdev,
+// but its name is in use.
 type deleting struct{ spdkrpc.Caller }
 
 func (d deleting) Call(ctx context.Context, method string, params, result any) error {
@@ -94,8 +94,8 @@ func TestCreateFailsAsBusyWhileTheNameIsBeingDeleted(t *testing.T) {
 	require.ErrorIs(t, err, ErrBusy)
 }
 
-// The driver remembers whether a volume was created thin or thick, although taking a snapshot makes
-// every volume thin.
+// The driver can determine whether a volume was created thin or thick, although taking a snapshot
+// makes every volume thin.
 func TestSnapshotsKeepVolumesThinOrThick(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")

@@ -78,10 +78,10 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-// While SPDK clears the clusters of a deleted volume, a repeated deletion fails with a retryable
-// error, whether the first caller is still waiting or its reply was lost. The repeated deletion
-// succeeds once the first one is complete. Until then, a volume with the same name cannot be
-// created.
+// While SPDK is clearing the clusters of a deleted volume, a repeated deletion fails with a
+// retryable error, regardless of whether the first caller is still waiting or has lost its reply.
+// The repeated deletion succeeds once the first one is complete. Until then, a volume with the same
+// name cannot be created.
 func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
 		t.Skip("TestRepeatedDeletionOnARealTarget tests this on real targets")
@@ -113,8 +113,8 @@ func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// A volume in an lvstore that the driver must not use is not deleted, even though only
-// confirmDeleted sees it.
+// A volume in an lvstore that the driver must not use is not deleted, even if only confirmDeleted
+// finds it.
 func TestVolumeInForbiddenStoreIsNotDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 8 * MiB})

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that the target no longer lists after a refused deletion is not deleted: it reappears
-// after a restart.
+// A volume that the target no longer lists after a refused deletion has not been deleted: it
+// reappears after a restart.
 func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {
 		t.Run(release, func(t *testing.T) { testDroppedVolume(t, rpcschema.MustRelease(release)) })
@@ -109,7 +109,7 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	}
 }
 
-// A changingStore calls the function change each time the volumes of one lvstore were listed.
+// A changingStore calls the function change each time the volumes of one lvstore have been listed.
 type changingStore struct {
 	spdkrpc.Caller
 	uuid   string

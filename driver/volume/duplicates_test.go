@@ -21,8 +21,8 @@ func (b *testService) at(second int64, caller spdkrpc.Caller) *Service {
 	return NewTarget(c).Service(spdkrpc.NewClient(caller))
 }
 
-// If a snapshot call with a lost reply is executed only while the caller repeats it, one snapshot
-// remains.
+// If a call that takes a snapshot loses its reply, and is executed only while the caller repeats
+// it, one snapshot remains.
 func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -107,8 +107,8 @@ func TestManyControllersTakeOneSnapshot(t *testing.T) {
 					ids[i] = got.UUID
 					return
 				}
-				// All other errors are retryable, for example when SPDK refuses two operations at a
-				// time.
+				// All other errors are retryable, for example if SPDK refuses two operations at the
+				// same time.
 				if t.Context().Err() != nil {
 					t.Error(err)
 					return

@@ -47,7 +47,7 @@ func TestSnapshotMissedByAnEarlyListIsFound(t *testing.T) {
 	require.NoError(t, err)
 
 	later := b.Now().Add(time.Minute)
-	b.Target.Now = func() time.Time { return later } // gives the second snapshot another name
+	b.Target.Now = func() time.Time { return later } // gives the second snapshot a different name
 	again, err := s.Snapshot(t.Context(), "s", v.UUID)
 	require.NoError(t, err)
 	assert.Equal(t, first.UUID, again.UUID)
@@ -64,7 +64,7 @@ func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	s := b.Target.Service(spdkrpc.NewClient(b.fault))
-	for range 2 { // first without any known lvstore, then with one
+	for range 2 { // first without any known lvstores, then with one
 		lvols, err := s.lvolsSoon(t.Context())
 		require.NoError(t, err)
 		require.Len(t, lvols, 1)
@@ -72,7 +72,7 @@ func TestLvolsInNewLvstoresAreListed(t *testing.T) {
 	}
 	known := s.seen.known()
 	require.Len(t, known, 2)
-	known[0].Name = "renamed" // renamed since the lvstore was seen
+	known[0].Name = "renamed" // renamed after the lvstore was seen
 	s.seen.stores = map[string]Store{known[0].UUID: known[0], known[1].UUID: known[1]}
 	lvols, err := s.lvolsSoon(t.Context())
 	require.NoError(t, err)

@@ -78,7 +78,8 @@ func (f *freezer) Call(ctx context.Context, method string, params, result any) e
 	return nil
 }
 
-// undo deletes the snapshots that a call has taken, after a later snapshot of the call failed.
+// undo deletes the snapshots that a call has taken, after a later snapshot in the same call has
+// failed.
 func (f *freezer) undo(ctx context.Context, taken []spdkrpc.ProxySnapshot, cause error) error {
 	for _, s := range taken {
 		if err := f.Caller.Call(ctx, "bdev_lvol_delete", map[string]string{"name": s.UUID}, new(bool)); err != nil {
@@ -88,7 +89,7 @@ func (f *freezer) undo(ctx context.Context, taken []spdkrpc.ProxySnapshot, cause
 	return cause
 }
 
-// behindFreezer makes the service call the target through a proxy that can freeze.
+// behindFreezer makes the service call the target through a proxy that can freeze I/O.
 func behindFreezer(b *testService) *freezer {
 	f := &freezer{Caller: b.fault}
 	b.Service = b.Target.Service(spdkrpc.NewClient(f))
@@ -116,7 +117,7 @@ func TestSnapshotIsTakenDuringAFreeze(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse)
 }
 
-// Through a proxy that cannot freeze, no snapshot is taken of an exported volume.
+// Through a proxy that cannot freeze I/O, no snapshot of an exported volume is taken.
 func TestOldProxyDoesNotSnapshotExportedVolume(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {

@@ -172,7 +172,7 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	assert.NotContains(t, uuidsOf(g), left)
 	assert.Len(t, b.state(t).Lvols, 4, "nothing of the first attempt is left")
 
-	// A snapshot with a clone is not deleted: a caller has already received the group.
+	// A snapshot with a clone is not deleted, because a caller has already received the group.
 	other := newGroupID("group-2", time.Now(), 2, 1)
 	left, err = b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: sources[0], SnapshotName: other.snapshotOf(sources[0])})
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 }
 
 // A target may execute a call whose reply was lost after the caller has repeated it. The group that
-// callers have received stays valid.
+// callers have received remains valid.
 func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -215,8 +215,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Whichever RPC of a call fails, and in whatever way, a retry takes or deletes one complete group
-// and leaves nothing else.
+// No matter which RPC of a call fails, and in which way, a retry takes or deletes one complete
+// group, and leaves nothing else behind.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

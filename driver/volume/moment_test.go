@@ -223,8 +223,8 @@ func TestIncompleteGroupOnSeveralTargetsIsNotCompleted(t *testing.T) {
 	}
 }
 
-// If one target cannot take its snapshots, the other targets unfreeze their volumes at once and
-// keep no snapshots.
+// If one target cannot take its snapshots, the other targets unfreeze their volumes at once and do
+// not keep any snapshots.
 func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {
@@ -254,8 +254,8 @@ func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	}
 }
 
-// Whichever RPC fails on one of the targets, and in whatever way, a retry takes one complete group
-// and leaves nothing else.
+// No matter which RPC fails on one of the targets, and in which way, a retry takes one complete
+// group, and leaves nothing else behind.
 func TestGroupOnSeveralTargetsCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

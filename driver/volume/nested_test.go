@@ -126,7 +126,7 @@ func TestNestedLvstoreIsNotUsed(t *testing.T) {
 	}
 }
 
-// Base bdevs are queried early only for the requested lvstore, and only if there are few.
+// Base bdevs are queried early only for the requested lvstore, and only if there are few lvstores.
 func TestBasesAreQueriedAheadForFewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	stores, err := b.Stores(t.Context())
@@ -156,8 +156,8 @@ func TestBasesAreQueriedAheadForFewLvstores(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// An lvstore that a host has written does not replace an lvstore that was seen before, even if it
-// has the same name and UUID.
+// An lvstore that a host has written does not replace an lvstore that has been seen before, even if
+// it has the same name and UUID.
 func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -188,7 +188,7 @@ func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	require.NoError(t, s.Delete(t.Context(), v.UUID))
 }
 
-// A rewriting caller changes the target's responses.
+// A rewriting is a caller that changes the target's responses.
 type rewriting struct {
 	spdkrpc.Caller
 	rewrite func(method string, text []byte) []byte
@@ -234,7 +234,7 @@ func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	require.NoError(t, second(s.Stores(t.Context())))
 }
 
-// An informed caller responds to spdkgate_target_get_info.
+// An informed is a caller that responds to spdkgate_target_get_info.
 type informed struct {
 	spdkrpc.Caller
 	info spdkrpc.ProxyTargetInfo

@@ -14,7 +14,7 @@ import (
 )
 
 // After a restart of the target, SPDK refuses a snapshot without clones as a parent, until a helper
-// has cloned it.
+// clone of it has been created.
 func TestSetParentSucceedsAfterATargetRestart(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	skipBeforeSetParent(t, b)

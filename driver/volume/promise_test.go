@@ -100,7 +100,7 @@ func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
 	none.takeBack()
 }
 
-// A thin volume may be larger than the free space, but some space must be free.
+// A thin volume may be larger than the free space, but at least some space must be free.
 func TestThinVolumesNeedSomeFreeSpace(t *testing.T) {
 	for _, c := range []struct {
 		free, min, max int64 // in MiB

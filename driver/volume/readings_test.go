@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// If any RPC of a read-only operation fails, the operation fails, or returns the same result as
-// without the failure.
+// If any RPC of a read-only operation fails, the operation either fails or returns the same result
+// as without the failure.
 func TestFailedReadIsReported(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// changes reports whether a method of SPDK changes anything. changes returns false for methods that
-// only the proxy implements.
+// changes reports whether a method of SPDK changes anything. It returns false for methods that only
+// the proxy implements.
 func changes(method string) bool {
 	m, ok := rpcschema.Default().Method(method)
 	return ok && m.Mutates && !strings.HasPrefix(method, "spdkgate_")
@@ -72,8 +72,8 @@ var reads = []operation{
 	}},
 }
 
-// The driver does not read back after a call that was certainly not executed, or if the target does
-// not respond.
+// The driver does not read back after a call that was definitely not executed, or if the target
+// does not respond.
 func TestReadBackAfterFailure(t *testing.T) {
 	for kind, read := range map[spdkrpc.Kind]bool{
 		spdkrpc.Unreachable: false, spdkrpc.InUse: false, spdkrpc.Denied: false, spdkrpc.MethodNotFound: false, spdkrpc.WrongState: false,

@@ -33,7 +33,7 @@ func (b *testService) depth(t *testing.T, v Volume) (n int) {
 }
 
 // writing simulates a target that reports that a volume owns clusters, as if a host had written to
-// it.
+// the volume.
 type writing struct {
 	spdkrpc.Caller
 	volume   string // UUID
@@ -94,7 +94,7 @@ func TestClonesShareABase(t *testing.T) {
 	}
 }
 
-// A base is reused only if it certainly contains the same data as the volume.
+// A base is reused only if it definitely contains the same data as the volume.
 func TestUnsuitableBasesAreNotReused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, b *testService, w *writing, v Volume){
 		"written":           func(_ *testing.T, _ *testService, w *writing, _ Volume) { w.clusters = 1 },
@@ -128,8 +128,8 @@ func TestUnsuitableBasesAreNotReused(t *testing.T) {
 	}
 }
 
-// Bases that lost their clones while a host used the volume are deleted before the next clone is
-// created.
+// Bases that lost their clones while a host was using the volume are deleted before the next clone
+// is created.
 func TestBasesAreCollapsed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-0", 4)

@@ -195,8 +195,8 @@ func TestBasesAreDeleted(t *testing.T) {
 	}
 }
 
-// Snapshots on both sides of a clone stay after both volumes are deleted, and the base stays until
-// one of them is deleted.
+// Snapshots on both sides of a clone remain after both volumes are deleted, and the base remains
+// until one of the snapshots is deleted.
 func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
@@ -214,7 +214,8 @@ func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	}
 }
 
-// If a clone is never created, its base stays until the source and its snapshots are deleted.
+// If a clone is never created, its base remains until the source and the source's snapshots are
+// deleted.
 func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
@@ -226,8 +227,8 @@ func TestBaseOfFailedCloneIsDeleted(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-// Earlier versions of the driver left bases without clones. The first deletion also removes such
-// bases.
+// Earlier versions of the driver left behind bases without clones. The first deletion also removes
+// such bases.
 func TestOrphanedBasesAreDeleted(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Before v24.05, reading a volume beyond the end of its parent fails with I/O errors.
+// On releases before v24.05, reading a volume beyond the end of its parent fails with I/O errors.
 func TestOldReleasesRefuseVolumesLargerThanTheirParent(t *testing.T) {
 	for _, simulated := range []string{"v24.01", "v24.05"} {
 		t.Run(simulated, func(t *testing.T) {

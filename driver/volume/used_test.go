@@ -25,7 +25,7 @@ func (b *testService) usedState(t *testing.T, id string) (v Volume, pristine, kn
 	return v, pristine, known
 }
 
-// MarkUsed records that a volume was used, as Detach does.
+// MarkUsed records that a volume has been used, as Detach does.
 func (s *Service) MarkUsed(ctx context.Context, id string) error {
 	v, err := s.unmarked(ctx, id)
 	if err != nil || v == nil {
@@ -87,7 +87,8 @@ func TestMarkUsed(t *testing.T) {
 	}
 }
 
-// An administrator can rename a volume that was attached but never staged, so that it is formatted.
+// An administrator can rename a volume that was attached but never staged, so that it can be
+// formatted.
 func TestUsedVolumeCanBeRenamed(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})
@@ -98,8 +99,8 @@ func TestUsedVolumeCanBeRenamed(t *testing.T) {
 	assert.False(t, known, "the volume may be formatted")
 }
 
-// A thin volume keeps its name if the target counts its clusters. Otherwise the name shows that it
-// was used.
+// A thin volume keeps its name if the target counts its clusters. Otherwise, the name shows that
+// the volume has been used.
 func TestThinVolumeIsRenamedOnlyIfClustersAreNotCounted(t *testing.T) {
 	for _, release := range []string{"", "v24.01"} {
 		t.Run(release, func(t *testing.T) {

@@ -28,7 +28,7 @@ const (
 	leastTag = 1000
 )
 
-// A testService is a service on a target with two lvstores, with injected faults. The target is
+// A testService is a service, with injected faults, for a target with two lvstores. The target is
 // simulated, or real if SPDK_SOCK is set: on a real target, the tests also check the driver's
 // assumptions about SPDK.
 type testService struct {

@@ -132,7 +132,8 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// A volume whose deletion has begun stays until its replicas are gone, and cannot be in use.
+// A volume whose deletion has begun remains until its replicas have been deleted, and cannot be in
+// use.
 func TestBeginDelete(t *testing.T) {
 	_, s, _ := created(t)
 	_, err := s.BeginDelete(t.Context(), volume)
@@ -153,7 +154,7 @@ func TestBeginDelete(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// The response of the API server was lost: the mark is read back.
+// If the API server's response is lost, the mark is read back.
 func TestBeginDeleteAfterALostResponse(t *testing.T) {
 	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest} {
 		t.Run(name, func(t *testing.T) {

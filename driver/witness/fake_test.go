@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
 )
 
-// An api simulates an API server with the ReplicatedVolumes of a cluster. An api has the properties
+// An api simulates an API server with the ReplicatedVolumes of a cluster. It has those properties
 // of a real server on which the package depends: resourceVersion, the status subresource,
 // finalizers, and writes without a change. Objects are maps, as decoded by encoding/json.
 type api struct {
@@ -39,7 +39,8 @@ type api struct {
 	alter  func(status any) // changes the status that is stored
 }
 
-// A fault replaces the normal handling of a call. execute returns what the server would respond.
+// A fault replaces the normal handling of a call. execute returns the response that the server
+// would give.
 type fault func(execute func() (int, any)) (code int, response any)
 
 // lostResponse executes the call, and closes the connection without a response.

@@ -27,7 +27,7 @@ func TestDecode(t *testing.T) {
 	assert.JSONEq(t, whole, string(text))
 }
 
-// An object with a missing, unknown, repeated or contradictory member is refused.
+// An object with a missing, unknown, repeated or contradictory field is refused.
 func TestDecodeIsStrict(t *testing.T) {
 	for _, change := range []string{
 		`"spdkgate.io/v1alpha1" -> "spdkgate.io/v1"`,

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The API server drops members that the resource definition does not contain, so the definition
-// must contain and require exactly the members that this package writes.
+// The API server drops fields that the resource definition does not contain, so the definition must
+// contain and require exactly the fields that this package writes.
 func TestResourceDefinitionHasTheMembers(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/kubernetes/replication/crd.yaml")
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func created(t *testing.T) (*api, *Store, Record) {
 	return a, s, r
 }
 
-// started returns the same as created, after the mirror was started with both replicas.
+// started returns the same as created, but after the mirror has been started with both replicas.
 func started(t *testing.T) (*api, *Store, Record) {
 	a, s, r := created(t)
 	r, err := s.Change(t.Context(), volume, r.UID, start)
@@ -135,7 +135,7 @@ func TestConflictingChangeIsRepeated(t *testing.T) {
 	assert.Equal(t, setAB, got.Witness.InSync)
 }
 
-// Concurrent changes of one witness are applied one after the other, and none is lost.
+// Concurrent changes to one witness are applied one at a time, and none of them is lost.
 func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	a, s, r := created(t)
 	var group sync.WaitGroup
@@ -153,8 +153,8 @@ func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	assert.Equal(t, r.Witness.Writer.Generation+8, got.Witness.Writer.Generation)
 }
 
-// A witness that is older than one this process has read before is refused, both by a read, which
-// the controller makes before it admits a node, and by a change.
+// A witness that is older than one that this process has read before is refused, both by a read,
+// such as the one that the controller makes before it admits a node, and by a change.
 func TestOldWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
@@ -174,7 +174,7 @@ func TestOldWitnessIsRefused(t *testing.T) {
 	_, err = s.Get(t.Context(), volume)
 	require.ErrorIs(t, err, ErrOlder)
 
-	// The API server's data is restored, and resourceVersions are reused.
+	// Now the API server's data is restored, and resourceVersions are reused.
 	a.mu.Lock()
 	a.objects[volume] = copyOf(t, old)
 	a.mu.Unlock()
@@ -211,8 +211,8 @@ func TestRestoredObjectIsNotChanged(t *testing.T) {
 }
 
 // A witness that was created again is reported as replaced rather than older, even if its epoch is
-// lower: epochs of two objects are not compared, and the writer of the first object is informed
-// that it is gone.
+// lower. The epochs of two objects are not compared, and the writer of the first object learns that
+// its object no longer exists.
 func TestRecreatedObjectIsReplacedNotOlder(t *testing.T) {
 	a, s, r := created(t)
 	recreated := a.object(volume)
@@ -244,7 +244,7 @@ func TestReadsAreNotCached(t *testing.T) {
 	assert.Equal(t, []string{"GET /pvc-1", "GET /pvc-1"}, a.calls)
 }
 
-// If the API server drops members of the witness, the change fails.
+// If the API server drops fields of the witness, the change fails.
 func TestAlteredWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	a.alter = func(status any) { status.(map[string]any)["clean"] = true }

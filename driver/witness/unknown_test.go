@@ -44,7 +44,7 @@ func TestLostResponseOfCreateIsReadBack(t *testing.T) {
 	assert.EqualValues(t, 1, r.Witness.Epoch)
 }
 
-// A late write, which the API server executes only after the witness was read again, cannot
+// A late write, which the API server executes only after the witness has been read again, cannot
 // overwrite the repeated write.
 func TestLateWriteDoesNotOverwriteANewerOne(t *testing.T) {
 	a, s, r := started(t)
@@ -77,7 +77,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, ErrUnknown, "nothing was written")
 
-	// After the change was stored, the controller published the volume to another node.
+	// After the change has been stored, the controller publishes the volume to another node.
 	a, s, r = started(t)
 	a.inject(http.MethodPut, lostResponse)
 	a.inject(http.MethodGet, after(func() {}), after(func() {
