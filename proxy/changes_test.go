@@ -122,7 +122,7 @@ func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	b.chained(t)
 	read := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
 	until := make(chan struct{})
-	// The proxy queries the two snapshots before it locks them, and again afterwards.
+	// The proxy queries the two snapshots before it locks them, and again afterward.
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: 1 + 1 + 2, Times: 2, Until: until})
 	b.target.ForgetCalls()
 	done := make(chan got)

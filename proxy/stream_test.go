@@ -373,7 +373,7 @@ func TestStreamFramesAreNotInterleaved(t *testing.T) {
 	}
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)
-	room := make(chan struct{}, 8) // so that the user's memory suffices
+	room := make(chan struct{}, 8) // so that the user has enough memory
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for i := range 100 {

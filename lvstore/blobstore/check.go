@@ -125,7 +125,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 	return c.Report, nil
 }
 
-// maxFindings limits the length of a report. An lvstore with more damage cannot be repaired.
+// maxFindings limits the length of a report. An lvstore with more damage is lost completely.
 const maxFindings = 100
 
 func (c *checker) found(page int64, format string, args ...any) {

@@ -74,7 +74,7 @@ type Changes struct {
 }
 
 // A Reader reads changes. It remembers the page on which each snapshot begins. It also remembers
-// how far a read got that was interrupted or reached its deadline, so that the next read of the
+// the progress of a read that was interrupted or reached its deadline, so that the next read of the
 // same snapshots continues there. It is safe for concurrent use.
 type Reader struct {
 	mu       sync.Mutex

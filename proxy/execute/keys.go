@@ -20,7 +20,7 @@ func (e *Executor) RemoveKey(ctx context.Context, c Command) (json.RawMessage, e
 	return e.changeKeys(ctx, c, func() error { return e.restart.keys.Remove(ctx, c.Ask, name) })
 }
 
-// changeKeys runs f, which changes keys. Changes by one tenant run one after the other.
+// changeKeys runs f, which changes keys. Changes by one tenant run one after another.
 func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (json.RawMessage, error) {
 	return e.change(ctx, c, func() (json.RawMessage, error) {
 		release, err := e.restart.keys.Acquire(ctx, c.keysOf())

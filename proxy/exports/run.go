@@ -83,8 +83,8 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome is the error of a failed step, together with a description of the target's state
-// afterwards.
+// An outcome is the error of a failed step, together with a description of the target's state after
+// it.
 type outcome struct {
 	text string
 	err  error

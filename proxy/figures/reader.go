@@ -13,7 +13,7 @@ import (
 // An Ask makes one call to the target.
 type Ask func(ctx context.Context, method string, params map[string]any) (json.RawMessage, error)
 
-// A Target describes the state of a target before a read.
+// A Target describes a target's state, which a Reader needs to know before it reads.
 type Target struct {
 	Up       bool   // the target responds, and is past its startup
 	Phase    string // to copy into Figures

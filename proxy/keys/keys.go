@@ -73,8 +73,8 @@ func (k *Keys) Used(share Share) (int, error) {
 // New returns the Keys in a Store.
 func New(store Store) *Keys { return &Keys{store: &serialStore{store: store}} }
 
-// Acquire waits until no other change by the same caller is in progress. release ends the change.
-// Because a caller's changes run one after the other, many of them do not delay other callers.
+// Acquire waits until no other change by the same caller is in progress. release ends the change. A
+// caller's changes run one after another, so that many of them do not delay other callers.
 func (k *Keys) Acquire(ctx context.Context, caller string) (release func(), err error) {
 	return k.callers.acquire(ctx, caller)
 }

@@ -98,7 +98,7 @@ func (s *Saver) keep(current, live *Configuration, list []place, seen changes) (
 		}
 		merged.Subsystems = append(merged.Subsystems, sub)
 	}
-	for _, sub := range current.Subsystems { // the target may have been built without a subsystem
+	for _, sub := range current.Subsystems { // subsystems that the target was built without
 		if !have[sub.Name] && len(wanted[sub.Name]) > 0 {
 			calls := []json.RawMessage{}
 			for _, p := range wanted[sub.Name] {

@@ -95,8 +95,8 @@ func TestBdevsOnVolumesBelongToNoTenant(t *testing.T) {
 	assert.True(t, on, "an unknown bdev counts as written by a host")
 }
 
-// A tenant can neither see nor use a RAID that matches its globs but is based on a volume, neither
-// by name nor by UUID.
+// A tenant can neither see nor use a RAID that matches its globs but is based on a volume, whether
+// it uses the RAID's name or its UUID.
 func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	m := w.method("bdev_set_qos_limit")

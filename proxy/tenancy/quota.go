@@ -68,9 +68,9 @@ func (g *Grant) reserve(ctx context.Context, ask Ask) error {
 	return nil
 }
 
-// checkQuota checks the call's amount against the quota. It uses the last count if that suffices;
-// otherwise, it counts again. If the amount still exceeds the quota, it counts once more while no
-// call is running.
+// checkQuota checks the call's amount against the quota. It uses the last count if that is
+// sufficient; otherwise, it counts again. If the amount still exceeds the quota, it counts once
+// more while no call is running.
 func (g *Grant) checkQuota(ctx context.Context, ask Ask, timeout <-chan time.Time) error {
 	a, c := g.claim.account, g.claim
 	fits := func() (fresh, certain bool, err error) {

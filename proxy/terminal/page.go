@@ -14,7 +14,7 @@ import (
 // A Page defines the format of the text.
 type Page struct {
 	Width   int  // in columns; 0 means as many as needed
-	Colours bool // use a terminal's colours
+	Colours bool // use a terminal's colors
 }
 
 // These are colors of ANSI terminals.

@@ -103,7 +103,7 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 }
 
 // messageOf reads a message that must be the whole text. The message's parts share the text's
-// memory. messageOf resets dec afterwards, because the text may contain secrets.
+// memory. messageOf then resets dec, because the text may contain secrets.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(noInput)

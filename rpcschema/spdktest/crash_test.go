@@ -121,7 +121,7 @@ func TestLvstoreStaysOnItsFile(t *testing.T) {
 }
 
 // TestConfirmedVolumesSurviveACrash checks that callers get an error that indicates the crash, and
-// that volumes whose creation was confirmed exist afterwards.
+// that volumes whose creation was confirmed exist afterward.
 func TestConfirmedVolumesSurviveACrash(t *testing.T) {
 	b := start(t, Options{Release: rpcschema.MustRelease("v24.01"), DataDir: t.TempDir()})
 	path := b.store()

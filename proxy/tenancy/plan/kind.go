@@ -51,8 +51,9 @@ func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
 // These lists contain facts that the schema cannot express.
 var (
-	// harmless lists methods whose strings do not name tenants' objects, that act only on a barrier
-	// at which the same user's call is waiting, or that filter their own results by tenant.
+	// harmless lists methods that return strings that do not name tenants' objects, that act only
+	// on a barrier at which the same user's call is waiting, or that filter their own results by
+	// tenant.
 	harmless = []string{"spdk_get_version", "rpc_get_methods", "nvmf_get_transports", "spdkgate_lvol_snapshot_barrier", "spdkgate_target_get_info", "spdkgate_get_tenants", "spdkgate_get_limits"}
 
 	// lvstoreMethods lists methods that add or remove lvstores, apart from those with a parameter
