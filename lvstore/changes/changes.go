@@ -51,9 +51,9 @@ type Target struct {
 	// (rpcschema.CountsClusters). For these releases, the metadata cannot be compared with that
 	// number.
 	AcceptUncounted bool
-	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
-	// both before and after locking these bdevs. If Lock cancels the context passed to do, it
-	// returns an error.
+	// Lock calls the function do while no other caller can change the bdevs that find returns. It
+	// calls find both before and after locking these bdevs. If Lock cancels the context passed to
+	// do, it returns an error.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error
 	// Reserve is called before anything is locked, with the number of bytes of memory that the
 	// reading and its result need. If it returns an error, the reading fails. If Reserve is nil,

@@ -49,7 +49,7 @@ type Hub struct {
 // time when the process started, in seconds.
 const idBits = 20
 
-// New returns a Hub that keeps up to kept events.
+// New returns a Hub that keeps at most kept events.
 func New(kept int) *Hub {
 	return &Hub{
 		kept: kept, first: uint64(time.Now().Unix()) << idBits, lasting: map[string]Event{},
@@ -132,9 +132,9 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Subscribe returns a listener for the events that follow the event with the ID after. If after is
-// 0, the listener receives the lasting conditions first, and then new events. The caller must Close
-// the listener.
+// Subscribe returns a listener for the events whose IDs are greater than after. If after is 0, the
+// listener receives the lasting conditions first, and then new events. The caller must Close the
+// listener.
 func (h *Hub) Subscribe(after uint64) *Listener {
 	h.mu.Lock()
 	defer h.mu.Unlock()

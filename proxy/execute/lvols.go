@@ -27,8 +27,8 @@ const (
 	listLvolsMethod   = "bdev_lvol_get_lvols"
 )
 
-// forwardUntilSettled is like forward, for a caller that holds locks until settled is closed. That
-// happens when SPDK has responded, possibly after the call's deadline.
+// forwardUntilSettled is like forward, for a caller that holds locks until the channel settled is
+// closed. That happens when SPDK has responded, possibly after the call's deadline.
 func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result json.RawMessage, settled <-chan struct{}, err error) {
 	done := make(chan struct{})
 	c.Observer.Settled = sync.OnceFunc(func() { close(done) })

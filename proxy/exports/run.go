@@ -14,9 +14,9 @@ import (
 // undoTime is how long the calls that undo a failed plan may take.
 const undoTime = 30 * time.Second
 
-// Run makes a plan's calls, one after another, and calls done after each of them. If a call fails,
-// Run undoes the calls before it in reverse order. If the failed call may have been executed, or if
-// its check failed, Run undoes that call as well.
+// Run makes a plan's calls, one after another, and calls the function done after each of them. If a
+// call fails, Run undoes the calls before it in reverse order. If the failed call may have been
+// executed, or if its check failed, Run undoes that call as well.
 func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	for i, s := range p.Steps {
 		err := s.do(ctx)

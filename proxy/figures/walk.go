@@ -24,8 +24,8 @@ func read(raw []byte, f func(t *text, at int) (end int)) error {
 	return nil
 }
 
-// items calls item with the offset of each item of the array at an offset. item returns the end of
-// its value.
+// items calls the function item with the offset of each item of the array at an offset. The
+// function returns the end of the item's value.
 func (t *text) items(at int, item func(at int) (end int)) (end int) {
 	if t.TypeAt(at) != jsonwalk.Array {
 		return t.Skip(at)
@@ -37,7 +37,8 @@ func (t *text) items(at int, item func(at int) (end int)) (end int) {
 	return w.End
 }
 
-// members calls member with the name and the offset of each member of the object at an offset.
+// members calls the function member with the name and the offset of each member of the object at an
+// offset.
 func (t *text) members(at int, member func(name string, at int) (end int)) (end int) {
 	if t.TypeAt(at) != jsonwalk.Object {
 		return t.Skip(at)

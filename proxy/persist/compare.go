@@ -191,7 +191,7 @@ func (c comparison) describe(subsystem string, call json.RawMessage) Call {
 	return d
 }
 
-// firstCalls describes up to most calls for the log.
+// firstCalls describes the first calls of a list for the log; most limits their number.
 func firstCalls(calls []Call, most int) []string {
 	var list []string
 	for _, c := range calls[:min(len(calls), most)] {

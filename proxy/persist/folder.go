@@ -55,7 +55,7 @@ type Folder struct {
 	disk disk
 }
 
-// OpenFolder opens the directory, creating it if necessary. The Folder keeps up to keep previous
+// OpenFolder opens the directory, creating it if necessary. The Folder keeps at most keep previous
 // versions. Other users must not have access to it, because the files contain secrets and determine
 // what spdk_tgt does.
 func OpenFolder(path string, keep int) (*Folder, error) {
@@ -132,8 +132,8 @@ func (f *Folder) hold(c *Configuration) error {
 	return f.put(Held, c, func() error { return nil })
 }
 
-// put writes a file atomically. It writes the new file durably under a temporary name, calls before
-// to keep the old file, and then renames the new file.
+// put writes a file atomically. It writes the new file durably under a temporary name, runs the
+// given function to keep the old file, and then renames the new file.
 func (f *Folder) put(name string, c *Configuration, before func() error) error {
 	text, err := c.text()
 	if err != nil {

@@ -79,7 +79,7 @@ func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map
 }
 
 // lvolsToDelete returns the logical volumes among the bdevs selected by params, keyed by UUID. If
-// with names an lvstore, lvolsToDelete returns only the volumes in that lvstore.
+// the parameter with names an lvstore, lvolsToDelete returns only the volumes in that lvstore.
 func lvolsToDelete(ctx context.Context, ask Ask, params map[string]any, with spdkrpc.LvolStore) (map[string]*deletion, error) {
 	var bdevs []spdkrpc.BdevInfo
 	if err := askInto(ctx, ask, "bdev_get_bdevs", params, &bdevs); err != nil {

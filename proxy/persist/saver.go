@@ -106,7 +106,7 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 // Before returns anyway. In that case, a later comparison may find more calls missing.
 //
 // Before returns the name of the process to which the call will be sent, or of an earlier one; see
-// AwaitSaved. The caller must set first if it will wait for the save.
+// AwaitSaved. The caller must set the parameter first if it will wait for the save.
 func (s *Saver) Before(ctx context.Context, first bool) (process string) {
 	process, _ = s.opts.Process()
 	if first {
@@ -150,7 +150,7 @@ func (s *Saver) backsOff() bool {
 	return process == b.process
 }
 
-// exclusively calls do while no other goroutine uses the target or the directory.
+// exclusively calls the function do while no other goroutine uses the target or the directory.
 func (s *Saver) exclusively(ctx context.Context, do func() error) error {
 	select {
 	case s.exclusive <- struct{}{}:

@@ -67,11 +67,12 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 	return false, err
 }
 
-// WhileUnused calls do, which changes a volume in a way that is unsafe while the volume is in use.
-// If the volume is exported or in use otherwise, WhileUnused returns an error instead. Until SPDK
-// has responded, other calls cannot start to use the volume or delete a snapshot below it. others
-// lists the other bdevs named in the call. fills means that do inflates the volume, which only one
-// call per lvstore may do at a time. The error is do's error, or one of those that Take returns.
+// WhileUnused calls the function do, which changes a volume in a way that is unsafe while the
+// volume is in use. If the volume is exported or in use otherwise, WhileUnused returns an error
+// instead. Until SPDK has responded, other calls cannot start to use the volume or delete a
+// snapshot below it. others lists the other bdevs named in the call. fills means that the function
+// inflates the volume. Only one inflation per lvstore may run at a time. The error is the
+// function's, or one of those that Take returns.
 func (q *Quiescer) WhileUnused(ctx context.Context, name string, others []string, fills bool, mode Mode, do Call) error {
 	o, err := q.lockUnused(ctx, name, others, fills, mode)
 	if err != nil {

@@ -127,8 +127,8 @@ func checkFrozen(ctx context.Context, t *Target, p paths) error {
 	return g.Wait()
 }
 
-// bySubsystem calls do for all paths. The calls are concurrent for different subsystems, and
-// sequential within a subsystem.
+// bySubsystem calls the function do for all paths. The calls are concurrent for different
+// subsystems, and sequential within a subsystem.
 func bySubsystem(ctx context.Context, all []paths, do func(context.Context, paths) error) error {
 	byNQN := map[string][]paths{}
 	for _, p := range all {

@@ -179,8 +179,8 @@ func (g *gate) grant() {
 	g.queue = left
 }
 
-// free reports whether all locks in l can be acquired now. A shared lock is not free if one of the
-// earlier waiters, before, needs it exclusively.
+// free reports whether all locks in l can be acquired now. before contains the earlier waiters: a
+// shared lock is not free if one of them needs it exclusively.
 func (g *gate) free(l lockSet, before []*waiter) bool {
 	for name, by := range l {
 		has := g.locked[name]

@@ -194,8 +194,8 @@ func (q *Quiescer) reportConnected(o *operation, nqns []string) {
 	}
 }
 
-// whileFrozen writes the entry to the journal, freezes the paths, calls do, and thaws the paths. If
-// it cannot thaw them, it leaves them to recovery.
+// whileFrozen writes the entry to the journal, freezes the paths, calls the function do, and thaws
+// the paths. If it cannot thaw them, it leaves them to recovery.
 func (q *Quiescer) whileFrozen(ctx context.Context, t *Target, all []paths, e entry, do func() error) (err error) {
 	release, err := q.lock(ctx, drainingLocks(all))
 	if err != nil {
@@ -277,8 +277,8 @@ func (q *Quiescer) report(all []paths, took time.Duration, err, thawErr error) {
 	}
 }
 
-// logSlow repeatedly logs that an operation on frozen volumes is taking a long time, until done is
-// closed.
+// logSlow repeatedly logs that an operation on frozen volumes is taking a long time, until the
+// channel done is closed.
 func (q *Quiescer) logSlow(object string, of int, done <-chan struct{}) {
 	began := time.Now()
 	for wait := slowOperation; ; wait = 10 * slowOperation {

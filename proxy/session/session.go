@@ -79,9 +79,9 @@ func (s *Store[T]) SetLimits(limits Limits) {
 }
 
 // Begin begins a session with a new id, which must be disclosed only to the user's browser. Unless
-// until is zero, the session ends no later than until. If the user has too many sessions, the
-// user's least recently used session ends. If there are too many sessions in total, the least
-// recently used session of the users with the most sessions ends.
+// the time until is zero, the session ends at that time at the latest. If the user has too many
+// sessions, the user's least recently used session ends. If there are too many sessions in total,
+// the least recently used session of the users with the most sessions ends.
 func (s *Store[T]) Begin(user string, value T, until time.Time) (id string, began Session[T]) {
 	var secret [idBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -134,8 +134,8 @@ func (s *Store[T]) End(session Session[T]) {
 	delete(s.sessions, session.sum)
 }
 
-// EndAll ends those of a user's sessions for whose value ends returns true, or all of them if ends
-// is nil. It returns the number of sessions that it has ended.
+// EndAll ends those of a user's sessions for whose value the function ends returns true, or all of
+// them if ends is nil. It returns the number of sessions that it has ended.
 func (s *Store[T]) EndAll(user string, ends func(value T) bool) (ended int) {
 	return s.endIf(func(e *entry[T]) bool { return e.user == user && (ends == nil || ends(e.value)) })
 }

@@ -218,8 +218,8 @@ func (c *conn) reply(x *gate.Exchange, e *expected) {
 }
 
 // send queues bytes for the client. If they are the response to a message, e belongs to that
-// message; otherwise, e is nil. send calls done when the bytes have been written or cannot be
-// written.
+// message; otherwise, e is nil. send calls the function done when the bytes have been written or
+// cannot be written.
 func (c *conn) send(text [][]byte, e *expected, done func()) {
 	c.out.add(response{text, done}, e, func() { c.gate.Clients.NextPart(c.net) }, c.abort)
 }

@@ -108,7 +108,7 @@ type output struct {
 	buffer  []byte
 }
 
-// begin counts a message. It calls first if no other message is active.
+// begin counts a message. It calls the function first if no other message is active.
 func (o *output) begin(first func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,7 +117,7 @@ func (o *output) begin(first func()) {
 	}
 }
 
-// end ends a message. It calls last if no other message is active.
+// end ends a message. It calls the function last if no other message is active.
 func (o *output) end(last func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,8 +157,9 @@ func (o *output) expect(e *expected) {
 }
 
 // add adds a response. It returns when the response has been written, or when another goroutine
-// will write it. e belongs to the response's message, and is nil if the text is not a response. add
-// calls before ahead of each write, and failed if a write fails.
+// will write it. e belongs to the response's message, and is nil if the text is not a response. The
+// function before is called ahead of each write, and the function failed is called if a write
+// fails.
 func (o *output) add(r response, e *expected, before, failed func()) {
 	o.mu.Lock()
 	if e != nil && e.soon && !e.added {

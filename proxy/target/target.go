@@ -106,8 +106,8 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have: byName[name] if present, otherwise
-// each.
+// LimitUsers changes how many running calls a user may have. If byName contains the user, that
+// number applies; otherwise, each applies.
 func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }

@@ -4,13 +4,13 @@
 //
 // It uses only the schema's annotations (x-spdk-resource), so it works for all methods:
 //
-//   - A foreign name in a parameter is replaced with an unused name, and SPDK is called. So foreign
-//     and missing objects take the same path through this code and get the same response, SPDK's
-//     own, whatever its release.
-//   - A name that a call would create must be the tenant's, or the call is refused.
-//   - A result is reduced to the tenant's objects; parts whose owner is unknown are left out.
+//   - A foreign name in a parameter is replaced with an unused name, and SPDK is called. Therefore,
+//     foreign and missing objects take the same path through this code and get the same response:
+//     SPDK's own, in every release.
+//   - If a name that a call would create is not the tenant's, the call is refused.
+//   - A result is reduced to the tenant's objects; parts whose owner is unknown are omitted.
 //   - A method that the annotations do not bind to objects is refused (package plan).
-//   - What the tenant uses is counted against its quota (quota.go).
+//   - The tenant's usage is counted against its quota (quota.go).
 //
 // The package must not depend on how users are authenticated, what roles allow, or how a response
 // looks on the wire. It imports no other stage of the proxy.

@@ -90,8 +90,8 @@ func own(red things) map[string]string {
 	}
 }
 
-// trials calls each with variants of a method's parameters. In each variant, one spot contains one
-// of the names listed for its kind.
+// trials calls the function each with variants of a method's parameters. In each variant, one spot
+// contains one of the names listed for its kind.
 func trials(w *world, m *rpcschema.Method, names map[string]string, each func(s spot, with func(v any) p)) {
 	least := sample.Maker{Document: rpcschema.Default(), Release: w.release, Names: names}
 	full := least

@@ -137,8 +137,8 @@ func (q Quota) bounds(asked amount) bool {
 	return slices.ContainsFunc(q.with(amount{}, asked), func(b bound) bool { return b.most > 0 && b.asked > 0 })
 }
 
-// allows returns a *QuotaError if used and asked together exceed the quota. A call that requests
-// nothing is allowed even if the quota is already exceeded.
+// allows returns a *QuotaError if the amounts used and asked together exceed the quota. A call that
+// requests nothing is allowed even if the quota is already exceeded.
 func (q Quota) allows(tenant string, used, asked amount) error {
 	for _, b := range q.with(used, asked) {
 		total, over := bits.Add64(b.used, b.asked, 0)

@@ -35,8 +35,8 @@ type Stream struct {
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
 // Stream returns a page whose response is an endless stream of events. run sends the events until
-// Wait returns false. may reports whether a user is still authorized for the stream. The page's
-// method must return the result of OpenStream.
+// Wait returns false. The function may reports whether a user is still authorized for the stream.
+// The page's method must return the result of OpenStream.
 func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bool, run func(e *Stream)) http.HandlerFunc {
 	p.Stream = true
 	p.Write = func(v *Visit, leave any) {
@@ -88,8 +88,8 @@ func (e *Stream) write(text string) bool {
 	return http.NewResponseController(e.visit.W).Flush() == nil
 }
 
-// Wait blocks until more signals new events. It returns false if the stream must end because the
-// client has disconnected, the server is stopping, or the user is no longer authorized.
+// Wait blocks until the channel more signals new events. It returns false if the stream must end
+// because the client has disconnected, the server is stopping, or the user is no longer authorized.
 func (e *Stream) Wait(more <-chan struct{}) bool {
 	if !e.flush() {
 		return false

@@ -104,8 +104,8 @@ func (s *Socket) Start(ctx context.Context, method string, params any) (Pending,
 	return s.StartObserved(ctx, method, params, nil)
 }
 
-// StartObserved is like Start, but calls answered when the response has arrived, before Wait
-// returns it. answered may be nil and must not block.
+// StartObserved is like Start, but calls the function answered when the response has arrived,
+// before Wait returns it. answered may be nil, and must not block.
 func (s *Socket) StartObserved(ctx context.Context, method string, params any, answered func()) (Pending, error) {
 	id := s.nextID.Add(1)
 	text, err := s.encode(id, method, params)

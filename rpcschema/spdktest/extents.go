@@ -57,7 +57,7 @@ func copyExtents(dst, src *os.File, size int64) error {
 	})
 }
 
-// eachExtent calls do for every part of the first size bytes of f that is not a hole.
+// eachExtent calls the function do for every part of the first size bytes of f that is not a hole.
 func eachExtent(f *os.File, size int64, do func(start, length int64) error) error {
 	for at := int64(0); at < size; {
 		start, err := f.Seek(at, unix.SEEK_DATA)

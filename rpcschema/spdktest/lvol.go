@@ -369,8 +369,8 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 	}
 }
 
-// work waits for as long as SPDK needs for an operation on blobs, and then runs do. Until do
-// returns, the volumes are busy, but other calls can run.
+// work waits for as long as SPDK needs for an operation on blobs, and then calls the function do.
+// Until it returns, the volumes are busy, but other calls can run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {
 		for _, l := range on {

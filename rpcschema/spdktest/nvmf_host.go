@@ -52,7 +52,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 }
 
 // takeKeys sets a host's keys. If there is a controller key but no host key, it returns the error
-// in alone.
+// that was passed as alone.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string

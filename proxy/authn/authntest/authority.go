@@ -86,7 +86,8 @@ func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) 
 	return pair
 }
 
-// Revoke returns a's PEM-encoded list of revoked certificates, valid for an hour starting at from.
+// Revoke returns a's PEM-encoded list of revoked certificates, valid for an hour from the given
+// time.
 func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []byte {
 	template := &x509.RevocationList{Number: big.NewInt(from.UnixNano()), ThisUpdate: from, NextUpdate: from.Add(time.Hour)}
 	for _, c := range certificates {

@@ -33,7 +33,7 @@ func (f *recordedTest) Errorf(s string, a ...any) { f.errors = append(f.errors, 
 func (f *recordedTest) Fatalf(s string, a ...any) { f.fatal = fmt.Sprintf(s, a...); panic(f) }
 func (f *recordedTest) Skipf(s string, a ...any)  { f.skipped = true; panic(f) }
 
-// run calls do with the result of Socket, within a recordedTest.
+// run calls the function do with the result of Socket, within a recordedTest.
 func run(t *testing.T, do func(socket string)) *recordedTest {
 	f := &recordedTest{ctx: t.Context()}
 	func() {
