@@ -160,8 +160,8 @@ func TestInstalledExampleIsValid(t *testing.T) {
 	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// If all keys in the comments of the installed example are uncommented, the configuration is valid
-// and contains every key.
+// If all keys in the comments of the installed example are uncommented, the result is valid and
+// contains every key.
 func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	text := commentedOut(t)
 	var c Config

@@ -38,8 +38,8 @@ type Exporter struct {
 	histograms map[string]*histogramSum // keyed by the bdev's name
 }
 
-// New returns an Exporter in which up to limit volumes and up to limit other bdevs have their own
-// series.
+// New returns an Exporter in which at most limit volumes and at most limit other bdevs have their
+// own series.
 func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
