@@ -23,8 +23,8 @@ type feed struct {
 
 func newFeed() *feed { return &feed{history: New(), minute: 10, counts: map[string]uint64{}} }
 
-// add advances the clock by some minutes. In that time, the given number of reads of 4 KiB were
-// made from each named volume, each taking 200 µs.
+// add advances the clock by some minutes. In that time, each named volume serves the given number
+// of 4 KiB reads, each of which takes 200 µs.
 func (f *feed) add(minutes int, reads map[string]uint64) {
 	f.minute += minutes
 	for name, n := range reads {
