@@ -20,8 +20,8 @@ const alertRules = "../../../deploy/monitoring/spdk-proxy.rules.yaml"
 
 var alertTests = []string{"../../../deploy/monitoring/spdk-proxy.rules.test.yaml", "../../../deploy/monitoring/spdk-proxy.rules.days.test.yaml"}
 
-// promtool returns the path of Prometheus' promtool, which is either installed or cached from
-// Debian's package.
+// promtool returns the path of Prometheus' promtool, which is either installed or unpacked from
+// Debian's package into a cache.
 func promtool(t *testing.T) string {
 	if path, err := exec.LookPath("promtool"); err == nil {
 		return path
@@ -53,7 +53,7 @@ func promtool(t *testing.T) string {
 	return program
 }
 
-// The alerts' unit tests pass. Each alert fires in at least one of them.
+// The alerts' unit tests pass, and each alert fires in at least one of them.
 func TestEachAlertFiresInItsTest(t *testing.T) {
 	program := promtool(t)
 	for _, args := range [][]string{{"check", "rules", alertRules}, append([]string{"test", "rules"}, alertTests...)} {

@@ -82,7 +82,7 @@ func TestMakeTargetsExist(t *testing.T) {
 	assert.NotZero(t, named, "no document names a make target")
 }
 
-// Repository paths that documents mark as code exist. For an identifier in a package, such as
+// Repository paths that documents mark as code must exist. For an identifier in a package, such as
 // driver/connect.Export, the test checks the package's path.
 func TestNamedPathsExist(t *testing.T) {
 	entries, err := os.ReadDir(root)
@@ -107,7 +107,7 @@ func exists(path string) bool {
 	return err == nil && len(found) > 0
 }
 
-// The repository contains the files that newcomers look for first.
+// The repository must contain the files that newcomers look for first.
 func TestMainDocumentsExist(t *testing.T) {
 	for _, name := range []string{"README.md", "DESIGN.md", "CONTRIBUTING.md", "LICENSE", "Makefile"} {
 		assert.FileExists(t, filepath.Join(root, name))

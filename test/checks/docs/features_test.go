@@ -21,7 +21,7 @@ var (
 )
 
 // The evidence page has a row for each feature, in the same order, and each row names existing
-// tests. A feature without tests states the reason.
+// tests. For a feature without tests, the row states the reason.
 func TestFeaturesHaveTests(t *testing.T) {
 	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
 	require.Greater(t, len(features), 80)
@@ -82,7 +82,7 @@ func rowsOf(page string) (rows [][]string) {
 	return rows
 }
 
-// testsIn returns the tests in a directory, whatever their build tags.
+// testsIn returns the tests in a directory, regardless of their build tags.
 func testsIn(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))

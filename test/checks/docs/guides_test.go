@@ -32,8 +32,8 @@ func figures(text string) (found []string) {
 	return found
 }
 
-// Each figure in the sizing page's tables is also on the measurements page, or on the page to which
-// its cell links.
+// Each figure in the sizing page's tables must also be on the measurements page, or on the page to
+// which its cell links.
 func TestSizesAreMeasured(t *testing.T) {
 	measurements := readPage(t, "docs/measurements.md")
 	found := 0
@@ -83,7 +83,7 @@ func tables(page string) (found [][][]string) {
 	return found
 }
 
-// The sizing page states the sidecars' settings as in the manifests.
+// The sidecars' settings on the sizing page must be the same as in the manifests.
 func TestSizingPageStatesSidecarSettings(t *testing.T) {
 	page := readPage(t, "docs/sizing.md")
 	controller := readPage(t, "deploy/kubernetes/controller.yaml")
@@ -101,7 +101,7 @@ func TestSizingPageStatesSidecarSettings(t *testing.T) {
 	}
 }
 
-// The architecture page names each port in the manifests.
+// The architecture page must list each port in the manifests.
 func TestArchitecturePageNamesAllPorts(t *testing.T) {
 	page := strings.ReplaceAll(readPage(t, "docs/architecture.md"), "8081 to 8084", "8081 8082 8083 8084")
 	ports := regexp.MustCompile(`(?:containerPort: |http-endpoint=[0-9.]*:|metrics-address=127.0.0.1:)(\d+)`)
@@ -114,7 +114,7 @@ func TestArchitecturePageNamesAllPorts(t *testing.T) {
 	}
 }
 
-// Each question has an answer with a link.
+// Each question must have an answer with a link.
 func TestQuestionsHaveLinks(t *testing.T) {
 	sections := strings.Split(readPage(t, "docs/faq.md"), "\n### ")[1:]
 	require.GreaterOrEqual(t, len(sections), 20)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each test that `make test` skips is run by `make test-long`, and listed in CONTRIBUTING.md.
+// Each test that `make test` skips must be run by `make test-long` and listed in CONTRIBUTING.md.
 func TestLongTestsAreRun(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 
 const root = "../../.."
 
-// document contains the checked parts of a Markdown file.
+// A document contains the parts of a Markdown file that are checked.
 type document struct {
 	path    string   // from the root of the repository
 	links   []string // destinations of links and images, as written
@@ -54,7 +54,7 @@ var load = sync.OnceValues(func() (map[string]document, error) {
 	return docs, err
 })
 
-// skipped reports whether a directory contains no Markdown of this repository.
+// skipped reports whether a directory does not contain this repository's own Markdown files.
 func skipped(name string) bool {
 	return name == "bin" || name == "testdata" || strings.HasPrefix(name, ".") && !strings.HasPrefix(name, "..")
 }
@@ -70,7 +70,7 @@ func documents(t *testing.T) map[string]document {
 func parse(path string, source []byte) document {
 	tree := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
 	d := document{path: path, prose: prose(tree, source)}
-	// Walk cannot fail, because the walker returns no error.
+	// Walk cannot fail, because the walker does not return errors.
 	_ = ast.Walk(tree, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
 			return ast.WalkContinue, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The driver's messages quoted on the troubleshooting page occur in its code. Dots in them stand
-// for variable parts.
+// The driver's messages that are quoted on the troubleshooting page must occur in its code. Dots in
+// them stand for variable parts.
 func TestTroubleshootingMessagesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)

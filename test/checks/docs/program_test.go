@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// The test builds the program in docs/go-client.md in a separate module, as a reader would, and
+// The test builds the program from docs/go-client.md in a separate module, as a reader would, and
 // runs it.
 func TestGoClientPageProgramRuns(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/go-client.md")

@@ -18,7 +18,8 @@ import (
 // mostWords is the maximum length of a sentence in the manual. Inline code counts as one word.
 const mostWords = 30
 
-// TestSentencesAreShort checks users' pages, but not developers' pages and generated pages.
+// TestSentencesAreShort checks the pages for users, but not those for developers or generated
+// pages.
 func TestSentencesAreShort(t *testing.T) {
 	checked := 0
 	for path := range documents(t) {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// words lists expressions that readers misunderstand, or that this project spells differently, with
-// their replacements.
+// words lists expressions that readers misunderstand, or that are spelled differently in this
+// project, with their replacements.
 var words = []struct {
 	expression *regexp.Regexp
 	instead    string

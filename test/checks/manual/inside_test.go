@@ -16,7 +16,7 @@ import (
 )
 
 // insideVariable makes the test binary act as the first process in a page's system. Its value is
-// the root file system's directory.
+// the directory of the root file system.
 const insideVariable = "SPDKGATE_MANUAL_ROOT"
 
 // inside runs one page. The process is already in its own namespaces.
@@ -44,7 +44,7 @@ func runPage(root string) error {
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	// yes answers every password prompt with the same password.
+	// The program yes answers every password prompt with the same password.
 	cmd := exec.Command("bash", "-c", `exec bash "$PAGE" < <(exec yes "$SPDK_PROXY_PASSWORD" 2>/dev/null)`)
 	cmd.Dir = "/home/admin"
 	cmd.Env = append(os.Environ(), "SPDK_PROXY_PASSWORD=OLD-PASSWORD", "HOME="+os.Getenv("HOME"))
@@ -55,7 +55,7 @@ func runPage(root string) error {
 	return cmd.Run()
 }
 
-// makeStore creates the lvstore used in the manual's examples.
+// makeStore creates the lvstore that the manual's examples use.
 func makeStore() error {
 	if err := os.WriteFile("/var/tmp/disk0", nil, 0o600); err != nil {
 		return err

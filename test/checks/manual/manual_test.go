@@ -24,7 +24,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// patience is the maximum time for a page. A correct page needs much less.
+// patience is the maximum time for a page. A correct page takes much less.
 const patience = 5 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -173,7 +173,7 @@ func TestBlockWith(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Each entry in the list matches a block. Without root privileges, this is the only test of the
+// Each entry in the list must match a block. Without root privileges, this is the only test of the
 // list.
 func TestListedBlocksExist(t *testing.T) {
 	for _, p := range pages {
@@ -198,7 +198,7 @@ func consoleBlocks(source []byte) (blocks []string) {
 	return blocks
 }
 
-// Every page with commands is in the list, and so its commands are tested.
+// Every page with commands must be in the list, so that its commands are tested.
 func TestEveryPageWithCommandsIsListed(t *testing.T) {
 	found, err := filepath.Glob("../../../docs/*.md")
 	require.NoError(t, err)

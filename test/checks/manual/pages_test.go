@@ -3,10 +3,10 @@ package manual
 // A page describes a page of the manual and the prerequisites of its commands.
 type page struct {
 	path string
-	// setup holds commands to run before the page.
+	// setup contains commands to run before the page.
 	setup string
 	// before maps blocks to commands to run before them. Here and below, a block is identified by a
-	// text that occurs only in this block, so that blocks can be added to a page.
+	// string that occurs only in that block, so that blocks can be added to a page.
 	before map[string]string
 	// typed maps the words that a reader must replace to their replacements. Each of these words
 	// must be on the page.
@@ -18,7 +18,7 @@ type page struct {
 	leave []string
 }
 
-// installed prepares a host on which the package is installed and the service runs.
+// installed prepares a host on which the package is installed and the service is running.
 const installed = `
 (mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
 spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash
@@ -36,8 +36,8 @@ END
 echo "{\"rpcTokens\": [{\"name\": \"storage-1\", \"username\": \"admin\", \"password\": \"$SPDK_PROXY_PASSWORD\"}]}" >/etc/spdkcsi-secret/secret.json
 `
 
-// exportForWorker creates an export like the driver's that admits the node worker-3. The names are
-// those in docs/fencing.md.
+// exportForWorker creates an export like those of the driver, which admits the node worker-3. The
+// names are those in docs/fencing.md.
 const exportForWorker = `
 spdk-proxy call nvmf_create_subsystem nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d
 spdk-proxy call nvmf_subsystem_add_host nqn=nqn.2020-04.io.spdk.csi:uuid:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d host=nqn.2014-08.org.nvmexpress:uuid:49947f8d-2e1a-516d-833c-28a15f408756
@@ -64,7 +64,7 @@ echo DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n: >host1.key && c
 		leave: []string{"nvme gen-dhchap-key"}, // needs nvme-cli
 	},
 	{path: "docs/events.md", setup: installed + "spdk-proxy call bdev_malloc_create name=m0 num_blocks=8 block_size=512\n(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1; spdk-proxy call bdev_malloc_create num_blocks=8 block_size=512; done) >/dev/null 2>&1 &"},
-	// The tests of cmd/spdk-csi run the second command, on a volume that the command deletes.
+	// The tests of cmd/spdk-csi run the second command, on a volume that it deletes.
 	{path: "docs/doctor.md", setup: controller, typed: map[string]string{"sleep 10": "sleep 0"}, leave: []string{"--delete-volume"}},
 	{path: "docs/fencing.md", setup: controller + exportForWorker},
 	{
@@ -101,7 +101,7 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 	},
 	{
 		path: "docs/quickstart.md",
-		// The page edits files of its clone.
+		// The page edits files in its clone of the repository.
 		setup: `cp -r "$REPOSITORY/deploy" . && git init -q . && git add deploy`,
 		before: map[string]string{
 			"truncate -s 8G": withoutStore,
@@ -193,7 +193,7 @@ for disk in disk-a disk-b; do spdk-proxy call bdev_malloc_create name=$disk num_
 write_example docs/tenants.md yaml tenants.yaml
 sed -i s/192.0.2.11:/127.0.0.1:/ tenants.yaml
 printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-proxy}' | cat - tenants.yaml >/etc/spdk-proxy/spdk-proxy.yaml`,
-		// The proxy needs up to 2 s to learn the owner of the new lvstore.
+		// The proxy takes up to 2 s to find out who owns the new lvstore.
 		typed: map[string]string{
 			"spdk-proxy call --user csi-of-team-a bdev_lvol_cr": "until [ \"$(spdk-proxy call --user csi-of-team-a bdev_lvol_get_lvstores)\" != '[]' ]; do sleep 0.1; done\nspdk-proxy call --user csi-of-team-a bdev_lvol_cr",
 			"192.0.2.11:4420": "127.0.0.1:4420",
@@ -202,8 +202,8 @@ printf '%s\n' 'listen: "0.0.0.0:9009"' 'tls: {self_signed_dir: /var/lib/spdk-pro
 	{path: "docs/wire.md", setup: installed},
 	{path: "docs/console.md", setup: installed},
 	{path: "docs/snapshots.md", setup: installed + "systemctl stop spdk-proxy"},
-	// The simulated target writes no metadata to its disks, so cmd/spdk-proxy's tests run this on
-	// images of real disks.
+	// The simulated target does not write metadata to its disks, so cmd/spdk-proxy's tests run this
+	// command on images of real disks.
 	{path: "docs/lvstore-check.md", leave: []string{"check-lvstore"}},
 	{
 		path: "docs/migration.md",
@@ -222,7 +222,8 @@ write_example docs/migration.md ini /etc/systemd/system/rpc-http-proxy.service.d
 	},
 }
 
-// withoutStore removes the lvstore of the manual's examples, which the page itself creates.
+// withoutStore removes the lvstore that the manual's examples use, because the page creates it
+// itself.
 const withoutStore = `
 spdk-proxy call --socket /var/tmp/spdk.sock bdev_lvol_delete_lvstore lvs_name=lvs0
 spdk-proxy call --socket /var/tmp/spdk.sock bdev_aio_delete name=disk0
@@ -245,7 +246,7 @@ const simulated = `cmd/spdk-sim --socket /tmp/spdk.sock &
 until spdk-proxy call --socket /tmp/spdk.sock spdk_get_version 2>/dev/null; do sleep 0.1; done
 kill $!`
 
-// prelude defines the functions available in each page's shell.
+// prelude defines the functions that are available in each page's shell.
 const prelude = `
 set -eE -o pipefail
 trap 'echo "this command of the manual failed: $BASH_COMMAND" >&2' ERR

@@ -16,7 +16,8 @@ import (
 
 var accountBlock = regexp.MustCompile("(?s)```yaml\n(users:\n.*?)```")
 
-// The account in docs/csi-credentials.md may make the driver's NVMe-oF calls, but no iSCSI calls.
+// The account in docs/csi-credentials.md is allowed to make the driver's NVMe-oF calls, but not its
+// iSCSI calls.
 func TestDocumentedAccountAllowsTheDriversCalls(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/csi-credentials.md")
 	require.NoError(t, err)

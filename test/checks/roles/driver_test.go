@@ -46,7 +46,7 @@ func TestCSIControllerAllowsWhatTheDriverCalls(t *testing.T) {
 	assert.Equal(t, slices.Compact(want), allowed, "expected: what the driver calls; actual: what the role allows (proxy/policy/builtin.go)")
 }
 
-// called returns the SPDK methods called by packages below driver.
+// called returns the SPDK methods that packages below driver call.
 func called(t *testing.T) []string {
 	load := newLoader(t)
 	rpcOf := load.rpcs(client)

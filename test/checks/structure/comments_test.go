@@ -21,12 +21,12 @@ const (
 	// It is less than commentWidth, so that replacing a word does not require rewrapping the
 	// paragraph.
 	shortWidth = 80
-	// tabWidth is the number of columns that a tab takes.
+	// tabWidth is the number of columns that a tab occupies.
 	tabWidth = 4
 )
 
-// All comments wrap at the same width, so that an edit changes only a few lines of a comment. The
-// check ignores comments after code on the same line, directives, code, and tables.
+// All comments must be wrapped at the same width, so that an edit changes only a few lines of a
+// comment. The check ignores comments after code on the same line, directives, code, and tables.
 func TestCommentsWrapAtOneWidth(t *testing.T) {
 	checked := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {

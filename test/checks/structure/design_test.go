@@ -13,8 +13,8 @@ import (
 
 var packageName = regexp.MustCompile("`([^`]+)`")
 
-// packagesOf returns the packages in the first column of the table in a page's Packages section, in
-// order.
+// packagesOf returns, in order, the packages in the first column of the table in a page's section
+// "Packages".
 func packagesOf(page string) (listed []string) {
 	_, section, _ := strings.Cut(page, "\n## Packages\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -30,7 +30,7 @@ func packagesOf(page string) (listed []string) {
 	return listed
 }
 
-// The table shows newcomers where a change belongs. It lists every package in proxy, driver,
+// The table shows newcomers where a change belongs. It must list every package in proxy, driver,
 // lvstore and rpcschema exactly once, and only existing packages.
 func TestDesignListsEveryPackage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/design/packages.md")

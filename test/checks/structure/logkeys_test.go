@@ -20,7 +20,7 @@ const errorKey = "error"
 // logMethods lists the methods and functions of log/slog that take keys and values.
 var logMethods = []string{"Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext", "Error", "ErrorContext", "Log", "With", "Any", "String"}
 
-// Users must be able to find all errors in the log by searching for a single key.
+// Users must be able to find all errors in the log by searching for only one key.
 func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	keys := 0
 	sources(t, func(file string, set *token.FileSet, parsed *ast.File) {
@@ -36,9 +36,9 @@ func TestErrorsHaveOneKeyInLogs(t *testing.T) {
 	assert.Greater(t, keys, 30)
 }
 
-// errorKeys returns the number of errors that a file logs, and the errors logged under another key.
-// It recognizes errors by syntax: names that end in err, calls to Error, and errors created in
-// place.
+// errorKeys returns the number of errors that a file logs, and the errors that it logs under
+// another key. It recognizes errors by syntax: names that end in err, calls to Error, and errors
+// created in place.
 func errorKeys(set *token.FileSet, file *ast.File) (found int, problems []string) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

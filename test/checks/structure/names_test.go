@@ -27,7 +27,7 @@ func TestPackageNamesDescribeTheirContents(t *testing.T) {
 	}
 }
 
-// Every package has a package comment, even those that contain only tests.
+// Every package must have a package comment, even if it contains only tests.
 func TestPackagesAreDocumented(t *testing.T) {
 	for _, p := range packages(t) {
 		t.Run(p.path(), func(t *testing.T) {
@@ -66,7 +66,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// Each file has one topic. The length of generated files is not limited.
+// Each file should have only one topic, so its length is limited. The length of generated files is
+// not.
 func TestFilesAreNotTooLong(t *testing.T) {
 	const most = 400
 	for _, p := range packages(t) {

@@ -24,7 +24,7 @@ const module = "github.com/spdkgate/spdkgate"
 // roots lists the module's top-level directories that contain packages.
 var roots = []string{"rpcschema", "lvstore", "proxy", "driver", "cmd", "deploy", "systemd", "test"}
 
-// pkg is a package in this module as described by `go list`. Paths within the module are relative
+// A pkg is a package in this module as `go list` describes it. Paths within the module are relative
 // to its root, which keeps rules and messages short.
 type pkg struct {
 	ImportPath, Name, Dir, Doc string
@@ -37,7 +37,8 @@ type pkg struct {
 
 func (p pkg) path() string { return relative(p.ImportPath) }
 
-// within reports whether importPath is one of the roots or below one. "." is the module's root.
+// within reports whether importPath is one of the roots or is below one of them. "." is the
+// module's root.
 func within(importPath string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
 		return importPath == root || strings.HasPrefix(importPath, root+"/")
@@ -95,8 +96,7 @@ func packages(t *testing.T) []pkg {
 // elements returns the parts of an import path.
 func elements(importPath string) []string { return strings.Split(path.Clean(importPath), "/") }
 
-// exported returns an importer for packages and their dependencies, as the go command compiled
-// them.
+// exported returns an importer for packages and their dependencies, as compiled by the go command.
 func exported(t *testing.T, patterns ...string) types.Importer {
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, patterns...)...)
 	cmd.Dir = "../../.."

@@ -21,8 +21,8 @@ var ofReleases = []string{"Before", "MustRelease", "Year", "Month"}
 
 var releaseText = regexp.MustCompile("^[\"`]v[0-9]{2}\\.[0-9]{2}[\"`]$")
 
-// Only rpcschema compares SPDK releases. All other packages query capabilities, so that support for
-// a new release changes only one file.
+// Only rpcschema may compare SPDK releases. All other packages query capabilities, so that support
+// for a new release changes only one file.
 func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	var checked []pkg
 	var paths []string
@@ -82,7 +82,7 @@ func comparisons(set *token.FileSet, importPath string, files []*ast.File, from 
 	return found, nil
 }
 
-// comparisons finds every way to compare releases, and nothing else.
+// comparisons must find every way to compare releases, and nothing else.
 func TestReleaseComparisonsAreFound(t *testing.T) {
 	set := token.NewFileSet()
 	schema := types.NewPackage(module+"/rpcschema", "rpcschema")

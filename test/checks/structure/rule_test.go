@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// in matches the named packages and those below them; is matches only the named one.
+// in matches the named packages and those below them, whereas is matches only the named one.
 func in(roots ...string) func(pkg) bool {
 	return func(p pkg) bool { return within(p.path(), roots...) }
 }
@@ -31,7 +31,7 @@ func others(allowed ...string) func(from, path string) bool {
 	}
 }
 
-// otherStages forbids a stage to import the proxy's other packages.
+// otherStages forbids a stage from importing the proxy's other packages.
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
 	// localsocket is allowed: it queries the kernel and makes no decisions
@@ -48,17 +48,17 @@ func driverPackagesBut(allowed ...string) func(from, path string) bool {
 	return func(_, path string) bool { return within(path, "driver") && !within(path, allowed...) }
 }
 
-// otherHalf forbids connect to import mount, and mount to import connect.
+// otherHalf forbids connect from importing mount, and mount from importing connect.
 func otherHalf(from, path string) bool {
 	return within(path, "driver/connect", "driver/mount") && within(from, "driver/connect") != within(path, "driver/connect")
 }
 
-// otherService forbids controller to import node, and node to import controller.
+// otherService forbids controller from importing node, and node from importing controller.
 func otherService(from, path string) bool {
 	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
 }
 
-// broken returns p's imports that the rule forbids.
+// broken returns those of p's imports that the rule forbids.
 func (r rule) broken(p pkg) []string {
 	if !r.binds(p) {
 		return nil

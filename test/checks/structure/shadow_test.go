@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sources calls visit for each Go file in the repository, whatever its build tags and module. The
-// path is relative to the repository.
+// sources calls visit for each Go file in the repository, regardless of its build tags and its
+// module. The path is relative to the repository.
 func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *ast.File)) {
 	t.Helper()
 	const root = "../../.."
@@ -62,7 +62,7 @@ func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	assert.Greater(t, files, 500)
 }
 
-// shadows returns the declarations in a file whose name is that of an imported package or of a
+// shadows returns the declarations in a file that have the name of an imported package or of a
 // builtin. Fields and methods do not shadow names.
 func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 	imported := map[string]bool{}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// axe returns the source of axe-core, in the version pinned by the console's lock file.
+// axe returns the source of axe-core, in the version that the console's lock file pins.
 func axe(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("go", "run", ".", "-fetch", "axe-core")
@@ -41,7 +41,7 @@ func TestPagesAreAccessible(t *testing.T) {
 		p.inject(source)
 		for _, s := range pictures {
 			if s.dark != dark && s.width == 1440 {
-				continue // each page is checked once, at its own width
+				continue // each page is checked only once, at its own width
 			}
 			p.look(s.width, s.height, dark)
 			p.show("none")
@@ -67,7 +67,7 @@ func (p *page) inject(source string) {
 	eval[chromedp.Void](p, source+"; null")
 }
 
-// Users can reach all functions with the keyboard alone.
+// Users can reach all functions using only the keyboard.
 func TestConsoleWorksWithTheKeyboard(t *testing.T) {
 	p := newPage(t)
 	p.open("")

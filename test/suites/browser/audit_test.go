@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// postCall makes a call without the console, and returns its HTTP status.
+// postCall makes a call without using the console, and returns the HTTP status of the response.
 func (p *page) postCall(user, method, params string) int {
 	p.t.Helper()
 	request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
@@ -54,7 +54,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 
 func TestAuditHidesReadsOfTheConsole(t *testing.T) {
 	p := newPage(t)
-	p.signIn("admin") // the overview reads every 5 s
+	p.signIn("admin") // the overview reads data every 5 s
 	p.show("audit")
 	p.until(auditRows + " > 0")
 	const reads = auditCalls + `.includes("framework_get_reactors")`

@@ -37,8 +37,8 @@ func TestExplorerMakesACall(t *testing.T) {
 	}
 }
 
-// The list contains the methods of the target's build and of the proxy. A link to any other method
-// opens its page with a note.
+// The list contains the methods of the target's build and those of the proxy. A link to any other
+// method opens that method's page with a note.
 func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -139,7 +139,7 @@ func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	}
 }
 
-// The commands shown on the page make the same calls.
+// The commands that are shown on the page make the same calls.
 func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -181,7 +181,7 @@ func TestExplorerCommandsRun(t *testing.T) {
 	}
 }
 
-// The page refuses a value that the schema does not allow, and sends nothing.
+// The page refuses a value that the schema does not allow, and does not send anything.
 func TestExplorerRefusesInvalidValues(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -203,7 +203,8 @@ func TestExplorerRefusesInvalidValues(t *testing.T) {
 	assert.True(t, eval[bool](p, `document.activeElement.getAttribute("aria-invalid") === "true"`), "the first value to correct has the focus")
 }
 
-// Parameters can be written as JSON, which is checked like the form. Numbers keep all their digits.
+// Parameters can be written as JSON, which is checked in the same way as the form. Numbers keep all
+// their digits.
 func TestExplorerAcceptsJSON(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -282,7 +283,7 @@ func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	assert.NotContains(t, string(lvols), "refused")
 }
 
-// A destructive call asks for the object's name first.
+// Before a destructive call, the page asks for the object's name.
 func TestDestructiveCallAsksForTheObjectsName(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

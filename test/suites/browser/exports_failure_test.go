@@ -32,7 +32,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 	}
 }
 
-// If a change fails, the export stays unchanged.
+// If a change fails, the export remains unchanged.
 func TestFailedChangeOfExportIsUndone(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=2")
 	p := newPageAt(t, w)
@@ -59,7 +59,8 @@ func (w *world) exported(t *testing.T, ana bool) {
 	w.call(t, "nvmf_subsystem_add_listener", object{"nqn": serverNQN, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}})
 }
 
-// If the calls that undo an export also fail, the dialog lists them and the objects that are left.
+// If the calls that undo an export also fail, the dialog lists these calls and the objects that are
+// left.
 func TestFailedUndoIsNamed(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1", "--fault", "nvmf_delete_subsystem:fail=-16")
 	p := newPageAt(t, w)
@@ -80,7 +81,8 @@ func TestFailedUndoIsNamed(t *testing.T) {
 	require.Equal(t, []string{serverNQN + " 000000000000 127.0.0.1:4420 ana:true"}, w.exports(t), "the same request completes the export")
 }
 
-// If the user leaves the page while calls are made, a failure is still shown and undone.
+// If the user leaves the page while calls are being made, a failure is still shown, and the calls
+// are undone.
 func TestFailureIsShownAfterLeaving(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1")
 	p := newPageAt(t, w)
@@ -92,7 +94,7 @@ func TestFailureIsShownAfterLeaving(t *testing.T) {
 	t.Cleanup(open)
 	p.submit()
 	p.has("Working…")
-	p.keys("\x1b\x1b\x1b") // Escape does not close the dialog while calls are made
+	p.keys("\x1b\x1b\x1b") // Escape does not close the dialog while calls are being made
 	p.until(`!!document.querySelector("dialog[open]")`)
 	p.show("overview")
 	p.until(noDialog)
@@ -121,8 +123,8 @@ func TestChangedTargetIsShownFirst(t *testing.T) {
 	p.press("Cancel")
 }
 
-// If a host connects after the dialog was opened, it is disconnected only after the user has typed
-// a name.
+// If a host connects after the dialog has been opened, the host is disconnected only after the user
+// has typed a name.
 func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
@@ -149,7 +151,7 @@ func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 	p.has("lvs0/db is no longer exported over NVMe-oF. Nothing was changed")
 }
 
-// The dialog reports in advance what would fail later, or with the user's roles.
+// The dialog reports in advance what would fail later, or would fail because of the user's roles.
 func TestExportPredictsFailures(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)

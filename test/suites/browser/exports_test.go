@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An export can be managed through the page's dialogs from creation to deletion. They make the same
-// calls as the commands shown for the terminal.
+// An export can be managed through the page's dialogs from creation to deletion. The dialogs make
+// the same calls as the commands that they show for the terminal.
 func TestExportLifecycle(t *testing.T) {
 	w := exportWorld(t)
 	p, source := newPageAt(t, w), axe(t)
@@ -99,7 +99,7 @@ func TestExportLifecycle(t *testing.T) {
 }
 
 // A volume can be exported to any host, but only after a warning, and only at an address that the
-// user chose.
+// user has chosen.
 func TestExportToAnyHost(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
@@ -132,7 +132,7 @@ func TestExportToAnyHost(t *testing.T) {
 	require.Empty(t, w.exports(t))
 }
 
-// Hosts authenticate with a key. The page does not show its secret.
+// Hosts authenticate with a key. The page does not show the key's secret.
 func TestExportWithKey(t *testing.T) {
 	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 	w := exportWorld(t)
@@ -166,8 +166,8 @@ func TestExportWithKey(t *testing.T) {
 	w.call(t, "keyring_file_remove_key", object{"name": "db-key"})
 }
 
-// A tenant exports its own volumes under its own names. Refusals are shown unchanged, and the calls
-// before them are undone.
+// A tenant exports its own volumes under its own names. Refusals are shown unchanged, and the
+// preceding calls are undone.
 func TestTenantExports(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)

@@ -195,7 +195,7 @@ func (p *page) shownCalls(tab string) string {
 	return eval[string](p, shown+`.innerText`)
 }
 
-// sameInTerminal checks that the command shown makes the same calls as the dialog.
+// sameInTerminal checks that the command that is shown makes the same calls as the dialog.
 func (p *page) sameInTerminal(user string) {
 	p.t.Helper()
 	calls, line := p.shownCalls("Calls"), p.shownCalls("spdk-proxy")

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The page of spdk-proxy fleet shows servers that need attention first, refreshes itself, and shows
-// when the command has ended.
+// The page of spdk-proxy fleet shows the servers that need attention first, refreshes itself, and
+// shows that the command has ended.
 func TestFleetPage(t *testing.T) {
 	w, dir := sharedWorld(t), t.TempDir()
 	write := func(name, text string) string {

@@ -9,7 +9,8 @@ import (
 
 const grafanaLinks = `[...document.querySelectorAll("main a")].filter((a) => a.innerText === "Open in Grafana").map((a) => a.href + " " + a.rel)`
 
-// The overview and a volume link to the configured dashboard. A tenant's user does not see it.
+// The overview and the page of a volume link to the configured dashboard. A tenant's user does not
+// see these links.
 func TestGrafanaLinks(t *testing.T) {
 	p := newPage(t)
 	p.signIn("viewer")

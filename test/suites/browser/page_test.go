@@ -33,7 +33,7 @@ type page struct {
 	mu       sync.Mutex
 	requests []string // addresses
 	others   []string // origins that the test itself opens
-	problems []string // errors and warnings that the browser wrote to its console
+	problems []string // errors and warnings that the browser has written to its console
 }
 
 var chromiums = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}
@@ -53,7 +53,7 @@ func insecureClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: limit}
 }
 
-// newPage opens a browser that shares no cookies or storage with other pages.
+// newPage opens a browser that does not share cookies or storage with other pages.
 func newPage(t *testing.T) *page {
 	t.Helper()
 	return newPageAt(t, sharedWorld(t))
@@ -198,7 +198,7 @@ func (p *page) keys(pressed string) {
 	p.do(chromedp.KeyEvent(pressed))
 }
 
-// tabTo presses Tab until a condition holds for the focused element, f.
+// tabTo presses Tab until a condition is true of the focused element, f.
 func (p *page) tabTo(condition string) {
 	p.t.Helper()
 	for range 80 {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// fewSamples replaces the histories of I/O by ones with the given number of samples. Every second
-// sample has no latencies.
+// fewSamples replaces the I/O histories with histories that have the given number of samples. Every
+// other sample has no latencies.
 const fewSamples = `(() => {
 	window.realFetch ??= window.fetch;
 	window.fetch = async (path, init) => {
@@ -23,7 +23,7 @@ const fewSamples = `(() => {
 })()`
 
 // drawn returns an expression for the number of pixels in one of a volume's plots that have the
-// colour of the reads.
+// color of the reads.
 func drawn(plot int) string {
 	return `(() => {
 	const canvas = document.querySelectorAll(".panel .io .plot canvas")[` + strconv.Itoa(plot) + `], probe = document.createElement("span");
@@ -39,7 +39,7 @@ func drawn(plot int) string {
 })()`
 }
 
-// A plot shows a single sample, two samples, and samples without neighbours, through which no line
+// A plot shows a single sample, two samples, and samples without neighbors, through which no line
 // can be drawn.
 func TestPlotsOfFewSamples(t *testing.T) {
 	p := newPage(t)

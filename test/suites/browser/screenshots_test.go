@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A picture shows a page in a certain state, window size and colour scheme.
+// A picture shows a page in a particular state, window size and color scheme.
 type picture struct {
 	name, hash    string
 	width, height int64
@@ -126,7 +126,7 @@ func TestScreenshots(t *testing.T) {
 	p.signIn("admin")
 	p.until(plotted)
 	if wait, err := time.ParseDuration(os.Getenv("SCREENSHOTS_AFTER")); err == nil {
-		time.Sleep(wait) // if longer plots are wanted
+		time.Sleep(wait) // in case longer plots are wanted
 	}
 	for _, s := range pictures {
 		p.look(s.width, s.height, s.dark)
@@ -141,7 +141,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// look sets the window size and the preferred colour scheme of the page.
+// look sets the window size and the preferred color scheme of the page.
 func (p *page) look(width, height int64, dark bool) {
 	p.t.Helper()
 	scheme := "light"

@@ -34,8 +34,8 @@ func TestSignIn(t *testing.T) {
 	p.until(`!!document.querySelector("form input[type=password]")`)
 }
 
-// A stolen part of a session is useless. Scripts cannot read the cookie, and the proxy refuses a
-// CSRF token without the cookie, and a cookie without the token.
+// A stolen part of a session is useless. Scripts cannot read the cookie, and the proxy refuses both
+// a CSRF token without the cookie and a cookie without the token.
 func TestStolenSessionPartsAreUseless(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -64,7 +64,7 @@ func TestStolenSessionPartsAreUseless(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, eval[int](p, fmt.Sprintf(post, `, "X-CSRF-Token": "`+csrf+`"`)), "after the session has ended")
 }
 
-// A page of another site cannot use a visitor's session for calls, neither with a form nor with a
+// A page on another site cannot use a visitor's session for calls, either with a form or with a
 // script.
 func TestCrossSiteRequestForgery(t *testing.T) {
 	p := newPage(t)
@@ -89,7 +89,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	p.until(`document.title.startsWith("Overview")`) // the session still exists
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.problems = nil // of the other site's page
+	p.problems = nil // those of the other site's page
 }
 
 // forgery is a script on another site that attempts to make calls.

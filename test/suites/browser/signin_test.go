@@ -88,8 +88,8 @@ func TestSignInWithAToken(t *testing.T) {
 	assert.NotContains(t, eval[string](p, `JSON.stringify({...localStorage, ...sessionStorage})`), d.token)
 }
 
-// The issuer and the console are different sites. Therefore, the browser sends no SameSite=Strict
-// cookie on the way back.
+// The issuer and the console are different sites. Therefore, the browser does not send a
+// SameSite=Strict cookie on the way back.
 func TestSignInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
@@ -110,8 +110,8 @@ func TestSignInAtAnIssuer(t *testing.T) {
 	p.comesTo(`document.body?.innerText.includes("no user has its subject and claims")`)
 }
 
-// comesTo waits for a page that satisfies a condition. The browser visits other pages first, so the
-// condition cannot be awaited within a page.
+// comesTo waits for a page that satisfies a condition. The browser visits other pages first, so it
+// is not possible to wait for the condition within a page.
 func (p *page) comesTo(condition string) {
 	p.t.Helper()
 	require.Eventually(p.t, func() bool {

@@ -232,7 +232,8 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	p.until(`![...document.querySelectorAll("main .alert")].some((a) => a.innerText.includes("does not answer"))`)
 }
 
-// If the target loads what hosts write, a warning appears on the first page.
+// If the target loads lvstores that hosts have written to volumes, a warning appears on the first
+// page.
 func TestExaminingTargetShowsAWarning(t *testing.T) {
 	w, _ := smallWorld(t)
 	p := newPageAt(t, w)

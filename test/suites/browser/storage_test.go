@@ -110,7 +110,8 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	assert.False(t, eval[bool](p, `document.querySelector("dialog").innerText.includes("To confirm")`))
 }
 
-// Users who may only read see no buttons, and a tenant's users see only the tenant's lvstores.
+// Users who are only allowed to read do not see any buttons, and a tenant's users see only the
+// tenant's lvstores.
 func TestStorageShowsWhatAUserMayDo(t *testing.T) {
 	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
 		p := newPage(t)

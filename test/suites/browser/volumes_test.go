@@ -90,8 +90,8 @@ func TestVolumes(t *testing.T) {
 	p.until(`document.querySelector(".body .row").innerText.includes("40 GiB")`)
 }
 
-// scroll scrolls a list by 250 pixels per frame, like a fast swipe. If no frame comes for a second,
-// it continues, because a headless browser on a busy machine can stop drawing.
+// scroll scrolls a list by 250 pixels per frame, like a fast swipe. If there is no frame for a
+// second, it continues, because a headless browser on a busy machine can stop drawing.
 const scroll = `new Promise((done) => {
 	const grid = document.querySelector(".grid"), rows = Number(grid.getAttribute("aria-rowcount"));
 	let frames = 0, longest = 0, start = 0, last = 0;
@@ -173,8 +173,8 @@ func TestIOOfVolumes(t *testing.T) {
 }
 
 // Once a volume's histogram is switched on, its latency percentiles are shown, and the list can be
-// sorted by them. Until then, the list and the panel say that the histogram is off. The proxy needs
-// two readings, one minute apart.
+// sorted by them. Until then, the list and the panel show that the histogram is off. The proxy
+// needs two readings, one minute apart.
 func TestLatencyPercentilesOfVolumes(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

@@ -192,7 +192,7 @@ func (l *logFile) tail() string {
 	return text[max(0, len(text)-4000):]
 }
 
-// A caller makes calls on a UNIX socket, one after another.
+// A caller makes calls on a UNIX socket, one at a time.
 type caller struct {
 	conn net.Conn
 	from *json.Decoder
@@ -327,7 +327,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedWorld returns the world shared by all tests.
+// sharedWorld returns the world that all tests share.
 func sharedWorld(t *testing.T) *world {
 	t.Helper()
 	sharedOnce.Do(func() {

@@ -58,7 +58,7 @@ func (g *target) useFile(image string) {
 	g.must("bdev_wait_for_examine", nil, nil)
 }
 
-// useNamespace creates the base on the namespace of a far target.
+// useNamespace creates the base on a namespace of a far target.
 func (g *target) useNamespace(address string) {
 	host, port, _ := strings.Cut(address, ":")
 	g.must("bdev_nvme_attach_controller", p{"name": disk, "trtype": "TCP", "adrfam": "IPv4", "traddr": host, "trsvcid": port, "subnqn": farNQN}, nil)

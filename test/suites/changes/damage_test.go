@@ -79,7 +79,7 @@ func TestDamagedMetadataIsRefused(t *testing.T) {
 	}
 }
 
-// usedPages returns up to 40 metadata pages in use, without the lvstore's own page.
+// usedPages returns up to 40 of the metadata pages that are in use, without the lvstore's own page.
 func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]byte {
 	used := map[int64][]byte{}
 	for n := int64(1); n < super.MetadataPages && len(used) < 40; n++ {
@@ -93,7 +93,8 @@ func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]b
 	return used
 }
 
-// damages are functions that change a page. They return nil if the damage does not apply to it.
+// damages contains functions that change a page. They return nil if the damage does not apply to
+// the page.
 var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 	"dropped": func(page []byte, _ map[int64][]byte) []byte { return make([]byte, len(page)) },
 	"torn": func(page []byte, all map[int64][]byte) []byte {
@@ -154,7 +155,7 @@ func parentAt(page []byte) int {
 	return -1
 }
 
-// The comparison with the contents detects a cluster that is missing from the list.
+// The comparison with the contents detects clusters that are missing from the list.
 func TestComparisonNoticesMissingClusters(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	base, s := &snapshot{content: make([]byte, 4*cluster)}, &snapshot{content: make([]byte, 5*cluster)}

@@ -78,7 +78,7 @@ func (w *world) history() {
 	var stop atomic.Bool
 	var reading sync.WaitGroup
 	rnd := rand.New(rand.NewSource(w.rnd.Int63()))
-	reading.Go(func() { // changes are read meanwhile
+	reading.Go(func() { // changes are read in the meantime
 		for !stop.Load() {
 			list := w.list()
 			if w.compare(pick(rnd, list), pick(rnd, list)) {
@@ -92,7 +92,7 @@ func (w *world) history() {
 	stop.Store(true)
 	reading.Wait()
 	delete(w.refused, -32029) // the volume was locked at that moment
-	delete(w.refused, -19)    // the volume was deleted meanwhile
+	delete(w.refused, -19)    // the volume was deleted in the meantime
 	delete(w.refused, -32052) // the target was killed before it received the call
 	delete(w.refused, -32054) // the target was killed during the call
 	during := w.refused
@@ -204,7 +204,7 @@ func (w *world) deleteSnapshot() {
 	w.stat["snapshots deleted"]++
 }
 
-// detached makes a call on a volume that must not be exported meanwhile.
+// detached makes a call on a volume that must not be exported during the call.
 func (w *world) detached(v *volume, method string) {
 	if w.rnd.Intn(2) == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// inFlight is the number of commands that are in flight at a volume. On a busy machine, a command
+// inFlight is the number of commands that are in flight for a volume. On a busy machine, a command
 // to a namespace of another target takes tens of milliseconds: each target has to be scheduled.
 const inFlight = 8
 
@@ -27,7 +27,7 @@ func connect(t initiator.Target) (hosts, error) {
 	return h, nil
 }
 
-// run executes commands, up to inFlight at once. It begins them in this order.
+// run executes commands, up to inFlight at once. It starts them in the given order.
 func (h hosts) run(commands []func(d *initiator.Device) error) error {
 	next := make(chan func(d *initiator.Device) error, len(commands))
 	for _, command := range commands {

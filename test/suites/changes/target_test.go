@@ -89,7 +89,7 @@ func (g *target) start() {
 	g.onStart()
 }
 
-// kill ends the target with SIGKILL, so that it writes nothing more.
+// kill ends the target with SIGKILL, so that it does not write anything more.
 func (g *target) kill() {
 	if g.process == nil {
 		return
@@ -145,7 +145,7 @@ log: {format: text, level: warn}
 `
 )
 
-// A proxy is an spdk-proxy in front of a target. It ends with the test.
+// A proxy is an spdk-proxy in front of a target. It is stopped when the test ends.
 type proxy struct {
 	client *spdkrpc.HTTPS
 	stop   func()
@@ -165,7 +165,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// proxyProgram builds the spdk-proxy under test, once.
+// proxyProgram builds the spdk-proxy under test, but only once.
 var proxyProgram = sync.OnceValues(func() (string, error) {
 	return build(programs+"/spdk-proxy", "go", "build", "-o", programs+"/spdk-proxy", "github.com/spdkgate/spdkgate/cmd/spdk-proxy")
 })

@@ -38,7 +38,7 @@ type snapshot struct {
 	content []byte
 }
 
-// A world is a target with volumes and snapshots, with the expected state.
+// A world is a target with volumes and snapshots, together with their expected state.
 type world struct {
 	*target
 	t       *testing.T
@@ -151,7 +151,7 @@ func (w *world) write(v *volume, times int, rnd *rand.Rand) {
 	require.NoError(w.t, v.hosts.run(writes))
 }
 
-// take takes a snapshot of a volume while it is written.
+// take takes a snapshot of a volume while the volume is being written to.
 func (w *world) take(v *volume) {
 	w.n++
 	var writing sync.WaitGroup
@@ -248,7 +248,7 @@ func (w *world) compare(s, base *snapshot) (refused bool) {
 	return w.judge(kind, s, base, list, err)
 }
 
-// compareVolume checks the allocated clusters of a volume that no host uses.
+// compareVolume checks the allocated clusters of a volume that no host is using.
 func (w *world) compareVolume(v *volume) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)

@@ -222,7 +222,8 @@ func (f *farm) checkAllocated() (wrong []string) {
 	return wrong
 }
 
-// reload unloads the lvstore and loads it from its disk again. It returns the differences.
+// reload unloads the lvstore and loads it from its disk again. It returns the differences between
+// before and after.
 func (f *farm) reload() (wrong []string) {
 	read := func() string {
 		volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
@@ -299,7 +300,7 @@ func (f *farm) runAll(rounds, first int, longest time.Duration) {
 	}
 }
 
-// The simulation is configured so that an operation on a volume takes some milliseconds.
+// The simulation is configured so that an operation on a volume takes several milliseconds.
 func TestPairsOfOperationsOnSimulatedTarget(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestReadOnlyMany(t *testing.T) {
 	n.ready("writer")
 	written := n.write("writer", "/volume/file")
 	n.run("delete", "pod", "writer")
-	n.awaitAdmitted("source") // no pod uses the volume any longer
+	n.awaitAdmitted("source") // no pod is using the volume any longer
 	n.apply(claimOf("copy", "ReadOnlyMany", "Filesystem", "  dataSource: {kind: PersistentVolumeClaim, name: source}\n"))
 	for _, node := range env.cluster.Nodes {
 		n.apply(onNode(node.Name, pod("on-"+node.Name, "copy")))
@@ -100,7 +100,7 @@ func claimOf(name, access, mode, source string) string {
 	return strings.Replace(claim(name, storageClass, "64Mi", source), "accessModes: [ReadWriteOnce]", "volumeMode: "+mode+"\n  accessModes: ["+access+"]", 1)
 }
 
-// onNode makes a pod run on a node.
+// onNode changes a pod so that it runs on a node.
 func onNode(node, pod string) string {
 	return strings.Replace(pod, "\nspec:\n", "\nspec:\n  nodeSelector: {kubernetes.io/hostname: "+node+"}\n", 1)
 }

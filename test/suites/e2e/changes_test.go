@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Sizes in TestChangedBlocks.
+// The sizes that TestChangedBlocks uses.
 const (
 	volumeMiB  = 400
 	writtenMiB = 200
@@ -135,8 +135,8 @@ func TestChangedBlocks(t *testing.T) {
 	n.exec("backup", fmt.Sprintf("dd if=/dev/urandom of=/dev/copy bs=1M seek=%d count=1 conv=fsync 2>/dev/null", volumeMiB-1))
 	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison detects a difference")
 
-	// The account may do the same in its own namespace, but must not read the snapshots in this
-	// one.
+	// The account is allowed to do the same in its own namespace, but must not be able to read the
+	// snapshots in this one.
 	lister := "snapshot-metadata-lister -csi-driver " + driverName + " -n " + n.name + " -s tuesday"
 	n.exec("backup", lister)
 	other := &namespace{t: t, name: n.name + "-other", kubectl: env.cluster.Kubectl().In(n.name + "-other"), row: n.row}
@@ -147,7 +147,7 @@ func TestChangedBlocks(t *testing.T) {
 	other.ready("stranger")
 	assert.Contains(t, other.fails("stranger", lister), "PermissionDenied")
 
-	// The token is for another audience.
+	// This token is for another audience.
 	service := n.run("get", "snapshotmetadataservice", driverName, "--output=jsonpath={.spec.caCert}")
 	n.apply(fmt.Sprintf("{apiVersion: cbt.storage.k8s.io/v1beta1, kind: SnapshotMetadataService, metadata: {name: another}, spec: {address: %q, audience: another, caCert: %s}}", metadataHost+":"+metadataPort, service))
 	t.Cleanup(func() { n.run("delete", "snapshotmetadataservice", "another") })

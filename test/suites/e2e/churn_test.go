@@ -18,8 +18,8 @@ import (
 
 var churn = flag.Int("churn", 0, "run TestChurn with this number of volumes, one after the other, for each of six users")
 
-// Claims are deleted only after they are bound: if csi-provisioner is killed while it provisions a
-// deleted claim, it leaves the volume behind.
+// Claims are deleted only after they have been bound: if csi-provisioner is killed while it is
+// provisioning a deleted claim, it leaves the volume behind.
 func TestChurn(t *testing.T) {
 	if *churn == 0 {
 		t.Skip("takes minutes: give a number with -churn")
@@ -57,7 +57,8 @@ func TestChurn(t *testing.T) {
 	require.NoError(t, env.driver.inService(context.Background()))
 }
 
-// live creates a volume and a pod that uses it. It deletes both when the pod runs, or earlier.
+// live creates a volume and a pod that uses it. It deletes both when the pod is running, or
+// earlier.
 func (n *namespace) live(ctx context.Context, name string) error {
 	if _, err := n.kubectl.Run(ctx, claim(name, storageClass, "64Mi", "")+"---\n"+pod(name, name), "apply", "--filename=-"); err != nil {
 		return err

@@ -27,17 +27,17 @@ const (
 // storageServer is the name of the storage server in the driver's configuration.
 const storageServer = "storage-1"
 
-// A driver is the driver in the cluster, with its storage server.
+// A driver is the driver in the cluster, together with its storage server.
 type driver struct {
 	dir     string // of the sandbox
 	server  *storage.Server
 	kubectl cluster.Kubectl // in the driver's namespace
-	// Programs, and the directory with kubectl.
+	// The programs, and the directory that contains kubectl.
 	helm, plugin, programs string
 
 	metadataCA string // certificate of csi-snapshot-metadata
 
-	uninstalled bool // set by a test that found nothing left over
+	uninstalled bool // set by a test that has found nothing left over
 }
 
 // start starts everything that the tests use.

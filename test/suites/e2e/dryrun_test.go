@@ -58,8 +58,8 @@ func TestManifestsAreValid(t *testing.T) {
 			}
 		}
 		objects += len(known)
-		// The objects are renamed, because the driver's already exist and some of their fields are
-		// immutable.
+		// The objects are renamed, because the driver's own objects already exist, and some of
+		// their fields are immutable.
 		renamed := strings.NewReplacer("spdkcsi", n.name, driverName, n.name+".example").Replace(strings.Join(known, "\n---\n"))
 		_, err := n.kubectl.Run(context.Background(), renamed, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
 		assert.NoError(t, err, name)

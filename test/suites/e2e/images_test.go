@@ -18,7 +18,7 @@ import (
 )
 
 // notWritten lists images in the manifests that deploy/image writes, or that no pod in the tests
-// runs.
+// uses.
 var notWritten = []string{"spdk-csi", "csi-node-driver-registrar"}
 
 // writeImages writes an archive for each third-party image in the manifests, under the image's name

@@ -83,7 +83,7 @@ patches:
       - {op: replace, path: /spec/replicas, value: 1}
 `
 
-// inService waits for the driver's pods and for the driver's registration on the nodes.
+// inService waits until the driver's pods are ready and the driver is registered on the nodes.
 func (d *driver) inService(ctx context.Context) error {
 	g, waiting := errgroup.WithContext(ctx)
 	for _, args := range [][]string{
@@ -152,12 +152,12 @@ func (d *driver) chart(ctx context.Context, command string, values map[string]an
 	return err
 }
 
-// runHelm runs helm in the driver's namespace.
+// runHelm runs Helm in the driver's namespace.
 func (d *driver) runHelm(ctx context.Context, args ...string) (string, error) {
 	return d.helmIn(ctx, driverNamespace, args...)
 }
 
-// helmIn runs helm in a namespace, ignoring the user's configuration.
+// helmIn runs Helm in a namespace, ignoring the user's configuration.
 func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.helm, append(args, "--namespace="+namespace)...)
 	cmd.Env = []string{"HOME=" + filepath.Join(d.dir, "helm"), "PATH=" + os.Getenv("PATH"), "KUBECONFIG=" + env.cluster.Kubeconfig()}
@@ -169,8 +169,8 @@ func (d *driver) helmIn(ctx context.Context, namespace string, args ...string) (
 	return stdout.String(), nil
 }
 
-// uninstall removes the chart, with further flags for helm, and returns an error if any of its
-// objects is left.
+// uninstall removes the chart, with further flags for Helm, and returns an error if any of its
+// objects still exist.
 func (d *driver) uninstall(ctx context.Context, flags ...string) error {
 	if _, err := d.runHelm(ctx, append([]string{"uninstall", release, "--wait", rolloutTimeout}, flags...)...); err != nil {
 		return err
@@ -189,8 +189,8 @@ func (d *driver) uninstall(ctx context.Context, flags ...string) error {
 	return err
 }
 
-// gone returns an error if an object of the driver or its registration on a node is left. It does
-// not check volumes.
+// gone returns an error if any of the driver's objects, or its registration on a node, still
+// exists. It does not check volumes.
 func (d *driver) gone(ctx context.Context) error {
 	var left []string
 	for _, object := range []string{

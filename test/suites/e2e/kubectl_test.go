@@ -33,8 +33,8 @@ type namespace struct {
 }
 
 // parallelNamespace creates a namespace for a test that runs concurrently with others. The test
-// must pass, possibly more slowly, while a test with a disturbingNamespace restarts the driver's
-// pods or the proxy.
+// must pass, although possibly more slowly, while a test with a disturbingNamespace restarts the
+// driver's pods or the proxy.
 func parallelNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	parallelTests <- struct{}{}
@@ -106,7 +106,7 @@ func (n *namespace) objects(claims ...string) []string {
 var deletions errgroup.Group
 
 var (
-	parallelTests = make(chan struct{}, 6) // these tests mostly wait
+	parallelTests = make(chan struct{}, 6) // these tests spend most of their time waiting
 	disturbance   sync.Mutex
 )
 
@@ -115,7 +115,7 @@ func (n *namespace) figure(format string, args ...any) {
 	n.row.figures = strings.TrimPrefix(n.row.figures+"; "+fmt.Sprintf(format, args...), "; ")
 }
 
-// run runs kubectl and requires that it succeeds.
+// run runs kubectl, which must succeed.
 func (n *namespace) run(args ...string) string {
 	n.t.Helper()
 	return n.input("", args...)
@@ -180,8 +180,8 @@ func (n *namespace) eventually(what string, attempt func(ctx context.Context) er
 	require.NoError(n.t, eventually(context.Background(), attempt), what)
 }
 
-// eventually repeats an attempt until it succeeds. If none succeeds in time, it returns the error
-// of the last attempt that was completed.
+// eventually repeats an attempt until it succeeds. If no attempt succeeds in time, it returns the
+// error of the last attempt that was completed.
 func eventually(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
@@ -198,7 +198,7 @@ func eventually(ctx context.Context, attempt func(ctx context.Context) error) er
 		select {
 		case <-ctx.Done():
 			return last
-		// each call of kubectl takes CPU time from the cluster
+		// each call of kubectl takes CPU time away from the cluster
 		case <-time.After(max(pollInterval, 2*time.Since(start))):
 		}
 	}

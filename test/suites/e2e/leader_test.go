@@ -58,8 +58,8 @@ func provisioningLeader(ctx context.Context) (leader, error) {
 	return leader{}, fmt.Errorf("%q leads, but is not one of %v", holder, pods)
 }
 
-// settledLeader waits until one of the controller's two pods is the leader. For some seconds after
-// a rollout, the replaced pods may still run and hold the leases.
+// settledLeader waits until one of the controller's two pods is the leader. For several seconds
+// after a rollout, the replaced pods may still be running and holding the leases.
 func (n *namespace) settledLeader() (l leader) {
 	n.t.Helper()
 	n.eventually("one of the controller's pods leads", func(ctx context.Context) (err error) {
@@ -115,8 +115,8 @@ func (n *namespace) createClaims() {
 	n.apply(all.String())
 }
 
-// oneVolumeEach waits until the claims are bound, and requires that the target has one volume for
-// each.
+// oneVolumeEach waits until the claims are bound, and requires that the target has exactly one
+// volume for each claim.
 func (n *namespace) oneVolumeEach() {
 	n.t.Helper()
 	n.run("wait", "pvc", "--all", "--for=jsonpath={.status.phase}=Bound", "--timeout="+waitTimeout.String())

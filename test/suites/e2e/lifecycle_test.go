@@ -110,9 +110,9 @@ func TestStaticVolume(t *testing.T) {
 	n.keptVolume("spdkcsi-pvc-static", "spdkcsi-pv-static", uuid)
 }
 
-// The PersistentVolume looks like one created by SPDK's spdk-csi with csi-provisioner, except for
-// its names and Retain. It names no Secret except the one for provisioning, and its attributes
-// describe the export.
+// The PersistentVolume looks like one that SPDK's spdk-csi has created with csi-provisioner, except
+// for its names and Retain. It does not name any Secret except the one for provisioning, and its
+// attributes describe the export.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pvc-of-spdk-csi}

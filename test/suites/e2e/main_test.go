@@ -128,7 +128,7 @@ func runInside(dir string, m *testing.M) (int, error) {
 	return code, nil
 }
 
-// environment is the environment of the tests.
+// An environment is the environment in which the tests run.
 type environment struct {
 	cluster *cluster.Cluster
 	driver  *driver

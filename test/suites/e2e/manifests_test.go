@@ -21,8 +21,8 @@ const metadataComponent = "deploy/kubernetes/components/snapshot-metadata"
 
 var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: (\S+)$`)
 
-// manifestImages returns the images named in the manifests in the given directories. Keys are the
-// names without registry and tag.
+// manifestImages returns the images that are named in the manifests in the given directories. The
+// keys are the names without the registry and the tag.
 func manifestImages(folders ...string) (map[string][]string, error) {
 	images := map[string][]string{}
 	for _, folder := range folders {
@@ -65,7 +65,7 @@ const (
 // the package comment.
 var notBuilt = []string{"csi-node-driver-registrar", "livenessprobe"}
 
-// The tests run the sidecar versions named in the manifests.
+// The tests must run the sidecar versions that are named in the manifests.
 func TestSidecarsHaveTheVersionsOfTheManifests(t *testing.T) {
 	var modules []byte
 	for _, file := range []string{"kubernetes/go.mod", "snapshotmetadata/go.mod"} {

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
-// Names of csi-snapshot-metadata.
+// Names that csi-snapshot-metadata uses.
 const (
 	metadataSecret  = "spdkcsi-snapshot-metadata-tls"
 	metadataService = "spdkcsi-snapshot-metadata"
@@ -69,9 +69,9 @@ func (d *driver) pageShell(ctx context.Context, words string) error {
 
 func (d *driver) metadataDir() string { return filepath.Join(d.dir, "snapshot-metadata") }
 
-// prepareSnapshotMetadata installs the CRD and creates the certificate, as the page describes.
+// prepareSnapshotMetadata installs the CRD and creates the certificate, as described on the page.
 func (d *driver) prepareSnapshotMetadata(ctx context.Context, b built) error {
-	// The page downloads it from the sidecar's repository.
+	// On the page, the user downloads it from the sidecar's repository.
 	crd := filepath.Join(b.Modules[metadataCRD], "config/crd/cbt.storage.k8s.io_snapshotmetadataservices.yaml")
 	if _, err := d.kubectl.Run(ctx, "", "apply", "--filename", crd); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (n *namespace) serveMetadataService() {
 	})
 }
 
-// answer responds to pods' DNS queries. It returns the address for the given name, and an error for
-// all other names.
+// answer responds to the pods' DNS queries. It returns the address for the given name, and an error
+// for all other names.
 func answer(conn net.PacketConn, name string, address net.IP) error {
 	const header = 12 // bytes
 	packet := make([]byte, 512)

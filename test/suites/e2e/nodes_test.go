@@ -20,7 +20,7 @@ import (
 )
 
 // record is the command of a container that writes the numbers 1, 2, 3, … to a file, and prints
-// each number after it is on disk. It begins a new file when it is restarted.
+// each number once it is on disk. It starts a new file when it is restarted.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
 func TestPowerLossOfANode(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNodeLost(t *testing.T) {
 	start := time.Now()
 	env.run(t, "wait", "node/"+lost.Name, "--for=condition=Ready=Unknown", "--timeout=2m")
 	n.figure("noticed after %.1f s", time.Since(start).Seconds())
-	// If all controller pods were on the lost node, the plugin's error tells the user to delete
+	// If all controller pods are on the lost node, the plugin's error tells the user to delete
 	// them.
 	n.eventually("the node is fenced", func(context.Context) error {
 		_, notes, err := env.runPlugin(t, "fence", lost.Name, "--yes")
@@ -174,7 +174,7 @@ func (e *environment) fence(t *testing.T, command, node string) {
 	e.plugin(t, command, node, "--yes")
 }
 
-// repair makes a node usable again after a test, whatever its state.
+// repair makes a node usable again after a test, regardless of the node's state.
 func (e *environment) repair(t *testing.T, node *cluster.Node) {
 	t.Helper()
 	ctx := context.Background()

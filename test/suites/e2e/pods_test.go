@@ -46,8 +46,8 @@ func container(indent string) string {
 `, indent)
 }
 
-// xfsClass returns a storage class like spdkcsi-sc, but with XFS. A mounted XFS can grow even
-// without CAP_SYS_RESOURCE.
+// xfsClass returns a storage class that is like spdkcsi-sc, but uses XFS. A mounted XFS can grow
+// even without CAP_SYS_RESOURCE.
 func xfsClass(name string) string {
 	text := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -64,7 +64,8 @@ parameters:
 }
 
 const (
-	// writeFile writes 4 MiB of random data to the file $1 of a volume, and prints its checksum.
+	// writeFile writes 4 MiB of random data to a file or device, and prints the checksum of the
+	// data.
 	writeFile = "dd if=/dev/urandom of=%[1]s bs=1M count=4 2>/dev/null; sync; " + sumFile
 	sumFile   = "dd if=%[1]s bs=1M count=4 2>/dev/null | sha256sum | cut -c1-64"
 )
@@ -75,7 +76,7 @@ func (n *namespace) write(pod, file string) string {
 	return n.exec(pod, fmt.Sprintf(writeFile, file))
 }
 
-// sum returns the checksum of the data written by write.
+// sum returns the checksum of the data that write has written.
 func (n *namespace) sum(pod, file string) string {
 	n.t.Helper()
 	return n.exec(pod, fmt.Sprintf(sumFile, file))

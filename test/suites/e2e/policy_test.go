@@ -40,7 +40,7 @@ func policyPackages() ([]string, error) {
 	return cluster.PolicyPackages, nil
 }
 
-// readers lists the pods that may read metrics: those in TestNetworkPolicy's namespace.
+// readers lists the pods that are allowed to read metrics: those in TestNetworkPolicy's namespace.
 func readers(namespace string) []any {
 	return []any{map[string]any{
 		"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
@@ -125,7 +125,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	n.figure("%d connections tried", len(pods)*(10*len(env.cluster.Nodes)+4+len(permitted)+1+2*len(refused)))
 
-	time.Sleep(30 * time.Second) // each container is probed in this time
+	time.Sleep(30 * time.Second) // each container is probed during this time
 	for _, p := range pods {
 		assert.Empty(t, env.run(t, "get", "events", "--field-selector=reason=Unhealthy,involvedObject.name="+p, "--output=jsonpath={.items[*].message}"), "failed probes")
 	}
@@ -207,7 +207,7 @@ func (n *namespace) driverReaches(proxy string) {
 	}
 }
 
-// refusesStrangers waits until a policy is enforced for an address and port.
+// refusesStrangers waits until a policy is being enforced for an address and port.
 func (n *namespace) refusesStrangers(to string) {
 	n.t.Helper()
 	n.eventually("a policy applies to "+to, func(context.Context) error {

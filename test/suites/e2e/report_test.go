@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// report prints information that helps find out why a test failed.
+// report prints information that helps to find out why a test has failed.
 func (n *namespace) report() {
 	ctx := context.Background()
 	for _, args := range [][]string{{"get", "pods,pvc,volumesnapshots", "--output=wide"}, {"get", "events", "--sort-by=.lastTimestamp"}} {
@@ -49,8 +49,8 @@ func summary(ctx context.Context, namespace string) string {
 	return strings.Join(lines, "\n")
 }
 
-// volumeReport returns the state of a namespace's volumes, and the last lines about each in the
-// logs of Kubernetes and of the driver.
+// volumeReport returns the state of a namespace's volumes, and the last lines about each volume in
+// the logs of Kubernetes and of the driver.
 func volumeReport(ctx context.Context, namespace string) string {
 	volumes, err := env.cluster.Kubectl().Run(ctx, "", "get", "persistentvolumes",
 		`--output=jsonpath={range .items[?(@.spec.claimRef.namespace=="`+namespace+`")]}{.metadata.name} {.spec.csi.volumeHandle}{"\n"}{end}`)

@@ -22,7 +22,7 @@ const (
 	anotherServer = "storage-2"
 )
 
-// A storage server can be used from only one zone, and each node is a separate zone. New pods of
+// Each storage server can be used from only one zone, and each node is a separate zone. New pods of
 // the driver get their zone from the node's label.
 func TestZones(t *testing.T) {
 	n := newNamespace(t, "two storage servers, each reached from one zone: the volume for a claim with WaitForFirstConsumer is created where its pod can run, a later pod runs where the volume is, and a claim larger than the free space waits with an event; with Immediate, volumes are created on the server that has room, and their pods run in its zone")
@@ -163,7 +163,8 @@ func (e *environment) reconfigure(t *testing.T, values map[string]any) {
 	require.NoError(t, e.driver.inService(context.Background()))
 }
 
-// published returns an error unless the free capacity for a class is published for the given zones.
+// published returns an error unless the free capacity for a class has been published for the given
+// zones.
 func (n *namespace) published(ctx context.Context, class string, zones ...string) error {
 	text, err := env.driver.kubectl.Run(ctx, "", "get", "csistoragecapacities", "--output=json")
 	if err != nil {

@@ -92,7 +92,7 @@ func TestUpstream(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, together)
-	const processes = 8 // these tests mostly wait
+	const processes = 8 // these tests spend most of their time waiting
 	shards := slices.Collect(slices.Chunk(together, (len(together)+processes-1)/processes))
 	reports := make([][]spec, len(shards)+1)
 	var g errgroup.Group
@@ -110,14 +110,15 @@ func TestUpstream(t *testing.T) {
 	n.judge(slices.Concat(reports...))
 }
 
-// unfit lists tests that this cluster cannot run: they restart kubelet over SSH, or need Windows.
+// unfit matches tests that this cluster cannot run, because they restart kubelet over SSH or need
+// Windows.
 var unfit = regexp.MustCompile(`\[Disruptive\]|ntfs|Windows`)
 
 func fits(test string) bool {
 	return !unfit.MatchString(test) && (*populator != "" || !strings.Contains(test, "any volume data source"))
 }
 
-// judge counts the outcomes, and fails for each test that failed.
+// judge counts the outcomes, and reports an error for each test that failed.
 func (n *namespace) judge(specs []spec) {
 	n.t.Helper()
 	counts, reasons := map[string]int{}, map[string]int{}

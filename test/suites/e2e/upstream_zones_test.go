@@ -46,7 +46,7 @@ func TestUpstreamSnapshotMetadata(t *testing.T) {
 	}
 	n := newNamespace(t, "Kubernetes' own tests of SnapshotMetadata")
 	n.serveMetadataService()
-	// These tests delete snapshots before the volumes restored from them.
+	// These tests delete snapshots before they delete the volumes that were restored from them.
 	n.changeValues(func(values map[string]any) {
 		values["config"] = map[string]any{"snapshots": map[string]any{"deleteWithClones": "detach"}}
 	})
@@ -69,8 +69,8 @@ func (n *namespace) changeValues(change func(values map[string]any)) {
 	require.NoError(n.t, env.driver.inService(n.t.Context()))
 }
 
-// upstreamSuite returns the program with a class, and with additional lines in the definition of
-// the driver.
+// upstreamSuite returns the program of Kubernetes' tests, with a class and with additional lines in
+// the definition of the driver.
 func (n *namespace) upstreamSuite(class, capabilities string) suite {
 	n.t.Helper()
 	s := suite{dir: n.t.TempDir()}

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestAuthentication stages volumes that require authentication on a real kernel, by CSI calls,
+// On a real kernel, TestAuthentication uses CSI calls to stage volumes that require authentication,
 // with the right keys, with wrong keys and without keys. It also changes the keys during I/O.
 func TestAuthentication(t *testing.T) {
 	for method, targetType := range map[string]string{"dhchap": "nvme-tcp", "chap": "iscsi"} {

@@ -21,8 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// In the machine, spdk-csi move copies volumes of a real target to another lvstore: thin and thick
-// ones, with a snapshot below them. All bytes are compared, and the copy is then used.
+// In the machine, the command spdk-csi move copies volumes of a real target to another lvstore:
+// thin and thick ones, with a snapshot below them. All bytes are compared, and then the copy is
+// used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
@@ -72,8 +73,8 @@ func addStore(t *testing.T, path, name string) {
 	})
 }
 
-// startPlainProxy starts a proxy for the guest. It does not use TLS, because certificates do not
-// name the address at which the guest reaches the host.
+// startPlainProxy starts a proxy for the guest. The proxy does not use TLS, because certificates do
+// not contain the address at which the guest reaches the host.
 func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 	dir, port := t.TempDir(), freePort(t)
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)

@@ -10,8 +10,8 @@ import (
 )
 
 // TestEncryptedVolumes makes CSI calls for volumes that the node encrypts, with file systems and as
-// raw block. It grows and clones them, uses wrong and changed passphrases, and kills a plugin while
-// the plugin encrypts a volume.
+// raw block volumes. It grows and clones them, uses wrong and changed passphrases, and kills a
+// plugin while the plugin is encrypting a volume.
 func TestEncryptedVolumes(t *testing.T) {
 	t.Parallel()
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}} {

@@ -36,8 +36,8 @@ func TestISCSI(t *testing.T) {
 }
 
 // TestClearingHidesDeletedData searches a thin volume for data of a deleted volume whose clusters
-// it reuses. Without clearing, the test finds this data, which proves that it reads the right
-// clusters.
+// the thin volume reuses. Without clearing, the test finds this data, which proves that it reads
+// the right clusters.
 func TestClearingHidesDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes
 	for mode, exposed := range map[class.Clear]int64{

@@ -25,7 +25,7 @@ var (
 )
 
 // TestNodePlugin runs spdk-csi --node in the machine and makes kubelet's calls over its socket. At
-// the end it prints a table of the cases.
+// the end, it prints a table of the cases.
 func TestNodePlugin(t *testing.T) {
 	t.Parallel()
 	onTargets(t, control.Node)
@@ -39,7 +39,7 @@ func TestKilledPlugin(t *testing.T) {
 }
 
 // onTargets runs a scenario on the targets in the guest's kernel, and on a real SPDK target if
-// SPDK_SOCK names one. Killing the plugin at every step takes long.
+// SPDK_SOCK names one. Killing the plugin at every step takes a long time.
 func onTargets(t *testing.T, scenario string) {
 	for _, own := range []struct{ name, target string }{{"own target", control.Own}, {"own target, iSCSI", control.OwnISCSI}, {"own target, RDMA", control.OwnRDMA}} {
 		if own.target == control.OwnRDMA && scenario == control.Killed {
@@ -73,7 +73,7 @@ func onTargets(t *testing.T, scenario string) {
 	}
 }
 
-// realTarget is locked by the test that uses the real target.
+// realTarget is locked by the test that is using the real target.
 var realTarget sync.Mutex
 
 func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
@@ -178,8 +178,8 @@ func TestMovedVolume(t *testing.T) {
 	<-ended
 }
 
-// TestRestartedTarget kills a real target while volumes are written to, and starts it with the
-// configuration saved by the proxy.
+// TestRestartedTarget kills a real target while volumes are being written to, and starts it again
+// with the configuration that the proxy has saved.
 func TestRestartedTarget(t *testing.T) {
 	process := startTarget(t)
 	m := NewMachine(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// exported describes what a restarted target admits: the hosts and the number of namespaces of each
-// subsystem other than discovery.
+// exported describes the access that a restarted target allows: the hosts and the number of
+// namespaces of each subsystem other than the discovery subsystem.
 func (w *world) exported() map[string][]string {
 	w.t.Helper()
 	subsystems, err := w.client.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
@@ -73,7 +73,7 @@ func (w *world) exportLvol(name string) {
 	w.call("nvmf_subsystem_add_host", p{"nqn": nqn + name, "host": host + "1"}, nil)
 }
 
-// A confirmed change to access stays in effect even if the target is killed immediately after the
+// A confirmed change to access remains in effect even if the target is killed immediately after the
 // response.
 func TestTargetDiesAfterEachResponse(t *testing.T) {
 	w := newNVMfWorld(t)
@@ -109,9 +109,9 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	}
 }
 
-// A volume is deleted, alone or with its lvstore, and the target is killed before this is saved.
-// Afterwards, the proxy reports nothing as missing, the export can be removed, and new exports are
-// saved.
+// A volume is deleted, alone or with its lvstore, and the target is killed before the deletion is
+// saved. Afterwards, the proxy does not report anything as missing, the export can be removed, and
+// new exports are saved.
 func TestTargetDiesAfterADeletion(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
@@ -155,8 +155,8 @@ func TestTargetDiesAfterADeletion(t *testing.T) {
 }
 
 // While an lvstore's disk is missing, the proxy cannot determine whether SPDK executed the
-// lvstore's deletion. Therefore, its volumes' exports stay in the saved file. If the deletion was
-// not executed, they are restored with the disk.
+// lvstore's deletion. Therefore, the exports of its volumes remain in the saved file. If the
+// deletion was not executed, they are restored together with the disk.
 func TestDeletedLvstoreWithoutItsDisk(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.exportLvol("rv1")

@@ -12,14 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forgeAll writes these UUIDs, and the method of replaces them.
+// forgeAll writes these UUIDs, which the method of replaces.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"
 	anyDecoy    = "33333333-3333-4333-8333-333333333333"
 )
 
-// contents is the data that a hostile tenant writes into volumes, without the empty end of the
+// contents contains the data that a hostile tenant writes to volumes, without the empty end of the
 // volume.
 type contents struct {
 	inner, twin, raid, gpt, ftl []byte
@@ -51,8 +51,8 @@ func (w *world) forgeAll(twin, raid string) contents {
 	return c
 }
 
-// of returns the contents for a volume. They refer to another tenant's volume and its snapshot, and
-// to a UUID for a clone.
+// of returns the contents for a volume. These refer to another tenant's volume and its snapshot,
+// and to a UUID for a clone.
 func (c contents) of(w *world, volume, victim, snapshot, decoy string) map[string][]byte {
 	w.t.Helper()
 	all := map[string][]byte{"inner": slices.Clone(c.inner), "twin": slices.Clone(c.twin), "RAID": slices.Clone(c.raid), "GPT": slices.Clone(c.gpt), "FTL": slices.Clone(c.ftl)}

@@ -28,9 +28,9 @@ type driverWorld struct {
 	copy                  *csi.Volume
 }
 
-// The target is killed after each call made by one of the driver's operations, and starts from the
-// saved file. The operation must succeed when retried, and its result must survive another kill. No
-// object is left over.
+// The target is killed after each call that one of the driver's operations makes, and starts from
+// the saved file. The operation must succeed when it is retried, and its result must survive
+// another kill. No object may be left over.
 func TestTargetDiesInEachOperation(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -128,7 +128,7 @@ func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	return method != ""
 }
 
-// things counts the objects that operations can leave on a target.
+// things contains the objects that operations can leave on a target.
 type things struct {
 	free    uint64
 	lvols   []string

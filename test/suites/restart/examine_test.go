@@ -60,7 +60,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("bdev_lvol_delete", p{"name": "lvs0/vm"}, nil)
 	assert.Equal(t, before, w.state())
 
-	// A call has just created the lvstore.
+	// The lvstore has just been created by a call.
 	w.call("iscsi_delete_target_node", p{"name": "iqn.2016-06.io.spdk:disk1"}, nil)
 	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "disk1", "lvs_name": "lvs1"}, nil)
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs1", "lvol_name": "v", "size_in_mib": 16}, nil)

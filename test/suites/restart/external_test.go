@@ -8,7 +8,7 @@ import (
 )
 
 // Clones of bdevs outside their lvstore are restored after a restart, with the saved configuration
-// of a target that does not load what hosts write.
+// of a target that does not load lvstores that hosts have written to volumes.
 func TestClonesOfExternalBdevsAreRestored(t *testing.T) {
 	for _, c := range []struct{ store, other string }{{"disk0", "disk1"}, {"disk1", "disk0"}} {
 		t.Run("lvstore on "+c.store, func(t *testing.T) {

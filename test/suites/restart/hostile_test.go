@@ -37,8 +37,8 @@ tenants:
 `
 )
 
-// A hostileTenant, red, makes random writes to its volumes and random calls. It uses all existing
-// UUIDs, like an attacker who has learned them.
+// A hostileTenant, red, makes random writes to its volumes and makes random calls. It uses all
+// existing UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*world
 	random           *rand.Rand
@@ -85,7 +85,8 @@ func (h *hostileTenant) takeSnapshot(name, target string) {
 	}
 }
 
-// any returns one of red's volumes in half of the cases, and otherwise any object that red knows.
+// any returns one of red's volumes in half of the cases, and otherwise any object whose name is
+// known to red.
 func (h *hostileTenant) any() string {
 	if own := slices.Sorted(maps.Keys(h.volumes)); len(own) > 0 && h.random.IntN(2) == 0 {
 		return pick(h.random, own...)
@@ -274,13 +275,13 @@ func (h *hostileTenant) check() {
 	}
 }
 
-// A tenant writes lvstores, RAID superblocks, partition tables and mutations of these into its
+// A tenant writes lvstores, RAID superblocks, partition tables and mutations of these to its
 // volumes, and makes random calls of all permitted kinds. In between, the target is killed and
-// loads the saved configuration, which prevents it from loading what hosts write. The tenant must
-// not gain access to anything, other tenants must not lose anything, and no space may be lost in
-// the end. go test ./test/suites/restart -run TestHostileTenantGainsNothing -seed 17 uses another
-// seed. The same seed repeats the same calls, but with other UUIDs. Without a real target, lvstores
-// and RAIDs are written on a simulated one.
+// loads the saved configuration, which prevents it from loading lvstores, RAIDs and partitions that
+// hosts have written. The tenant must not gain access to anything, other tenants must not lose
+// anything, and no space may be lost in the end. go test ./test/suites/restart -run
+// TestHostileTenantGainsNothing -seed 17 uses another seed. The same seed repeats the same calls,
+// but with other UUIDs. Without a real target, lvstores and RAIDs are written on a simulated one.
 func TestHostileTenantGainsNothing(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A forgedLvol is a clone of an external bdev, in an lvstore written by a host into its volume.
+// A forgedLvol is a clone of an external bdev, in an lvstore that a host has written to its volume.
 type forgedLvol struct {
 	name   string
 	uuid   string // the clone's own UUID; "": SPDK chooses one
@@ -29,7 +29,7 @@ type forgedLvol struct {
 	raid   string // name of a RAID with superblock on the clone; "": none
 }
 
-// forge returns the content of a 64 MiB volume with an lvstore, as written by the host's own
+// forge returns the contents of a 64 MiB volume with an lvstore, as written by the host's own
 // target. An lvstore with clones is dirty, as after a kill, so SPDK loads it only if it can write
 // to the volume. An empty lvstore is clean.
 func (w *world) forge(store string, lvols ...forgedLvol) []byte {
@@ -55,8 +55,8 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	return image
 }
 
-// asOwnTarget returns the content of the 64 MiB bdev own after do has made calls to another target.
-// That target is then killed, unless clean is true.
+// asOwnTarget returns the contents of the 64 MiB bdev own after do has made calls to another
+// target. That target is then killed, unless clean is true.
 func (w *world) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
 	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")
@@ -86,7 +86,7 @@ func (w *world) asOwnTarget(clean bool, do func(call func(method string, params 
 	return image
 }
 
-// replace replaces a UUID in an lvstore's metadata, which must contain it once.
+// replace replaces a UUID in an lvstore's metadata, which must contain the UUID exactly once.
 func (w *world) replace(image []byte, from, to string) {
 	w.t.Helper()
 	replaced := 0
@@ -143,8 +143,9 @@ func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
 	return nil
 }
 
-// copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may not connect within
-// its own timeout of some seconds. Then it has not copied anything, and is started again.
+// copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may be unable to
+// connect within its own timeout of several seconds. In that case, it has not copied anything, and
+// is started again.
 func (w *world) copyData(nqn string, args ...string) {
 	w.t.Helper()
 	config, err := json.Marshal(p{"subsystems": []p{{"subsystem": "bdev", "config": []p{
@@ -164,7 +165,7 @@ func (w *world) copyData(nqn string, args ...string) {
 	}
 }
 
-// write writes data to a volume, as a host to which the volume's owner exports it.
+// write writes data to a volume, acting as a host to which the volume's owner exports it.
 func (w *world) write(by spdkrpc.Caller, volume string, data []byte) {
 	w.t.Helper()
 	require.NoError(w.t, os.WriteFile(w.at("data"), data, 0o600))

@@ -25,7 +25,8 @@ func (w *world) driver() *controller.Controller {
 	return w.controller(p{"name": "t0", "rpcURL": w.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": "4420"})
 }
 
-// controller returns the controller of a driver with one target, as described in config.json.
+// controller returns the controller of a driver with one target, whose entry in config.json is
+// node.
 func (w *world) controller(node p) *controller.Controller {
 	w.t.Helper()
 	cfg, err := json.Marshal(p{"nodes": []p{node}})
@@ -41,7 +42,7 @@ func (w *world) controller(node p) *controller.Controller {
 	return c
 }
 
-// examination returns what the doctor finds on a driver's only target: the objects by kind.
+// examination returns the doctor command's findings on a driver's only target: the objects by kind.
 func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 	w.t.Helper()
 	targets, err := c.DoctorTargets()
@@ -57,7 +58,8 @@ func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 
 // A host writes an lvstore into its raw block volume. An examining target loads it from a snapshot
 // and, after a restart, from the volume. A driver without configured lvstores neither creates nor
-// lists anything on it, even if no other lvstore has space. The driver's doctor reports it.
+// lists anything in that lvstore, even if no other lvstore has space. The driver's doctor command
+// reports the lvstore.
 func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading = true
@@ -87,7 +89,7 @@ func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 		Free uint64 `json:"free_clusters"`
 	}
 	w.call("bdev_lvol_get_lvstores", p{"lvs_name": "lvs0"}, &stores)
-	// some space is reserved for writes to thin volumes
+	// some of the space is reserved for writes to thin volumes
 	full, err := create("pvc-full", int64(stores[0].Free)-60, false)
 	require.NoError(t, err)
 	w.settled()

@@ -23,7 +23,7 @@ import (
 
 const volumeBytes = 16 << 20
 
-// An operation is a CSI call, or an spdk-csi command. It can be retried.
+// An operation is a CSI call or an spdk-csi command. It can be retried.
 type operation struct {
 	name    string
 	prepare func(d *driverWorld)
@@ -210,8 +210,8 @@ func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 
 func (d *driverWorld) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
 
-// files is a connector for this machine that does not connect to the target: each volume's data is
-// in a file.
+// files is a connector for this machine that does not connect to the target. Instead, each volume's
+// data is in a file.
 type files struct {
 	connect.Connector
 	dir string

@@ -23,7 +23,8 @@ tenants:
 `
 )
 
-// An attack describes the steps of a tenant, red, to access the volume of another tenant, blue.
+// An attack describes the steps with which a tenant, red, tries to access the volume of another
+// tenant, blue.
 type attack struct {
 	red, blue        spdkrpc.Caller
 	secret           []byte // the contents of blue's volume
@@ -97,8 +98,8 @@ func (w *world) nothingGained(a *attack) {
 	assert.Equal(w.t, []struct{ Name string }{{"lvs-red"}}, stores)
 }
 
-// With bdev_auto_examine off, nothing that a tenant writes into its volume is loaded, either from
-// snapshots and clones or after a restart. The other tenant's volumes stay usable.
+// With bdev_auto_examine off, nothing that a tenant writes to its volume is loaded, either from
+// snapshots and clones or after a restart. The other tenant's volumes remain usable.
 func TestPayloadIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.disableAutoExamine, w.tenants = true, tenantsYAML

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/doctor"
 )
 
-// A tenant writes a partition table into its volumes, and a RAID superblock with a name that
-// matches another tenant's bdevs. A target that examines volumes creates bdevs from them. The bdevs
-// belong to neither tenant, and the doctor reports the RAID.
+// A tenant writes a partition table to its volumes, and also a RAID superblock with a name that
+// matches another tenant's bdevs. A target that examines volumes creates bdevs from them. These
+// bdevs do not belong to either tenant, and the doctor command reports the RAID.
 func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, strings.Replace(tenantsYAML, "lvstores: [lvs-blue]", `lvstores: [lvs-blue], bdevs: ["blue-*"]`, 1)

@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A rawBlockTrial is a cluster whose pods write arbitrary bytes into raw block volumes in lvs0.
+// A rawBlockTrial is a cluster whose pods write arbitrary bytes to raw block volumes in lvs0.
 // Another user owns a volume in lvs1 and its snapshot.
 type rawBlockTrial struct {
 	*world
@@ -74,7 +74,7 @@ func (h *rawBlockTrial) create(name string, from *csi.VolumeContentSource) (id, 
 	return v.GetVolume().GetVolumeId(), uuid
 }
 
-// whilePublished calls do while a node may use a volume.
+// whilePublished calls do while a node is allowed to use a volume.
 func (h *rawBlockTrial) whilePublished(id string, do func()) {
 	h.t.Helper()
 	_, err := h.ControllerPublishVolume(h.t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "a", VolumeCapability: rawBlock})
@@ -84,7 +84,7 @@ func (h *rawBlockTrial) whilePublished(id string, do func()) {
 	require.NoError(h.t, err)
 }
 
-// payload writes one of the contents into a published volume, as a pod.
+// payload writes one of the contents to a published volume, as a pod would.
 func (h *rawBlockTrial) payload(uuid string, forged contents, name, decoy string) {
 	h.t.Helper()
 	if h.simulated != nil {
@@ -128,14 +128,14 @@ func (h *rawBlockTrial) check(when string) {
 	assert.Equal(h.t, "disk1", found[h.snapshot], when)
 	maps.DeleteFunc(found, func(_, disk string) bool { return disk != "disk1" })
 	assert.Len(h.t, found, 2, when)
-	if h.simulated == nil { // it stores no data
+	if h.simulated == nil { // it does not store data
 		assert.True(h.t, bytes.Equal(h.secret, h.read(h.caller, volumeNQN+h.victim, h.victim)), when)
 	}
 }
 
-// A pod writes an lvstore, a RAID superblock or a partition table into its raw block volume. The
-// target loads none of them: not from the volume, its snapshot or a volume restored from it, and
-// not after a restart. Volumes of others stay as they are, and the deletions leave nothing.
+// A pod writes an lvstore, a RAID superblock or a partition table to its raw block volume. The
+// target does not load any of them from the volume, its snapshot or a volume restored from it, even
+// after a restart. Volumes of others remain unchanged, and the deletions leave nothing behind.
 func TestRawBlockPayloadIsNotLoaded(t *testing.T) {
 	h := newRawBlockTrial(t)
 	names, forged := []string{"inner", "twin", "RAID"}, contents{}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, like a host to which the disk is
-// exported.
+// plant writes an lvstore named planted to a disk's file, as a host to which the disk is exported
+// could do.
 func (w *world) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)
@@ -42,8 +42,8 @@ func (w *world) rawAfter(create string, params p) {
 	w.call(create, params, nil)
 }
 
-// A restarted target that does not load what hosts write looks for lvstores only on disks that
-// contained one. A disk without an lvstore may have been given to a host.
+// A restarted target that does not load lvstores written by hosts looks for lvstores only on disks
+// that contained one before. A disk without an lvstore may have been exported to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
 	for name, prepare := range map[string]func(w *world){
 		"disk whose lvstore was deleted": func(w *world) {

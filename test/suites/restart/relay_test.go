@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay forwards requests to the world's proxy, and each call of a batch separately. The relay
-// kills the target after the target has executed modifying call number at.
+// A relay forwards requests to the world's proxy, with each call of a batch as a separate request.
+// It kills the target after the target has executed the modifying call with the number at.
 type relay struct {
 	w         *world
 	mu        sync.Mutex
 	at, calls int
-	lost      bool   // so that the response does not arrive
+	lost      bool   // the response does not arrive
 	method    string // of that call
 	die       func()
 	unsaved   bool // the target's changes are not saved
@@ -82,7 +82,7 @@ func (r *relay) pass(req *http.Request, body []byte) (*http.Response, []byte) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	resp.Header.Del("Spdkgate-Stream") // so that the client sends each call by POST
+	resp.Header.Del("Spdkgate-Stream") // makes the client send each call by POST
 	reply, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close()
 	if err != nil {

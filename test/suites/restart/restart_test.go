@@ -133,7 +133,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	w.fresh()
 	assert.Equal(t, before, w.state())
 
-	// This file has the contents that SPDK itself would save.
+	// This file has the same contents as the file that SPDK itself would save.
 	text, err := os.ReadFile(w.at("saved/current.json"))
 	require.NoError(t, err)
 	var file struct {
@@ -194,8 +194,8 @@ func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// SIGTERM follows a change immediately. The proxy must not save what the stopping target still
-// reports.
+// SIGTERM follows a change immediately. The proxy must not save the configuration that the target
+// still reports while it is stopping.
 func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
@@ -221,8 +221,8 @@ func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// The next process loads the file that an administrator has chosen, even if the running process is
-// changed meanwhile.
+// The next process loads the file that an administrator has chosen, even if the configuration of
+// the running process is changed in the meantime.
 func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tenant writes an lvstore into its volume. The lvstore has the name of another tenant's lvstore,
+// A tenant writes an lvstore to its volume. The lvstore has the name of another tenant's lvstore,
 // and contains a clone with the UUID of the other tenant's volume. The target is restarted with
 // both disks, and then without the other tenant's disk, which is added later. For a tenant, the
 // name or UUID never refers to the nested object. If the nested lvstore's name is unique, it is

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A host's access is revoked while the target has lost its configuration. After the target loads
-// the saved file again, that host has no access, but the other hosts do.
+// A host's access is revoked while the target has lost its configuration. After the target has
+// loaded the saved file again, that host has no access, but the other hosts do.
 func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
@@ -41,7 +41,7 @@ func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
 	}
 }
 
-// A publication or unpublication is reported as complete only after it is saved.
+// A publication or unpublication is reported as complete only after it has been saved.
 func TestNothingIsReportedBeforeItIsSaved(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	long       = time.Minute // a timeout that a working test never reaches
+	long       = time.Minute // a timeout that a passing test never reaches
 	password   = "not a secret"
 	configYAML = `listen: 127.0.0.1:0
 tls: {insecure_plaintext: true}
@@ -125,7 +125,7 @@ func (w *world) start(args ...string) bool {
 	}
 }
 
-// saved returns the arguments that make spdk_tgt load the saved configuration.
+// saved returns the arguments that cause spdk_tgt to load the saved configuration.
 func (w *world) saved(more ...string) []string {
 	return append([]string{"-c", w.at("saved/current.json")}, more...)
 }

@@ -19,8 +19,8 @@ type sampleCall struct {
 // hostile is a string with characters that a shell would interpret.
 const hostile = `it's "$HOME" $(id) ` + "`id`" + ` \n; * ~ # é !!`
 
-// callsOf returns calls to each method of a release: with the required parameters, with all
-// parameters, and with several values for each single optional parameter or member.
+// callsOf returns calls to each method of a release: with only the required parameters, with all
+// parameters, and with several values for each optional parameter or member.
 func callsOf(doc *rpcschema.Document, r rpcschema.Release) (list []sampleCall) {
 	few, full, extreme := sample.Maker{Document: doc, Release: r}, sample.Maker{Document: doc, Release: r, Full: true}, sample.Maker{Document: doc, Release: r, Full: true, Extreme: true}
 	for _, m := range doc.OfSPDK() {

@@ -56,7 +56,7 @@ func TestConsoleCommands(t *testing.T) {
 	for i, m := range made {
 		// rpc.py treats some options on standard input differently from options in arguments:
 		// before v26.05, it replaces _ by a dash only in arguments, and --timeout-ms differs too.
-		// So the result for arguments decides.
+		// Therefore, the result for arguments is decisive.
 		if requests[i].makes(doc, m.sampleCall, release) && m.kind != "all parameters" {
 			continue
 		}
@@ -75,8 +75,8 @@ func TestConsoleCommands(t *testing.T) {
 	assert.Empty(t, without, "rpc.py has these methods, but no call becomes a command")
 }
 
-// The console reads the same parameters from files as `spdk-proxy call`, because they may contain
-// secrets.
+// The console reads the same parameters from files as `spdk-proxy call` does, because they may
+// contain secrets.
 func TestConsoleReadsSecretsFromFiles(t *testing.T) {
 	if _, err := exec.LookPath("chromium"); err != nil {
 		t.Skip("Chromium is missing. Install it: sudo apt-get install chromium")
@@ -132,7 +132,7 @@ type writtenCall struct {
 	SPDKProxy string `json:"spdkProxy"`
 }
 
-// written returns the console's commands for each call.
+// written returns the commands that the console shows for each call.
 func written(t *testing.T, doc *rpcschema.Document, r rpcschema.Release, calls []sampleCall) (list []writtenCall) {
 	t.Helper()
 	exported, err := doc.Export(r, nil)

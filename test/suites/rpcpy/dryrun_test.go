@@ -23,8 +23,8 @@ type request struct {
 }
 
 // dryRun returns the requests that rpc.py would send for each command, and nil for commands that it
-// refuses. A shell parses the commands, as it does when users paste them. rpc.py gets many commands
-// at once, because Python takes longer to start than to process them.
+// refuses. A shell parses the commands, as it does when users paste them. rpc.py receives many
+// commands at once, because Python takes longer to start than to process them.
 func dryRun(t *testing.T, tree string, calls []madeCall) (list []*request) {
 	t.Helper()
 	lines := argumentsOf(t, calls)

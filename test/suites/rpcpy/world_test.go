@@ -23,7 +23,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// variable names the rpc.py script in an SPDK source tree.
+// variable is the environment variable that contains the path of the rpc.py script in an SPDK
+// source tree.
 const variable = "SPDK_RPC_PY"
 
 // A world consists of rpc.py, a target, and a proxy with a local socket.
@@ -103,7 +104,7 @@ func (w *world) release() rpcschema.Release {
 	return release
 }
 
-// An outcome is what rpc.py printed and its exit code.
+// An outcome contains the output and the exit code of rpc.py.
 type outcome struct {
 	printed string
 	code    int

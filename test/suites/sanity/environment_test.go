@@ -34,7 +34,7 @@ type environment struct {
 	secretsFile string
 	rpc         *spdkrpc.Client // connected to the target without the proxy
 	clear       string          // clearMethod of all volumes, or empty for the driver's default
-	checkMounts func() error    // checks that the node mounted what the variant specifies
+	checkMounts func() error    // checks that the node has mounted what the variant specifies
 	closers     []func() error
 }
 
@@ -87,7 +87,7 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 		return "", err
 	}
 	if release.Before(rpcschema.MustRelease("v24.05")) {
-		// otherwise, the driver creates no clones on these releases
+		// otherwise, the driver would not create clones on these releases
 		w.clear = "unmap-may-expose-deleted-data"
 	}
 	for _, store := range []string{"lvs0", "lvs1"} {
@@ -115,8 +115,8 @@ func (w *environment) startTarget(ctx context.Context, v variant, dir string) (s
 }
 
 // prepareForTenant makes the calls that only an administrator can make. It also creates and exports
-// another owner's volume. The tenant can neither see nor change it, and after the suite it must be
-// unchanged.
+// another owner's volume. The tenant can neither see nor change that volume, and after the suite,
+// it must be unchanged.
 func (w *environment) prepareForTenant(ctx context.Context, dir string) error {
 	others := filepath.Join(dir, "others.img")
 	if err := errors.Join(os.WriteFile(others, nil, 0o600), os.Truncate(others, 200*mib)); err != nil {
@@ -161,8 +161,8 @@ users:
 log: {level: error}
 `
 
-// tenantConfig is added for a driver whose user belongs to a tenant. The tenant owns the driver's
-// lvstores, and its exports are limited.
+// tenantConfig is added to the configuration for a driver whose user belongs to a tenant. The
+// tenant owns the driver's lvstores, and its exports are limited.
 const tenantConfig = `tenants:
   sanity:
     lvstores: [lvs0, lvs1]
@@ -264,11 +264,11 @@ func (w *environment) newNode(v variant, log *slog.Logger) (*node.Node, error) {
 	return node.New(nodeName, 0, filepath.Dir(w.socket), connector, m, log)
 }
 
-// A countingMounter counts the mounts by filesystem type.
+// A countingMounter counts mounts by file system type.
 type countingMounter struct {
 	*mount.Mounter
 	mu     sync.Mutex
-	mounts map[string]int // by filesystem type, or "block" for a device
+	mounts map[string]int // by file system type, or "block" for a device
 }
 
 // count reads the mount at a path from the kernel and counts it.

@@ -47,8 +47,8 @@ type spec struct {
 }
 
 // unsupported matches the specifications that may be skipped: those for capabilities that the
-// driver does not report, and one that requires the controller to count a node's volumes. In
-// Kubernetes, the scheduler counts them.
+// driver does not report, and one that requires the controller to count a node's volumes, which the
+// scheduler does in Kubernetes.
 var unsupported = regexp.MustCompile(`SnapshotMetadata|ControllerModifyVolume|ModifyVolume|volume attribute class|` +
 	`VolumeHealth \[Controller|ControllerGetVolumeHealth|ControllerListVolumeHealth|NodeGetStorageHealth|accessibility requirements|` +
 	`already published but is incompatible|more volumes than the node max attach limit`)

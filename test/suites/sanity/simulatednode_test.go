@@ -10,8 +10,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/mount"
 )
 
-// A simulatedNode is a connector and mounter that records connections and mounts in memory. With
-// it, the suite can run where only the controller side is real.
+// A simulatedNode is a connector and mounter that records connections and mounts in memory. It
+// allows the suite to run where only the controller side is real.
 type simulatedNode struct {
 	mu        sync.Mutex
 	connected map[string]connect.Export

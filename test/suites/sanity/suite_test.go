@@ -104,9 +104,9 @@ func run(v variant, w *environment, dir string) bool {
 	return err == nil && !t.failed
 }
 
-// ids generates ids in this driver's form. The driver rejects the suite's default volume ids
-// because of their form, before it calls a target. It accepts every valid name as a node id, so ids
-// for missing nodes must not be valid names.
+// ids generates ids in this driver's format. The driver rejects the suite's default volume ids
+// because of their format, before it calls a target. It accepts every valid name as a node id, so
+// ids for missing nodes must not be valid names.
 type ids struct{}
 
 func (ids) GenerateUniqueValidVolumeID() string { return targetName + ":" + uuid.NewString() }

@@ -12,16 +12,17 @@ import (
 // onceOnly lists methods that respond differently to a second call.
 var onceOnly = []string{"iscsi_set_options"}
 
-// takenSince lists methods that refuse an empty object on older releases, with a release that was
-// observed to accept it.
+// takenSince lists methods that refuse an empty object on older releases, with a release that has
+// been observed to accept it.
 var takenSince = map[string]rpcschema.Release{"framework_monitor_context_switch": v2605}
 
 // notWithoutParams lists methods that are not called without parameters, because such a call would
-// end the target, change its state, or never get a response.
+// end the target, change its state, or never receive a response.
 var notWithoutParams = []string{"spdk_kill_instance", "framework_start_init", "framework_wait_init"}
 
-// withoutParams calls every method that requires no parameters, without params and with an empty
-// object. It checks that the target accepts or refuses each call as the schema states.
+// withoutParams calls every method that does not require parameters, once without params and once
+// with an empty object. It checks that the target accepts or refuses each call as the schema
+// states.
 func (b *bench) withoutParams() {
 	tried := 0
 	for _, m := range b.methods() {

@@ -27,8 +27,8 @@ var states = map[string]exception{
 	"framework_get_scheduler": {why: "in the runtime state only", until: "v24.05"},
 }
 
-// specialQueries contains parameters for read-only methods whose generated parameters name no
-// existing object.
+// specialQueries contains parameters for read-only methods whose generated parameters do not name
+// existing objects.
 var specialQueries = map[string][]map[string]any{
 	"sock_impl_get_options":                {{"impl_name": "posix"}, {"impl_name": "ssl"}},
 	"bdev_nvme_get_controller_health_info": {{"name": "nvme0"}},
@@ -49,7 +49,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 	return list
 }
 
-// safe reports whether a method may be called with valid parameters that name no existing object.
+// safe reports whether a method may be called with valid parameters that do not name existing
+// objects.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
 // The first method would wait for bdevs that do not exist, and use bdevs that appear later. The
@@ -64,7 +65,7 @@ var nowhere = map[string]string{
 	"key": "no-such-key", "crypto-key": "no-such-crypto-key",
 }
 
-// An exception is a broken call that SPDK accepts nevertheless.
+// An exception is a broken call that SPDK nevertheless accepts.
 type exception struct {
 	why          string
 	since, until string // releases that it applies to; "": all
@@ -147,7 +148,7 @@ const (
 	later     = "SPDK checks it when the base bdev appears, and then drops the new bdev without an error"
 )
 
-// The schema lists the decoders that ignore unknown members.
+// The schema contains the list of the decoders that ignore unknown members.
 func init() {
 	for _, m := range rpcschema.Default().OfSPDK() {
 		if m.Relaxed == nil {

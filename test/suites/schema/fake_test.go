@@ -15,8 +15,8 @@ import (
 )
 
 // A fake is a target's socket that records the last call to the expected method, and returns the
-// response set by the test. Earlier calls made by the proxy itself get other responses (see ask).
-// The fake has no state of its own: the simulated target in spdktest has.
+// response that the test has set. Earlier calls that the proxy itself makes receive other responses
+// (see ask). Unlike the simulated target in spdktest, the fake does not have any state of its own.
 type fake struct {
 	socket  string
 	release rpcschema.Release
@@ -25,7 +25,7 @@ type fake struct {
 	expected string           // the method that will be called
 	answer   jsonrpc.Response // the response to that method
 	method   string           // of the last call
-	params   any              // of the last call; nil: none
+	params   any              // of the last call; nil for none
 	arrivals int
 }
 

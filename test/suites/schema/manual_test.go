@@ -27,7 +27,7 @@ func TestManual(t *testing.T) {
 		release, path, _ := strings.Cut(tree, "=")
 		listed := disagreements(t, release)
 		if len(listed) == 0 {
-			continue // the table covers some releases only
+			continue // the table covers only some releases
 		}
 		t.Run(release, func(t *testing.T) {
 			m := readManual(t, path)
@@ -69,8 +69,8 @@ func disagreements(t *testing.T, release string) (places []string) {
 	return places
 }
 
-// A manual is SPDK's doc/jsonrpc.md with everything except its examples blanked out, so that line
-// numbers stay the same.
+// A manual is SPDK's doc/jsonrpc.md in which everything except the examples is blanked out, so that
+// line numbers remain the same.
 type manual struct {
 	lines            []string
 	section          []string // the method that each line's section describes

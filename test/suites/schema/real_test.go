@@ -39,12 +39,12 @@ type bench struct {
 type tally struct {
 	seen    map[string]bool
 	refused []refusal
-	proven  map[string]bool // certainly refused because of the mistake
+	proven  map[string]bool // definitely refused because of the mistake
 	unused  map[string]bool // exceptions that were not needed
 }
 
-// answerWithin limits a call: a polling target responds within milliseconds, or seconds on a busy
-// host; later responses are not expected.
+// answerWithin limits a call. A polling target responds within milliseconds, or within seconds on a
+// busy host; later responses are not expected.
 const answerWithin = 30 * time.Second
 
 type refusal struct {
@@ -139,7 +139,7 @@ func (b *bench) drift() {
 	b.Logf("%s: %d methods listed", b.release, len(b.listed))
 }
 
-// inStartup reports whether the target waits for framework_start_init.
+// inStartup reports whether the target is waiting for framework_start_init.
 func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
 
 // states compares the states in which methods may be called with the target's list for its current
@@ -210,7 +210,7 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 }
 
 // refusals sends every broken call that was not already sent for existing objects. These calls name
-// objects that do not exist, so that nothing happens if SPDK does not refuse them. It then logs a
+// objects that do not exist, so nothing happens if SPDK does not refuse them. It then logs a
 // summary.
 func (b *bench) refusals() {
 	for _, m := range b.methods() {
@@ -237,7 +237,7 @@ func (b *bench) refusals() {
 }
 
 // refuses sends broken calls that were not sent before. SPDK must refuse all of them except the
-// listed exceptions. Calls that SPDK accepts nevertheless are not sent for existing objects.
+// listed exceptions. Calls that SPDK nevertheless accepts are not sent for existing objects.
 func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	if untouchable[m.Name] != "" {
 		return
@@ -268,8 +268,8 @@ func (b *bench) refuses(m *rpcschema.Method, calls []broken.Call, there bool) {
 	}
 }
 
-// prove counts the refusals that the mistake has certainly caused, because the valid call was
-// accepted or refused differently.
+// prove counts the refusals that the mistake has definitely caused, because the valid call was
+// accepted or was refused in a different way.
 func (b *bench) prove(before int, sound error) {
 	for _, r := range b.tally.refused[before:] {
 		if sound == nil || !same(r.err, sound) {

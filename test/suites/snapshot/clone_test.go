@@ -34,7 +34,7 @@ func number(t *testing.T, to initiator.Target, at int64, write uint64) uint64 {
 
 // Every clone contains all data written to its source before the clone was created, even if it
 // shares an earlier clone's internal snapshot. From v24.05 on, SPDK counts clusters, and clones
-// share a snapshot if the source was not written to in between.
+// share a snapshot if the source has not been written to in between.
 func TestClonesHaveTheLatestWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	source := w.create("pvc-source", "thin")

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// Snapshots are deleted while a host writes to the clone that takes over their clusters. No write
-// fails, and all acknowledged writes survive a kill and restart of the target.
+// Snapshots are deleted while a host is writing to the clone that takes over their clusters. No
+// write fails, and all acknowledged writes survive a kill and restart of the target.
 func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {
 		t.Run(kind, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 // An orderedWriter writes to volumes in turn, as blocks.WriteInTurn does.
 type orderedWriter interface {
-	progress(n uint64)      // waits until n more writes are acknowledged
+	progress(n uint64)      // waits until n more writes have been acknowledged
 	longest() time.Duration // the longest write since the last call of longest
 }
 
@@ -93,8 +93,8 @@ func (g *target) held(uuids []string) (all []snapshotAt) {
 	return all
 }
 
-// broken reports whether snapshots, one for each volume in order, lack a write on which a later one
-// depends.
+// broken reports whether snapshots, one for each volume in order, lack a write on which a later
+// write depends.
 func broken(t *testing.T, snapshots []snapshotAt) bool {
 	t.Helper()
 	var copies []io.ReaderAt
@@ -191,7 +191,7 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 }
 
 // brokenWithoutFreeze takes snapshots with SPDK's own method, and counts how often the order is
-// broken. It may destroy the lvstore, which is not used afterwards.
+// broken. This may destroy the lvstore, which is not used afterwards.
 func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()
 	for round := range rounds {

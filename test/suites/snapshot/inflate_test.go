@@ -14,11 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// inflated is the size of each inflated volume, in the test lvstore's clusters of 1 MiB.
+// inflated is the size of each inflated volume, in clusters of 1 MiB, as in the tests' lvstore.
 const inflated = 64
 
-// numbers writes first, first+1, … to a volume's clusters. If write is false, it reads, and returns
-// how many of these numbers the volume lacks.
+// numbers writes first, first+1, … to a volume's clusters. If write is false, it reads the clusters
+// instead, and returns how many of these numbers the volume lacks.
 func (g *target) numbers(volume string, first uint64, write bool) (lost int) {
 	g.t.Helper()
 	nqn, address := g.share(volume)
@@ -63,7 +63,7 @@ func together(t *testing.T, volumes []string, call func(volume string) error) {
 	all.Wait()
 }
 
-// Without protection, concurrent inflation of volumes in one lvstore loses data: SPDK reports
+// Without protection, the concurrent inflation of volumes in one lvstore loses data: SPDK reports
 // success, but the volumes lack clusters of their snapshots. The target crashes when a host reads
 // the clusters that bdev_lvol_inflate has skipped. The tests of the protection are meaningful only
 // as long as this happens.

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// This test is like TestSnapshotsOfVolumesUnderWrites, but Linux in a virtual machine writes, with
-// native multipath.
+// This test is like TestSnapshotsOfVolumesUnderWrites, except that Linux in a virtual machine makes
+// the writes, with native multipath.
 func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}
@@ -59,8 +59,8 @@ func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This test is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, but Linux in a virtual
-// machine writes.
+// This test is like TestGroupSnapshotsAcrossTargetsPreserveWriteOrder, except that Linux in a
+// virtual machine makes the writes.
 func TestGroupSnapshotsAcrossTargetsWrittenByLinux(t *testing.T) {
 	all := twoTargets(t)
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}

@@ -19,7 +19,7 @@ import (
 )
 
 // A stage is a moment during a snapshot at which the proxy is killed: before or after the target
-// gets a call.
+// receives a call.
 type stage struct {
 	name    string
 	moment  string   // before or after
@@ -50,9 +50,9 @@ var stages = []stage{
 	{"thawed", after, []string{setState}, "optimized", false},
 }
 
-// The proxy is killed at every stage of a snapshot and restarted as systemd does. Meanwhile, the
-// writer continues. Afterwards, no path is inaccessible, the journal is empty, and each snapshot is
-// either complete or missing.
+// The proxy is killed at every stage of a snapshot, and restarted as systemd would restart it.
+// Meanwhile, the writer continues. Afterwards, no path is inaccessible, the journal is empty, and
+// each snapshot is either complete or missing.
 func TestProxyKilledAtEveryStage(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	name := w.makeVolume("thin")

@@ -28,16 +28,16 @@ type subject struct {
 	all bool
 }
 
-// taken is a snapshot. The writes up to atLeast were acknowledged before the snapshot was taken,
+// A taken is a snapshot. The writes up to atLeast were acknowledged before the snapshot was taken,
 // and the writes after atMost began later.
 type taken struct {
 	id              string
 	atLeast, atMost uint64
 }
 
-// The test takes CSI snapshots of volumes under writes. The first metadata page stays unchanged,
-// every snapshot contains the volume's data at one moment, and no write fails. The data is still
-// intact after the target is killed and restarted.
+// The test takes CSI snapshots of volumes that are being written to. The first metadata page must
+// remain unchanged, every snapshot must contain the volume's data at one moment, and no write may
+// fail. The data must still be intact after the target has been killed and restarted.
 func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
@@ -49,8 +49,8 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This test is like TestSnapshotsOfVolumesUnderWrites, but calls the proxy's method without the
-// driver.
+// This test is like TestSnapshotsOfVolumesUnderWrites, except that it calls the proxy's method
+// without the driver.
 func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -63,8 +63,8 @@ func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
 	}
 }
 
-// kinds returns the kinds of volumes that the driver creates. Before v24.05, it creates no clones,
-// because SPDK does not record how to clear them.
+// kinds returns the kinds of volumes that the driver creates. Before v24.05, it does not create
+// clones, because SPDK does not record how to clear them.
 func (w *environment) kinds() []string {
 	release, err := w.rpc.Release(w.t.Context())
 	require.NoError(w.t, err)
@@ -81,8 +81,8 @@ func (w *environment) newSubject(kind, name string) *subject {
 	return &subject{kind: kind, volume: v, bdev: uuid(v.VolumeId)}
 }
 
-// snapshots takes snapshots of all subjects in turn. It checks the store after each, and all data
-// at the end.
+// snapshots takes snapshots of all subjects in turn. It checks the store after each snapshot, and
+// all data at the end.
 func (w *environment) snapshots(subjects []*subject) {
 	t := w.t
 	for _, s := range subjects {

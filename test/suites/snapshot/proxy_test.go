@@ -29,7 +29,7 @@ users:
 log: {format: text, level: warn}
 `
 
-// A proxyProcess is an spdk-proxy that is restarted whenever it ends, as by systemd.
+// A proxyProcess is an spdk-proxy that is restarted whenever it ends, as systemd would do.
 type proxyProcess struct {
 	t       *testing.T
 	program string

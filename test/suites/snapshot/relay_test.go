@@ -20,9 +20,9 @@ type relay struct {
 	hook   func(moment, method string, params json.RawMessage) (lost bool) // may be nil
 }
 
-// Moments of a call.
+// The moments of a call.
 const (
-	before = "before" // before the target gets the call
+	before = "before" // before the target receives the call
 	after  = "after"  // after the target's response, before the proxy gets it
 )
 
@@ -45,8 +45,8 @@ func startRelay(t *testing.T, path, target string) *relay {
 	return r
 }
 
-// watch sets the hook that is called at each moment, never concurrently. If the hook returns true,
-// the call or its response is dropped and the connection is closed.
+// watch sets the hook, which is called at each moment, but never concurrently. If the hook returns
+// true, the call or its response is dropped and the connection is closed.
 func (r *relay) watch(hook func(moment, method string, params json.RawMessage) (lost bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// An lvstore damaged by an unprotected snapshot is detected while its target runs, and is repaired.
-// The target then loads it, and it contains all writes.
+// An lvstore that an unprotected snapshot has damaged is detected while its target is running, and
+// is then repaired. The target can load the repaired lvstore, and it contains all writes.
 func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 	g := newTarget(t)
 	name := g.makeVolume("thin")
@@ -29,7 +29,7 @@ func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 		require.Less(t, taken, *rounds, "the fault did not occur")
 		_, err := g.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: name, SnapshotName: fmt.Sprint("s", taken)})
 		require.NoError(t, err)
-		// This is the interval between snapshots in the bug report. The test does not wait for
+		// This is the interval between snapshots in the bug report. The test is not waiting for
 		// anything.
 		time.Sleep(100 * time.Millisecond)
 	}

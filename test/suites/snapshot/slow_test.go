@@ -13,23 +13,23 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// slowWrite is the duration of a write on the slow disk. Several calls end during that time.
+// slowWrite is the duration of a write to the slow disk. Several calls end during that time.
 const slowWrite = 50 * time.Millisecond
 
-// slowDown moves the lvstore to a bdev whose writes take long.
+// slowDown moves the lvstore to a bdev whose writes take a long time.
 func (g *target) slowDown() {
 	g.t.Helper()
 	ctx, us := g.t.Context(), uint64(slowWrite.Microseconds())
 	require.NoError(g.t, g.rpc.BdevLvolDeleteLvstore(ctx, spdkrpc.BdevLvolDeleteLvstoreParams{LvsName: new(store)}))
 	_, err := g.rpc.BdevDelayCreate(ctx, spdkrpc.BdevDelayCreateParams{BaseBdevName: disk, Name: "slow", AvgReadLatency: 1, P99ReadLatency: 1, AvgWriteLatency: us, P99WriteLatency: us})
 	require.NoError(g.t, err)
-	// Clearing the whole slow disk would take long.
+	// Clearing the whole slow disk would take a long time.
 	_, err = g.rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: "slow", LvsName: store, ClusterSz: new(uint32(mib)), ClearMethod: new(spdkrpc.LvolStoreClearMethodNone)})
 	require.NoError(g.t, err)
 }
 
 // SPDK waits for a namespace's I/O only if no other call has already paused the subsystem. Several
-// methods that only read pause it too. With a slow disk, I/O is in flight whenever the proxy
+// methods that only read also pause it. With a slow disk, I/O is in flight whenever the proxy
 // freezes a volume.
 func TestSnapshotsOnASlowDiskBesideReaders(t *testing.T) {
 	const writers, most = 4, 15

@@ -74,8 +74,8 @@ func (g *target) start() {
 	g.process.Stdout, g.process.Stderr, g.process.Dir = out, out, g.dir
 	g.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(g.t, g.process.Start())
-	// The target's polling takes a whole core. On machines with few cores, the tests must still
-	// run.
+	// The target's polling takes up a whole core. On machines with few cores, the tests must still
+	// be able to run.
 	_ = syscall.Setpriority(syscall.PRIO_PROCESS, g.process.Process.Pid, 10)
 	g.ended = make(chan struct{})
 	go func(p *exec.Cmd, ended chan struct{}) { _ = p.Wait(); close(ended) }(g.process, g.ended)
@@ -96,7 +96,7 @@ func (g *target) start() {
 	require.NoError(g.t, g.rpc.BdevWaitForExamine(g.t.Context()))
 }
 
-// kill ends the target with SIGKILL, so that it writes nothing more.
+// kill ends the target with SIGKILL, so that it does not write anything more.
 func (g *target) kill() {
 	if g.process == nil {
 		return
@@ -107,7 +107,7 @@ func (g *target) kill() {
 	g.process = nil
 }
 
-// loads reports whether the target found its lvstore.
+// loads reports whether the target has found its lvstore.
 func (g *target) loads() bool {
 	g.t.Helper()
 	stores, err := g.rpc.BdevLvolGetLvstores(g.t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
@@ -115,8 +115,8 @@ func (g *target) loads() bool {
 	return len(stores) == 1
 }
 
-// share exports a bdev to all hosts, with ANA reporting, so that tests can read and write it
-// without the driver.
+// share exports a bdev to all hosts, with ANA reporting, so that tests can read from it and write
+// to it without the driver.
 func (g *target) share(bdev string) (nqn, address string) {
 	g.t.Helper()
 	ctx := g.t.Context()

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// twoTargets returns environments for two targets with one driver.
+// twoTargets returns environments for two targets that share one driver.
 func twoTargets(t *testing.T) []*environment {
 	if runtime.NumCPU() < 2 {
 		t.Skip("two targets need two cores, which they poll")
@@ -27,7 +27,7 @@ func twoTargets(t *testing.T) []*environment {
 }
 
 // claimSameCores reports whether targets with the same additional arguments claim the same cores,
-// so that only one of them starts.
+// so that only one of them can start.
 func claimSameCores(more []string) bool {
 	cores := slices.ContainsFunc(more, func(arg string) bool {
 		name, _, _ := strings.Cut(arg, "=")
@@ -52,7 +52,7 @@ func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string
 	var targets []initiator.Target
-	// alternate between the targets, so that each write depends on a write to the other target
+	// Alternate between the targets, so that each write depends on a write to the other target.
 	for i := range 4 {
 		w := all[i%len(all)]
 		v := w.create(fmt.Sprint("pvc-", i), "thin")

@@ -15,7 +15,7 @@ import (
 
 var rounds = flag.Int("rounds", 300, "how many snapshots each test takes")
 
-// volumeBytes is large enough that writes still allocate clusters after many snapshots. After each
+// volumeBytes is large enough for writes to allocate clusters even after many snapshots. After each
 // snapshot, the volume has no clusters of its own.
 const volumeBytes = 1 << 30
 

@@ -15,11 +15,11 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A writer writes random blocks to a volume, one after another, until it is stopped.
+// A writer writes random blocks to a volume, one at a time, until it is stopped.
 type writer interface {
-	acked() uint64          // at least this many writes are acknowledged
+	acked() uint64          // at least this many writes have been acknowledged
 	begun() uint64          // at most this many writes have begun
-	progress(n uint64)      // waits until n more writes are acknowledged
+	progress(n uint64)      // waits until n more writes have been acknowledged
 	longest() time.Duration // the longest write since the last call of longest
 	stop()
 	writes() blocks.Stream
@@ -82,8 +82,8 @@ func (w *smallWriter) progress(n uint64) {
 	require.Eventually(w.t, func() bool { return w.acked() >= from+n }, long, time.Millisecond, "the writer makes no progress")
 }
 
-// verify reads a bdev back and compares it with the writer's writes. It returns the number of the
-// last write found.
+// verify reads a bdev back and compares its contents with the writer's writes. It returns the
+// number of the last write that it has found.
 func (g *target) verify(bdev string, s blocks.Stream, atLeast, atMost uint64) uint64 {
 	g.t.Helper()
 	nqn, address := g.share(bdev)

@@ -60,19 +60,19 @@ func TestCtrlCEndsMakeDemoWithoutError(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	require.Eventually(t, func() bool { return strings.Contains(out.String(), "ready\n") }, time.Minute, 5*time.Millisecond, out.String())
-	// A terminal signals the whole group at once. Here make gets the signal first, because GNU make
-	// 4.3 reports an error if a child ends before make has handled it. The real demo takes longer
-	// to end.
+	// A terminal signals the whole group at once. Here, make receives the signal first, because GNU
+	// make 4.3 reports an error if a child ends before make has handled the signal. The real demo
+	// takes longer to end.
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	require.Eventually(t, func() bool { return !sigintPending(t, cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
-	_ = cmd.Wait() // make itself ends by the signal
+	_ = cmd.Wait() // the signal ends make itself
 	assert.Contains(t, out.String(), "stopped\n")
 	assert.NotContains(t, out.String(), "*** ", "make reports an error")
 }
 
 // The first build takes minutes. It shows modules, packages and errors as they appear, and fails if
-// the build does.
+// the build fails.
 func TestBuildShowsProgress(t *testing.T) {
 	dir := t.TempDir()
 	const goCommand = `#!/bin/sh
@@ -99,7 +99,7 @@ exit 1
 	assert.Contains(t, out, "\ngo: downloading example.com/m v1.0.0\n50 packages compiled\n100 packages compiled\n# example.com/m\n./main.go:1:2: undefined: x\n")
 }
 
-// sigintPending reports whether a process has not yet handled an interrupt sent to it.
+// sigintPending reports whether a process has not yet handled an interrupt that was sent to it.
 func sigintPending(t *testing.T, pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)

@@ -31,8 +31,8 @@ func tryAll(t *testing.T, o options) (verdicts map[string]verdict, tests map[str
 	return verdicts, tests
 }
 
-// Each change to a small package has the expected outcome. The change that does not compile,
-// text - text, is absent.
+// Each change to a small package has the expected outcome. The change that does not compile, text -
+// text, is not among them.
 func TestMutants(t *testing.T) {
 	short, _ := tryAll(t, options{short: true})
 	assert.Equal(t, map[string]verdict{
@@ -52,7 +52,7 @@ func TestMutants(t *testing.T) {
 		"sum.go:31 9 → 10":       survived,
 		"sum.go:33 true → false": killed,
 	}, short)
-	// The long tests and those of an importer detect more.
+	// The long tests and those of an importer detect more changes.
 	all, tests := tryAll(t, options{importers: "./testdata/importer"})
 	assert.Len(t, all, len(short))
 	assert.Equal(t, "sum TestLong", tests["sum.go:10 7 → 8"])

@@ -140,8 +140,8 @@ func apply(source []byte, edits []edit) (text []byte) {
 	return append(text, source[at:]...)
 }
 
-// writeOverlay writes the rewritten files into dir, and overlay.json, which makes the go command read
-// them instead of the source. It returns the variants by the rewritten file's name.
+// writeOverlay writes the rewritten files to dir, together with overlay.json, which makes the go
+// command read them instead of the source. It returns the variants by the rewritten file's name.
 func writeOverlay(dir string, mutants []mutant) (overlay string, variants map[string][]variant, err error) {
 	files := map[string][]mutant{}
 	for _, m := range mutants {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The measurement also works on a small scale: all volumes are created, and a storage server that
-// is down affects only some of them.
+// The measurement also works on a small scale: all volumes are created, and if a storage server is
+// down, only some of them are affected.
 func TestScale(t *testing.T) {
 	var out bytes.Buffer
 	s := settings{targets: 3, volumes: 30, creates: 10, inFlight: 4, down: 1, nodes: 5, drained: 2, targetTimeout: time.Minute}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The soak runs this test binary as the simulated target.
+// The soak runs this test binary as its simulated target.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-simulate" {
 		main()
@@ -73,8 +73,8 @@ func TestStreamResponsesBelongToCalls(t *testing.T) {
 	require.ErrorIs(t, o.err, io.ErrUnexpectedEOF)
 }
 
-// The error for a target that does not start contains the end of its log, which is deleted with the
-// soak's directory.
+// The error for a target that does not start contains the end of its log, which is deleted together
+// with the soak's directory.
 func TestErrorExplainsATargetThatDoesNotStart(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "spdk_tgt")
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho no hugepages here: \"$@\"\nexit 3\n"), 0o755))

@@ -55,7 +55,7 @@ func Open(log Log) (*Store, error) {
 // Close lets other processes open the store.
 func (s *Store) Close() error { return s.lock.Close() }
 
-// folder returns the directory for the contents that the parts describe, and marks it as used.
+// directory returns the directory for the contents that the parts describe, and marks it as used.
 func (s *Store) folder(kind string, parts ...[]byte) (string, error) {
 	h := sha256.New()
 	for _, p := range parts {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After a shutdown, synced data exists, and other data is lost. Another process may sync all file
-// systems at any time, so one of several attempts must show the loss.
+// After a shutdown, synced data still exists, and other data is lost. Another process may sync all
+// file systems at any time, so only one of several attempts has to show the loss.
 func TestShutDownLosesUnsyncedData(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
@@ -77,9 +77,9 @@ func TestShutDownRefusesOtherFileSystems(t *testing.T) {
 	require.ErrorContains(t, shutDown(folder), "is not on a loop device")
 }
 
-// A volume is mounted twice, for the node and for its pod. On an XFS that was shut down, even fstat
-// fails with EIO. Therefore, it must be shut down only once, and a node with such a volume can
-// still be powered off.
+// A volume is mounted twice, for the node and for its pod. On an XFS that has been shut down, even
+// fstat fails with EIO. Therefore, each file system must be shut down only once, and it must still
+// be possible to power off a node with such a volume.
 func TestOpenEachOpensEachFileSystemOnce(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The archive contains the image's configuration, which contains the layer's digest.
+// The archive contains the image's configuration, which in turn contains the layer's digest.
 func TestWriteImage(t *testing.T) {
 	dir := t.TempDir()
 	tree := filepath.Join(dir, "tree")

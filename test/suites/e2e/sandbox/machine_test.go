@@ -38,7 +38,7 @@ func disturbMachine(dir string) error {
 	if err != nil {
 		return err
 	}
-	// disturb has created the interface inside0 in the sandbox.
+	// The function disturb has created the interface inside0 in the sandbox.
 	if err := m.Do(func() error {
 		return prints("machine-1 0", "sh", "-c", "echo $(uname -n) $(grep -c inside0 /proc/net/dev)")
 	}); err != nil {

@@ -18,13 +18,13 @@ import (
 
 const (
 	testSysctl = "kernel.keys.root_maxkeys" // harmless if a test is killed
-	// caseVariable selects what the program does inside. outerVariable is set if a sandbox's outer
-	// part runs in a separate process.
+	// caseVariable selects what the program does inside the sandbox. outerVariable is set if a
+	// sandbox's outer part runs in a separate process.
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
-	// loopsVariable names a file that lists the loop devices attached inside, one per line. It is
-	// outside the state directory: once that is gone, nothing else shows which devices were the
-	// sandbox's.
+	// loopsVariable names a file that lists the loop devices attached inside the sandbox, one per
+	// line. It is outside the state directory: once that directory has been removed, nothing else
+	// shows which devices belonged to the sandbox.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
 
@@ -95,12 +95,12 @@ func state(t *testing.T) machine {
 	}
 }
 
-// attached returns the backing files of the loop devices that were attached inside and are still
-// attached.
+// attached returns the backing files of the loop devices that were attached inside the sandbox and
+// are still attached.
 func attached(t *testing.T) string {
 	names, err := os.ReadFile(os.Getenv(loopsVariable))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "" // nothing ran inside yet
+		return "" // nothing has run inside yet
 	}
 	require.NoError(t, err)
 	found := ""
@@ -136,7 +136,7 @@ func requireNothingLeft(t *testing.T, parent string, before machine) {
 	assert.Empty(t, entries)
 }
 
-// The exit code is that of the program inside, and the sandbox is removed completely.
+// The exit code is that of the program inside the sandbox, and the sandbox is removed completely.
 func TestRunLeavesNothing(t *testing.T) {
 	parent, before := prepareTest(t)
 	t.Setenv(caseVariable, "exits")
@@ -146,7 +146,7 @@ func TestRunLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, parent, before)
 }
 
-// A run that ends before it has written logs is also removed completely.
+// The sandbox of a run that ends before it has written logs is also removed completely.
 func TestRunThatSavesNothingIsRemoved(t *testing.T) {
 	parent, before := prepareTest(t)
 	o := options(parent)
@@ -171,7 +171,7 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 }
 
 // When the outer process is killed, its sandbox also ends, and the next run removes everything that
-// is left.
+// is left behind.
 func TestNextRunCleansUpAfterKill(t *testing.T) {
 	parent, before := prepareTest(t)
 	outer := exec.Command(os.Args[0])

@@ -103,7 +103,8 @@ func (h *history) changed(snapshot, base string) (list []int) {
 	return list
 }
 
-// restored returns a base after a snapshot's changed clusters were copied to it.
+// restored returns the contents of a base after a snapshot's changed clusters have been copied to
+// it.
 func (h *history) restored(snapshot, base string) []byte {
 	content := make([]byte, len(h.snapshots[snapshot]))
 	copy(content, h.snapshots[base])

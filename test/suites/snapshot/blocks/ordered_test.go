@@ -34,7 +34,8 @@ func TestInOrder(t *testing.T) {
 		ordered, err := InOrder(early)
 		require.NoError(t, err)
 		assert.True(t, ordered, "after write %d", moment)
-		// One device's copy lacks the write on which the last write, to the other device, depends.
+		// One device's copy lacks the write on which the last write, made to the other device,
+		// depends.
 		i, _ := PlaceOf(moment+1, len(devices))
 		mixed := copies()
 		mixed[i] = early[i]
