@@ -210,8 +210,8 @@ func withRemedy(text string, err error) string {
 	return text
 }
 
-// failedTarget returns the target failure that determines an error's code. failedTarget returns nil
-// if there is no target failure, or if the error's own text is needed to understand the error.
+// failedTarget returns the target failure that determines an error's code. It returns nil if there
+// is no target failure, or if the error's own text is needed to understand the error.
 func failedTarget(err error) *request.TargetError {
 	var t *request.TargetError
 	if !errors.As(err, &t) || t.Cause == "" {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// clients counts the connections and calls of a server. clients is a [stats.Handler].
+// clients counts the connections and calls of a server. It is a [stats.Handler].
 type clients struct {
 	mu             sync.Mutex
 	conns, running int

@@ -86,8 +86,8 @@ for the file NAME in the directory of secrets (--secrets).`,
 }
 
 // linkSecrets has the same effect as LoadCredential=secrets:DIRECTORY in the service's unit, but
-// with links instead of copies. linkSecrets does nothing if systemd has already provided the
-// secrets, or if the directory is missing. The function remove deletes the links.
+// with links instead of copies. It does nothing if systemd has already provided the secrets, or if
+// the directory is missing. The function remove deletes the links.
 func linkSecrets(dir string) (remove func(), err error) {
 	const variable = "CREDENTIALS_DIRECTORY"
 	remove = func() {}

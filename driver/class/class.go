@@ -79,7 +79,7 @@ const (
 	Spread Strategy = "spread"
 	// MostFree chooses the lvstore with the most space for volumes.
 	MostFree Strategy = "most-free"
-	// BinPack chooses the lvstore with the least space, so that others stay empty for large
+	// BinPack chooses the lvstore with the least space, so that others remain empty for large
 	// volumes.
 	BinPack Strategy = "binpack"
 )

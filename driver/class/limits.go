@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Limits limit a volume's I/O; all four apply together. A nil limit stays unchanged; 0 removes the
-// limit.
+// Limits limit a volume's I/O; all four apply at the same time. A nil limit leaves the current
+// limit unchanged; 0 removes it.
 type Limits struct {
 	IOPS                                              *uint64 // reads and writes, a multiple of 1000
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64

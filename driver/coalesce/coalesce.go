@@ -43,7 +43,7 @@ type batch struct {
 // same key must be equivalent and return the same type. Callers must not change what a result
 // refers to.
 //
-// A shared read is cancelled when the contexts of all its callers have ended.
+// A shared read is canceled when the contexts of all its callers have ended.
 func Do[T any](ctx context.Context, g *Group, key string, read func(context.Context) (T, error)) (T, error) {
 	g.mu.Lock()
 	if g.keys == nil {
@@ -75,7 +75,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	g.mu.Unlock()
 	select {
 	case <-b.done:
-		value, _ := b.value.(T) // nil if the read was cancelled
+		value, _ := b.value.(T) // nil if the read was canceled
 		return value, b.err
 	case <-ctx.Done():
 		g.leave(r, b)

@@ -13,7 +13,7 @@ import (
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
-	// UUID is the namespace's UUID as the kernel reports it. UUID is empty if the kernel reports
+	// UUID is the namespace's UUID as the kernel reports it. It is empty if the kernel reports
 	// none, as with iSCSI.
 	UUID string
 }
@@ -39,7 +39,7 @@ type Connector interface {
 // Options are the options of [New]. The zero value is usable.
 type Options struct {
 	// AllowLoop permits exports of simulated targets, which attach files on this node as loop
-	// devices. AllowLoop is for tests and the demo only.
+	// devices. It is for tests and the demo only.
 	AllowLoop bool
 	// Timeout limits a call whose context has no deadline. Zero means 60 s.
 	Timeout time.Duration

@@ -59,8 +59,8 @@ type Export struct {
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
-	// NSUUID is the namespace's UUID in lower case. NSUUID is empty for volumes created by
-	// spdk-csi, whose namespace is found by LegacyUUID.
+	// NSUUID is the namespace's UUID in lower case. It is empty for volumes created by spdk-csi,
+	// whose namespace is found by LegacyUUID.
 	NSUUID string `json:"nsUUID,omitzero"`
 	// LegacyUUID is the UUID of the lvol, which spdk-csi put into the model number and the NQN.
 	LegacyUUID string `json:"legacyUUID,omitzero"`
@@ -165,9 +165,9 @@ func (e Export) String() string {
 
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
-// ParseExport reads an export from a volume's context map. ParseExport ignores unknown keys,
-// because other programs add entries. The export contains the addresses for a node with the given
-// labels. Errors are of kind [ErrInvalidExport], and name the key and its valid values.
+// ParseExport reads an export from a volume's context map. It ignores unknown keys, because other
+// programs add entries. The export contains the addresses for a node with the given labels. Errors
+// are of kind [ErrInvalidExport], and name the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error

@@ -24,9 +24,9 @@ const (
 	loginRedirected       iscsiStatus = 0x01   // class
 )
 
-// mayLogIn checks whether the target allows this host to log in. mayLogIn sends only the first step
-// of a login, so the target creates no session. iscsid itself would retry a refused login for
-// minutes, and then only report a timeout.
+// mayLogIn checks whether the target allows this host to log in. It sends only the first step of a
+// login, so the target creates no session. iscsid itself would retry a refused login for minutes,
+// and then only report a timeout.
 func (i *iscsi) mayLogIn(ctx context.Context, e Export) error {
 	status, err := askLogin(ctx, e, i.host)
 	switch {

@@ -22,9 +22,9 @@ type Watcher interface {
 	// nothing to the target. If the kernel does not respond before ctx ends, the error is of kind
 	// [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
-	// Reconnect restores missing connections of an attached export. Reconnect does not change
-	// existing connections, and skips addresses that do not respond. If the target exports another
-	// volume at such an address, Reconnect fails and removes the connections that it made.
+	// Reconnect restores missing connections of an attached export. It does not change existing
+	// connections, and skips addresses that do not respond. If the target exports another volume at
+	// such an address, Reconnect fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 	// Release ends all connections of an export over NVMe-oF, even while its device is in use. I/O
 	// that is waiting for the target fails, so the caller must hold the failed I/O, as a mirror

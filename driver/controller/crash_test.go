@@ -38,7 +38,7 @@ const (
 	replyLost     fate = "reply lost"     // the RPC is executed; the controller learns that its outcome is unknown
 	replyLate     fate = "reply late"     // the RPC is executed; the CSI call's deadline passes before the reply
 	targetRestart fate = "target restart" // the target restarts before it gets the RPC, without its exports
-	overtaken     fate = "overtaken"      // another controller makes the same CSI call before the target gets the RPC
+	overtaken     fate = "overtaken"      // another controller makes the same CSI call before the target sees the RPC
 )
 
 var fates = []fate{killedBefore, killedAfter, replyLost, replyLate, targetRestart, overtaken}
@@ -318,8 +318,8 @@ func TestCSICrashPoints(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. tryAt returns the
-// number of RPCs in the first attempt.
+// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. It returns the number
+// of RPCs in the first attempt.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)

@@ -111,8 +111,7 @@ func (m *measured) deny(target string) bool {
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// measureIO needs the same permissions as measureSpace. It leaves out volumes on unresponsive
-// targets.
+// It needs the same permissions as measureSpace. It leaves out volumes on unresponsive targets.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

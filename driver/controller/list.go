@@ -152,7 +152,7 @@ func (l listed[T]) id(uuid string) string {
 }
 
 // list reads one page of all targets' entries, ordered by target name. A page token is the id after
-// which the next page begins, so the token stays valid when entries are created and deleted. list
+// which the next page begins, so the token remains valid when entries are created and deleted. list
 // fails if a target does not respond, because callers would mistake missing volumes for deleted
 // ones.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerPublishVolume exports a volume to a node. ControllerPublishVolume fails if the volume
-// is exported to another node, unless the access mode allows several nodes.
+// ControllerPublishVolume exports a volume to a node. It fails if the volume is exported to another
+// node, unless the access mode allows several nodes.
 func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	switch {
 	case req.GetVolumeId() == "":

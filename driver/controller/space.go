@@ -12,9 +12,9 @@ import (
 // spaceInterval is the time between two measurements of lvstore space.
 const spaceInterval = time.Minute
 
-// measureSpace records the space of all lvstores as metrics. measureSpace does nothing if the
-// controller has no credentials of its own, or serves no metrics. The last values of an
-// unresponsive target are kept; the metric target_up shows that it is down.
+// measureSpace records the space of all lvstores as metrics. It does nothing if the controller has
+// no credentials of its own, or serves no metrics. The last values of an unresponsive target are
+// kept; the metric target_up shows that it is down.
 func (c *Controller) measureSpace(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

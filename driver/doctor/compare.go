@@ -142,8 +142,8 @@ func (r *Reading) withdraw(uuid, host string) string {
 	return r.call("nvmf_subsystem_remove_host nqn=%s host=%s", export.NQN(uuid), host)
 }
 
-// DeleteOrphans makes Apply delete the orphans with the given ids. DeleteOrphans fails if an id
-// does not belong to an orphan volume, so that no volume is deleted by mistake.
+// DeleteOrphans makes Apply delete the orphans with the given ids. It fails if an id does not
+// belong to an orphan volume, so that no volume is deleted by mistake.
 func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {

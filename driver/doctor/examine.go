@@ -10,17 +10,17 @@ import (
 )
 
 // LongestCall is longer than any call takes: the driver's callers wait for at most a minute. An
-// object that stays incomplete for longer was left by an interrupted call.
+// object that remains incomplete for longer was left behind by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds leftovers and differences. Fields with zero values have no
 // effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives a node's host from its id. Hosts is required if Known is set, and also to name
+	// Hosts derives a node's host from its id. It is required if Known is set, and also to name
 	// fenced nodes.
 	Hosts func(node string) export.Host
-	// Timeout limits each reading of a target. Timeout is required.
+	// Timeout limits each reading of a target. It is required.
 	Timeout time.Duration
 	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
 	// is repaired. Wait is not called if all findings are of conclusive kinds.
@@ -28,9 +28,9 @@ type Examination struct {
 	// Early receives the findings of conclusive kinds before Wait is called. The result of Run
 	// contains them as well.
 	Early func([]Finding)
-	// Known returns Kubernetes' records. Known is called after the first reading, so that a volume
-	// created in between is not mistaken for an orphan. If Known is nil or returns nil, targets are
-	// not compared with Kubernetes.
+	// Known returns Kubernetes' records. It is called after the first reading, so that a volume
+	// that was created in the meantime is not mistaken for an orphan. If Known is nil or returns
+	// nil, targets are not compared with Kubernetes.
 	Known func() (*Known, error)
 	// Partial means that Kubernetes uses targets that are not in Targets.
 	Partial bool

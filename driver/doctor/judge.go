@@ -149,8 +149,8 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	return nil
 }
 
-// removeExport removes the export of a volume that no longer exists. removeExport fails if the
-// volume exists, or if a host is connected.
+// removeExport removes the export of a volume that no longer exists. It fails if the volume exists,
+// or if a host is connected.
 func (r *Reading) removeExport(ctx context.Context, id string) error {
 	if _, err := r.target.Get(ctx, id); err == nil || !errors.Is(err, volume.ErrNotFound) {
 		return errors.Join(fmt.Errorf("target %s: %w: volume %s may exist: nothing was deleted", r.target.Name, volume.ErrInUse, id), err)

@@ -19,11 +19,11 @@ import (
 type Known struct {
 	// Volumes contains the PersistentVolumes, by volume id.
 	Volumes map[string]PV
-	// Snapshots contains the ids of snapshots. Snapshots is nil if the list contains no snapshots
-	// of this driver; it is then unknown which snapshots exist.
+	// Snapshots contains the ids of snapshots. It is nil if the list contains no snapshots of this
+	// driver; it is then unknown which snapshots exist.
 	Snapshots map[string]bool
-	// Attached contains the nodes to which volumes are attached or being attached, by volume id.
-	// Attached is nil if the list contains no attachments of this driver.
+	// Attached contains the nodes to which volumes are attached or being attached, by volume id. It
+	// is nil if the list contains no attachments of this driver.
 	Attached map[string][]Attachment
 }
 

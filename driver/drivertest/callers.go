@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A FaultyCaller passes calls on to Caller, except for one call, which it makes fail. A
-// FaultyCaller is safe for concurrent use.
+// A FaultyCaller passes calls on to Caller, except for one call, which it makes fail. It is safe
+// for concurrent use.
 type FaultyCaller struct {
 	spdkrpc.Caller
 	mu       sync.Mutex

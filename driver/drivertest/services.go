@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A Log records log lines. A Log is safe for concurrent use; the zero Log is empty.
+// A Log records log lines. It is safe for concurrent use; the zero Log is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

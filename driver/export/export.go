@@ -117,7 +117,7 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, groups: newGroupUse(), creatingPortal: make(chan struct{}, 1)}
 }
 
-// A Service exports volumes with its client's credentials. A Service is safe for concurrent use.
+// A Service exports volumes with its client's credentials. It is safe for concurrent use.
 type Service struct {
 	*Target
 	rpc            *spdkrpc.Client
@@ -137,10 +137,10 @@ type Admission struct {
 	NotListening error
 }
 
-// Admit makes a volume reachable for one host, at all portals. Admit succeeds if the target listens
-// on at least one portal, because the host can then use the volume. Admit fails with [ErrInUse]
-// while another host is admitted or connected. Admit also accepts exports that were created by
-// spdk-csi and admit every host, and restricts them to this host.
+// Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on
+// at least one portal, because the host can then use the volume. Admit fails with [ErrInUse] while
+// another host is admitted or connected. Admit also accepts exports that were created by spdk-csi
+// and admit every host, and restricts them to this host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
 // [ErrNoAuthentication] if the target does not support that. For a host that was admitted with
@@ -155,10 +155,10 @@ func (s *Service) Admit(ctx context.Context, id string, h Host, mayExport func(c
 	return nvmf{s}.admit(ctx, id, h, false, mayExport)
 }
 
-// Share makes a volume reachable for one more host, in addition to others that share it. Share
-// fails with [ErrInUse] while the volume is exported exclusively to another host. Over iSCSI it
-// fails with [ErrNotShareable], because SPDK cannot end the sessions of one initiator while keeping
-// those of others.
+// Share makes a volume reachable for one more host, in addition to others that share it. It fails
+// with [ErrInUse] while the volume is exported exclusively to another host. Over iSCSI it fails
+// with [ErrNotShareable], because SPDK cannot end the sessions of one initiator while keeping those
+// of others.
 func (s *Service) Share(ctx context.Context, id string, h Host, mayExport func(context.Context) error) (Admission, error) {
 	if err := s.CheckShareable(); err != nil {
 		return Admission{}, err
@@ -175,8 +175,8 @@ func (c Config) CheckShareable() error {
 	return nil
 }
 
-// Withdraw ends a host's admission, or the admissions of all hosts if h is nil. Withdraw removes
-// the export if no host is left. The target closes the connections of withdrawn hosts. Withdraw
+// Withdraw ends a host's admission, or the admissions of all hosts if h is nil. It removes the
+// export if no host is left. The target closes the connections of withdrawn hosts. Withdraw
 // succeeds if the host is not admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
@@ -185,8 +185,8 @@ func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	return nvmf{s}.withdraw(ctx, id, h)
 }
 
-// RemoveUnused removes an export that admits no host. RemoveUnused fails with [ErrInUse] if the
-// export admits a host, and succeeds if there is no export.
+// RemoveUnused removes an export that admits no host. It fails with [ErrInUse] if the export admits
+// a host, and succeeds if there is no export.
 func (s *Service) RemoveUnused(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.removeUnused(ctx, id)
@@ -203,8 +203,8 @@ func (s *Service) Exists(ctx context.Context, id string) (bool, error) {
 }
 
 // CheckHoldsIO fails with [ErrInUse] while any connected host would fail its I/O during a freeze
-// instead of holding it back. CheckHoldsIO always succeeds over iSCSI, because the proxy refuses to
-// freeze iSCSI volumes.
+// instead of holding it back. It always succeeds over iSCSI, because the proxy refuses to freeze
+// iSCSI volumes.
 func (s *Service) CheckHoldsIO(ctx context.Context, id string) error {
 	if s.Transport == ISCSI {
 		return nil

@@ -41,7 +41,7 @@ type Fencing struct {
 }
 
 // Fence removes a host from all exports of the target, including those that the driver did not
-// create. Fence also marks the host, so that Admit and Share refuse the host with [ErrFenced] until
+// create. It also marks the host, so that Admit and Share refuse the host with [ErrFenced] until
 // Unfence is called. The target closes the host's connections. node is a readable name for the
 // host.
 //

@@ -223,7 +223,7 @@ func (i iscsi) deleteGroup(ctx context.Context, tag int32) error {
 	}).Run()
 }
 
-// createPortalGroup creates the portal group. If the target certainly did not create it,
+// createPortalGroup creates the portal group. If the target definitely did not create it,
 // createPortalGroup removes the claim; if the call may still be executed, the claim remains. After
 // success, the caller removes the claim.
 func (i iscsi) createPortalGroup(ctx context.Context, tag int32, at Portal) (int32, error) {

@@ -33,8 +33,8 @@ func isShared(sub *spdkrpc.NVMfSubsystem) bool {
 	return sub.MaxNamespaces != nil && *sub.MaxNamespaces == sharedNamespaces
 }
 
-// admit exports the volume exclusively to one host, or to an additional host if shared is set.
-// admit changes nothing unless mayExport succeeds.
+// admit exports the volume exclusively to one host, or to an additional host if shared is set. It
+// changes nothing unless mayExport succeeds.
 func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExport func(context.Context) error) (Admission, error) {
 	var sub *spdkrpc.NVMfSubsystem
 	var release rpcschema.Release

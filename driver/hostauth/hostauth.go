@@ -178,8 +178,8 @@ func checkDHCHAP(name string, s Secret) error {
 	return nil
 }
 
-// Users and passwords are limited because they are written into iscsid's records, one per line, and
-// because SPDK allows 255 bytes.
+// User names and passwords are limited because they are written to iscsid's records, one per line,
+// and because SPDK allows at most 255 bytes.
 var (
 	chapUser     = regexp.MustCompile(`^[!-~]{1,255}$`)
 	chapPassword = regexp.MustCompile(`^[!-~]{12,255}$`)

@@ -35,7 +35,7 @@ func Of(nodeID string) Host {
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
 // both hosts, and can tell which one is connected. Both UUID and NQN differ from h's, because the
 // kernel accepts only one host identifier for a host NQN. The UUID has version 8, by which package
-// export recognises it.
+// export recognizes it.
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80

@@ -35,8 +35,8 @@ type Fenced struct {
 // A Snapshot is a snapshot in an lvstore that the driver may use.
 type Snapshot struct {
 	ID string `json:"id"` // in the form of Kubernetes, TARGET:UUID
-	// Undeletable is the error with which the driver would refuse to delete the snapshot.
-	// Undeletable is empty if the driver would delete the snapshot.
+	// Undeletable is the error with which the driver would refuse to delete the snapshot. It is
+	// empty if the driver would delete the snapshot.
 	Undeletable string `json:"undeletable,omitempty"`
 }
 
@@ -61,7 +61,7 @@ type Volume struct {
 	SizeBytes int64  `json:"sizeBytes"`
 	Thin      bool   `json:"thin"`
 	// AllocatedBytes is the space that the volume itself occupies, without the snapshots below it.
-	// AllocatedBytes is nil if the SPDK release does not report this space.
+	// It is nil if the SPDK release does not report this space.
 	AllocatedBytes *int64 `json:"allocatedBytes,omitempty"`
 	// Conditions lists the volume's adverse conditions.
 	Conditions []string `json:"conditions,omitempty"`

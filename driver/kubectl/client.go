@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A Client runs kubectl. A Client is safe for concurrent use.
+// A Client runs kubectl. It is safe for concurrent use.
 type Client struct {
 	// Program is the name or path of kubectl.
 	Program string

@@ -29,8 +29,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrChanged means that an object has changed since it was read, or already exists.
 	ErrChanged = errors.New("changed meanwhile")
-	// ErrNoResource means that the API does not have this kind of object. ErrNoResource also
-	// matches [ErrNotFound].
+	// ErrNoResource means that the API does not have this kind of object. It also matches
+	// [ErrNotFound].
 	ErrNoResource = fmt.Errorf("the Kubernetes API does not have this resource: %w", ErrNotFound)
 	// ErrInvalid means that the object violates its schema or an admission policy.
 	ErrInvalid = errors.New("the API server refuses this object")
@@ -39,8 +39,7 @@ var (
 // serviceAccountDir is the directory in which kubelet mounts the token of a pod's service account.
 const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// A Client calls the Kubernetes API as the pod's service account. A Client is safe for concurrent
-// use.
+// A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.
 type Client struct {
 	server string // such as https://10.96.0.1:443
 	dir    string // directory with the token, which kubelet renews

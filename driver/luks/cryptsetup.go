@@ -120,8 +120,8 @@ func openArgs(v Volume) []string {
 	return append(args, v.Device, v.Name)
 }
 
-// deriving runs a function that derives a key. deriving limits the number of concurrent runs,
-// because each run needs as much memory as the header requires.
+// deriving runs a function that derives a key. It limits the number of concurrent runs, because
+// each run needs as much memory as the header requires.
 func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	select {
 	case l.derivations <- struct{}{}:
@@ -132,7 +132,7 @@ func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	}
 }
 
-// opens reports whether a passphrase opens the device. opens changes nothing.
+// opens reports whether a passphrase opens the device. It changes nothing.
 func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Secret) (bool, error) {
 	err := l.deriving(ctx, func() error {
 		return l.cryptsetup(passphrase, "open", "--type", "luks2", "--batch-mode", "--key-file=-", "--test-passphrase", device)

@@ -28,8 +28,8 @@ type Keys struct {
 	Previous hostauth.Secret
 }
 
-// ReadKeys reads the passphrases in a call's secrets. ReadKeys fails with ErrNoPassphrase if there
-// is none. class is the prefix, before -name and -namespace, of the class parameters that name the
+// ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
+// none. class is the prefix, before -name and -namespace, of the class parameters that name the
 // Secret for such calls. Errors mention this prefix.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]

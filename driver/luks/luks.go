@@ -35,7 +35,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// LUKS opens and closes encrypted devices on this node. LUKS is safe for concurrent use.
+// LUKS opens and closes encrypted devices on this node. It is safe for concurrent use.
 type LUKS struct {
 	prober  Prober
 	runTool Runner

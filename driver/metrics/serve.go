@@ -55,8 +55,8 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// readToken reads the token from its file. readToken is called for each request, because secrets
-// are rotated.
+// readToken reads the token from its file. It is called for each request, because secrets are
+// rotated.
 func readToken(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

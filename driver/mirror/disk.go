@@ -107,8 +107,8 @@ type ioEvent struct {
 	_            int64
 }
 
-// queueRead starts to read a device's first block. queueRead uses the kernel's asynchronous I/O,
-// which guarantees that the read is in the device's queue when io_submit returns.
+// queueRead starts to read a device's first block. It uses the kernel's asynchronous I/O, which
+// guarantees that the read is in the device's queue when io_submit returns.
 func queueRead(path string) (func(context.Context) error, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {

@@ -45,7 +45,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Mirror is the mirror of one publication of a volume. A Mirror is safe for concurrent use.
+// A Mirror is the mirror of one publication of a volume. It is safe for concurrent use.
 type Mirror struct {
 	volume Volume
 	Options
@@ -79,7 +79,7 @@ type Status struct {
 // idPattern matches volume ids that can be part of a device's name.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
 
-// New returns the mirror of a volume on this node. New does not change any device.
+// New returns the mirror of a volume on this node. It does not change any device.
 func New(v Volume, o Options) (*Mirror, error) {
 	switch {
 	case !idPattern.MatchString(v.ID):

@@ -140,8 +140,8 @@ func (m *Mirror) pairTable(ctx context.Context, set replica.Set) (t table, err e
 	return t, nil
 }
 
-// singleTable returns the table for a single replica. singleTable also prepares the log and the
-// device that replaces the missing replica.
+// singleTable returns the table for a single replica. It also prepares the log and the device that
+// replaces the missing replica.
 func (m *Mirror) singleTable(ctx context.Context, id replica.ID) (t table, err error) {
 	t = table{keepLog: true}
 	if t.legs[0], err = m.leg(ctx, id); err != nil {
@@ -250,7 +250,7 @@ func (m *Mirror) removeDevice(name string) error {
 	return m.kernel.remove(name)
 }
 
-// Stop removes the mirror, and then records in the witness that no write was in flight. Stop fails
+// Stop removes the mirror, and then records in the witness that no write was in flight. It fails
 // with ErrBusy while the device is in use. If the mirror has already disappeared, Stop records
 // nothing, because the node may have lost power.
 func (m *Mirror) Stop(ctx context.Context) error {

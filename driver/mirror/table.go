@@ -67,8 +67,8 @@ func (t table) target(length uint64) target {
 // errTable means that a table does not have the form of the tables that this package loads.
 var errTable = errors.New("not a table of this driver")
 
-// parseTable parses the table of a mirror as the kernel reports it. parseTable accepts only tables
-// that this package loads.
+// parseTable parses the table of a mirror as the kernel reports it. It accepts only tables that
+// this package loads.
 func parseTable(t target) (table, error) {
 	words := strings.Fields(t.params)
 	next := func() string {

@@ -16,13 +16,13 @@ type Volume struct {
 	Path         string   // where its file system is mounted; empty for a raw block volume
 	Targets      []string // where it was published; it may have been unpublished since
 	// OnAnother reports whether the volume is used through a mapping of a different, removed
-	// device. OnAnother is nil for a volume without a mapping.
+	// device. It is nil for a volume without a mapping.
 	OnAnother func(device string) (bool, error)
 	// Err is the reason why the other fields are unknown, or nil.
 	Err error
 }
 
-// A Source reports which volumes are staged on this node. A Source is safe for concurrent use.
+// A Source reports which volumes are staged on this node. It is safe for concurrent use.
 type Source interface {
 	// Staged lists the volumes that are fully staged.
 	Staged() ([]Volume, error)

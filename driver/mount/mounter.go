@@ -75,9 +75,8 @@ type Stage struct {
 	// it. The device is then not written to: a file system whose journal must be replayed is not
 	// mounted.
 	Shared bool
-	// MayFormat permits creating a file system if the device is empty. MayFormat must be false for
-	// volumes that may contain data: clones, restored volumes, and volumes that were formatted
-	// before.
+	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
+	// that may contain data: clones, restored volumes, and volumes that were formatted before.
 	MayFormat bool
 	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted,
 	// so that its unfinished file system was never mounted.

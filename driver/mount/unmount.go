@@ -17,8 +17,8 @@ func (m *Mounter) Unmount(ctx context.Context, path string) error {
 	return m.unmount(ctx, path, false)
 }
 
-// UnmountAndRemove unmounts path and removes it if it is an empty directory or file.
-// UnmountAndRemove succeeds if path does not exist.
+// UnmountAndRemove unmounts path and removes it if it is an empty directory or file. It succeeds if
+// path does not exist.
 func (m *Mounter) UnmountAndRemove(ctx context.Context, path string) error {
 	return m.unmount(ctx, path, true)
 }

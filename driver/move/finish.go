@@ -19,10 +19,10 @@ func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
 	return err
 }
 
-// DeleteOriginal deletes the original of a complete copy. DeleteOriginal fails with ErrNotLocked if
-// a node could have written to the original since it was copied, and with ErrUnfinished if the copy
-// is not complete. copyContext is the copy's volume context, as in its PersistentVolume; it may be
-// nil if the copy does not require authentication.
+// DeleteOriginal deletes the original of a complete copy. It fails with ErrNotLocked if a node
+// could have written to the original since it was copied, and with ErrUnfinished if the copy is not
+// complete. copyContext is the copy's volume context, as in its PersistentVolume; it may be nil if
+// the copy does not require authentication.
 func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, copyContext map[string]string) error {
 	was, err := m.Controller.Inspect(ctx, id, "", NodeOf(id))
 	if err != nil {

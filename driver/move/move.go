@@ -59,8 +59,8 @@ type Mover struct {
 	// Topology contains the labels of this machine, which determine the target addresses that it
 	// uses.
 	Topology map[string]string
-	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret.
-	// Secrets is needed if a volume requires authentication.
+	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret. It is
+	// needed if a volume requires authentication.
 	Secrets map[string]string
 	// Filesystem means that Kubernetes mounts the file system on the volume. Other volumes may be
 	// raw block devices, which are not copied to a target that may load lvstores or RAIDs from

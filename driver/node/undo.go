@@ -68,8 +68,8 @@ func (n *Node) failedPublish(ctx context.Context, staging, id, target string, ag
 	return failed
 }
 
-// isConnected reports whether a volume may be connected. isConnected returns true unless the kernel
-// reports that the volume is not connected.
+// isConnected reports whether a volume may be connected. It returns true unless the kernel reports
+// that the volume is not connected.
 func (n *Node) isConnected(ctx context.Context, r stageRecord) bool {
 	if r.replicated() {
 		return true

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A Step reports what an operation is doing, for the error of a caller that stops waiting. A Step
-// is safe for concurrent use.
+// A Step reports what an operation is doing, for the error of a caller that stops waiting. It is
+// safe for concurrent use.
 type Step struct{ text atomic.Pointer[string] }
 
 // Doing sets the text, such as "mkfs.ext4 /dev/nvme0n1".

@@ -33,8 +33,8 @@ type Witness struct {
 	Created bool
 	// Replicas contains all replicas of the volume.
 	Replicas Set
-	// InSync contains the replicas that have every acknowledged write. InSync is empty until
-	// Created is set.
+	// InSync contains the replicas that have every acknowledged write. It is empty until Created is
+	// set.
 	InSync Set
 	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt. None
 	// of them can be removed from the volume.

@@ -4,8 +4,7 @@ package request
 type TargetError struct {
 	Target string // the target's name
 	// Cause describes the problem with the target, in a string that is the same for every retry, no
-	// matter which call fails first. Cause is empty if Err's text is already the same for every
-	// retry.
+	// matter which call fails first. It is empty if Err's text is already the same for every retry.
 	Cause string
 	// Lost means that the target could not be reached, or did not respond.
 	Lost bool

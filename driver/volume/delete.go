@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Delete deletes a volume and its export. Delete fails with ErrInUse while a host is admitted or
+// Delete deletes a volume and its export. It fails with ErrInUse while a host is admitted or
 // connected. It does not delete snapshots of the volume. It succeeds if the volume does not exist.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	var exported bool

@@ -36,8 +36,8 @@ const unlistedPause = 50 * time.Millisecond
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
 // Unlisted lists the lvstores in which every pass found allocated clusters that do not belong to
-// any listed volume, with the lowest number found. Unlisted returns nothing for releases that do
-// not report the clusters of volumes.
+// any listed volume, with the lowest number found. It returns nothing for releases that do not
+// report the clusters of volumes.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {

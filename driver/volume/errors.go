@@ -20,8 +20,7 @@ var (
 	// ErrOutOfRange means that no size within the requested range is possible in the lvstore.
 	ErrOutOfRange = errors.New("size out of range")
 	// ErrInUse means that a host is admitted or connected to the volume, or that a snapshot has
-	// clones. ErrInUse is the same value as export.ErrInUse, because callers treat both the same
-	// way.
+	// clones. It is the same value as export.ErrInUse, because callers treat both the same way.
 	ErrInUse = export.ErrInUse
 	// ErrTooDeep means that the chain of snapshots below a volume is already at its maximum length.
 	ErrTooDeep = errors.New("too many snapshots")

@@ -16,8 +16,8 @@ type Exported struct {
 	export.Admission
 }
 
-// A Precondition is a check that must succeed before a volume is exported. A Precondition must not
-// change the target.
+// A Precondition is a check that must succeed before a volume is exported. It must not change the
+// target.
 type Precondition func(context.Context) error
 
 // Export makes a volume reachable for one host if all conditions succeed; see

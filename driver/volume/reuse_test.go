@@ -61,7 +61,7 @@ func behindWriting(b *testService, v Volume) *writing {
 	return w
 }
 
-// Clones of an unchanged volume share one internal snapshot, so that the chain stays short.
+// Clones of an unchanged volume share one internal snapshot, so that the chain remains short.
 func TestClonesShareABase(t *testing.T) {
 	for name, thick := range map[string]bool{"thin": false, "thick": true} {
 		t.Run(name, func(t *testing.T) {

@@ -263,11 +263,11 @@ type promise struct {
 	before int64 // the volume's previous size in the sum; -1 if the sum did not contain it
 }
 
-// promise reserves bytes for a volume in the lvstore's sum. promise fails with ErrNoSpace if the
-// sum would exceed the limit. The volume is identified by its UUID or, while it is being created,
-// by its name. The caller must end the promise with keep or takeBack. If the outcome of the
-// creation is unknown, the caller must call neither; the promised bytes then count until the sizes
-// are read again.
+// promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum
+// would exceed the limit. The volume is identified by its UUID or, while it is being created, by
+// its name. The caller must end the promise with keep or takeBack. If the outcome of the creation
+// is unknown, the caller must call neither; the promised bytes then count until the sizes are read
+// again.
 func (s *Service) promise(ctx context.Context, st Store, volume string, bytes int64) (*promise, error) {
 	if s.Space.Overcommit == 0 {
 		return nil, nil

@@ -48,9 +48,9 @@ func NewTarget(c Config) *Target {
 	return &Target{Config: c, exports: export.NewTarget(c.Config)}
 }
 
-// A Service manages one target's volumes with its client's credentials. A Service is safe for
-// concurrent use. It records which lvstores it has seen with these credentials, so that it can
-// detect a missing one. Keep the Service for as long as its client.
+// A Service manages one target's volumes with its client's credentials. It is safe for concurrent
+// use. It records which lvstores it has seen with these credentials, so that it can detect a
+// missing one. Keep the Service for as long as its client.
 type Service struct {
 	*Target
 	rpc     *spdkrpc.Client
@@ -109,8 +109,8 @@ type Store struct {
 // queries. An lvstore that is listed for the first time may have appeared after that wait, so
 // Stores then waits again.
 //
-// Stores omits nested lvstores (see nested.go). Stores fails with ErrNested if a nested lvstore has
-// a configured name, or if all lvstores are nested.
+// Stores omits nested lvstores (see nested.go). It fails with ErrNested if a nested lvstore has a
+// configured name, or if all lvstores are nested.
 func (s *Service) Stores(ctx context.Context) ([]Store, error) {
 	ctx = AskOnce(ctx)
 	var all []spdkrpc.LvolStore

@@ -40,7 +40,7 @@ var (
 	ErrAltered = errors.New("the API server has stored a different witness than it received: install the resource definition of this version")
 )
 
-// A Store reads and changes witnesses. A Store is safe for concurrent use.
+// A Store reads and changes witnesses. It is safe for concurrent use.
 type Store struct {
 	client *kubernetes.Client
 	// pause waits before a change repeats a call. Tests replace it.

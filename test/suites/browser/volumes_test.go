@@ -24,7 +24,7 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 		"overview": `!!document.querySelector(".capacity")`, "volumes": listed, "exports": listed, "explorer?method=bdev_lvol_create": described,
 		"access": `document.querySelectorAll("tbody tr").length > 100`, "audit": auditRows + " > 0",
 	} {
-		// otherwise, the next navigation would stay on the same page
+		// otherwise, the next navigation would remain on the same page
 		p.do(chromedp.Navigate("about:blank"))
 		p.open("#/" + page)
 		p.until(content)

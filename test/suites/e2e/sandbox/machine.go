@@ -117,7 +117,7 @@ func onOwnThread(f func() error) error {
 	go func() {
 		runtime.LockOSThread() // Go ends the thread of a goroutine that ends locked
 		if unix.Gettid() == unix.Getpid() {
-			// /proc/PID shows the namespaces of the first thread, which must stay those of the
+			// /proc/PID shows the namespaces of the first thread, which must remain those of the
 			// process.
 			result <- onOwnThread(f)
 			runtime.UnlockOSThread()
