@@ -191,8 +191,8 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 	return targets, c.Close, nil
 }
 
-// openController returns a controller for a command, configured by config.json. The caller must
-// close the controller.
+// openController returns a controller for a command, with the configuration in config.json. The
+// caller must close the controller.
 func openController(notes io.Writer) (*controller.Controller, error) {
 	cfg, err := config.Load()
 	if err != nil {

@@ -14,7 +14,7 @@ type Limits struct {
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
 }
 
-// maxLimit is small enough for SPDK to express in bytes.
+// maxLimit is small enough for SPDK to convert it to bytes.
 const maxLimit = 1 << 40
 
 // stepIOPS is the granularity of SPDK's I/O limits; SPDK would silently round up other values.

@@ -32,7 +32,7 @@ var (
 	// ErrBusy means that the device is in use on this node, or that an earlier call on it has not
 	// ended.
 	ErrBusy = errors.New("in use")
-	// ErrTimeout means that the deadline passed. It also satisfies errors.Is(err,
+	// ErrTimeout means that the deadline has passed. It also satisfies errors.Is(err,
 	// context.DeadlineExceeded).
 	ErrTimeout = timeoutError{}
 )

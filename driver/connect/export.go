@@ -151,7 +151,7 @@ func (e Export) Target() string {
 	return e.IQN
 }
 
-// String names the export in logs and errors.
+// String returns the name of the export for logs and errors.
 func (e Export) String() string {
 	s := string(e.Transport) + " " + e.Target()
 	if e.Address != "" {

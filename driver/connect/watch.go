@@ -41,7 +41,7 @@ type Path struct {
 	Live    bool
 }
 
-// String names the path in logs and errors.
+// String returns the name of the path for logs and errors.
 func (p Path) String() string {
 	s := p.Name + " " + p.State
 	if p.Address != "" {

@@ -32,7 +32,7 @@ func (f *FaultyCaller) RefuseCall(n int) {
 	f.set(n, false, false, &spdkrpc.Error{Kind: spdkrpc.Failed, Code: -32603, Message: "injected failure"})
 }
 
-// Reset ends the failures and counts calls from 0.
+// Reset ends the failures, and starts to count calls from 0 again.
 func (f *FaultyCaller) Reset() { f.set(0, false, false, nil) }
 
 func (f *FaultyCaller) set(n int, executed, deadly bool, answer *spdkrpc.Error) {

@@ -37,8 +37,8 @@ type StartupTaint struct {
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint limits how long after the driver is ready a new taint is still removed, for example
-	// if an autoscaler completes the node late.
+	// lateTaint is how long after the driver has become ready a new taint is still removed, for
+	// example if an autoscaler is late in completing the node.
 	lateTaint = 10 * time.Minute
 )
 

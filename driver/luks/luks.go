@@ -20,7 +20,7 @@ import (
 type Prober interface {
 	// Contents reports what is on a device, by its signature (empty if it has none) and by the
 	// offset of the first data (-1 if there is none). It fails if the device cannot be read or is
-	// in use. If write is true, it also fails if the device cannot be written.
+	// in use. If write is true, it also fails if the device cannot be written to.
 	Contents(ctx context.Context, device string, write bool) (signature string, dataAt int64, marked bool, err error)
 	// MarkFormatting sets or removes a mark on an empty device. Contents reports the mark.
 	MarkFormatting(device string, set bool) error

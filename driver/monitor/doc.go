@@ -2,10 +2,10 @@
 // targets that the kernel is trying to reach again, devices that the kernel has given up on, file
 // systems that are read-only or have been shut down, and mounts of removed devices.
 //
-// Every few seconds it reads sysfs, the mount table and each mounted file system, without access to
-// a device. Each read has a time limit, and only one read of each volume runs at a time. A read
-// that hangs is itself a finding. Findings are kept for the health calls, exported as metrics,
-// written to a status file for the command node-status, and logged when they change.
+// Every few seconds, it reads sysfs, the mount table and each mounted file system, without
+// accessing any devices. Each read has a time limit, and only one read of each volume runs at a
+// time. A read that hangs is itself a finding. Findings are kept for the health calls, exported as
+// metrics, written to a status file for the command node-status, and logged when they change.
 //
 // While no call is working on a volume, the monitor restores those of the volume's connections that
 // the kernel has given up on. As in package connect, a connection is restored only if it leads to

@@ -206,7 +206,7 @@ func longestChain(bases map[string]string) (longest int) {
 	return min(longest, len(bases))
 }
 
-// limit returns the limit of the sum of sizes for an lvstore; 0 means no limit.
+// limit returns the limit on the sum of the sizes in an lvstore; 0 means no limit.
 func (s Space) limit(st Store) int64 { return int64(s.Overcommit * float64(st.TotalBytes)) }
 
 func (s Space) reserve(st Store) int64 { return int64(s.Reserve * float64(st.TotalBytes)) }

@@ -134,8 +134,8 @@ func build(t *testing.T, dir, pkg string) string {
 	return path
 }
 
-// PowerOff ends the current run like a power loss, and [Machine.Run] returns. Data that the guest
-// has not written to its disks is lost.
+// PowerOff ends the current run as a power loss would, and [Machine.Run] returns. Data that the
+// guest has not written to its disks is lost.
 func (m *Machine) PowerOff() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -130,8 +130,8 @@ func (t tool) flags() string {
 	return flags + " -X k8s.io/client-go/pkg/version.gitVersion=" + t.version
 }
 
-// ModuleDir returns the source directory of the module required, on which the module in the
-// directory module depends.
+// ModuleDir returns the source directory of the module whose path is required. The module in the
+// directory module must depend on it.
 func ModuleDir(ctx context.Context, module, required string) (string, error) {
 	if _, err := list(ctx, module, "-m", required); err != nil {
 		return "", err

@@ -68,7 +68,8 @@ func loops(dir string, match func(label string) bool) ([]string, error) {
 	return found, nil
 }
 
-// loopInfo returns a loop device's state and number; there is no state if it is not attached.
+// loopInfo returns a loop device's state and number. If the device is not attached, there is no
+// state.
 func loopInfo(path string) (*unix.LoopInfo64, uint64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

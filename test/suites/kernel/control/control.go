@@ -74,7 +74,7 @@ const (
 	PhaseUnstage = "unstage" // volumes are unstaged without being staged again
 )
 
-// PowerLossVolumes lists the file systems on PowerLoss's volumes, which also name the volumes.
+// PowerLossVolumes lists the file systems on PowerLoss's volumes. The volumes have the same names.
 var PowerLossVolumes = []string{"ext4", "xfs"}
 
 // A Step reports one step of the guest's scenario. A step with an error is the last one.
