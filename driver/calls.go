@@ -114,8 +114,8 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 	return slog.LevelWarn
 }
 
-// during returns the level debug while calls to a target are failing, and usual otherwise. Use it
-// for lines that add no information during an outage. An empty target means any target.
+// during returns the debug level while calls to a target are failing, and usual otherwise. Use it
+// for lines that do not add any information during an outage. An empty target means any target.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug

@@ -38,10 +38,10 @@ type Server struct {
 	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls at
 	// once.
 	//
-	// Kubernetes stops a pod's sidecars at the same moment. The sidecars complete their work, which
-	// requires further calls, and then give up their leases. If the driver stops earlier, the
-	// sidecars exit at once without giving up their leases, and there is no leader until the leases
-	// expire.
+	// Kubernetes stops a pod's sidecars at the same time as the driver. The sidecars complete their
+	// work, which requires further calls, and then give up their leases. If the driver stops
+	// earlier, the sidecars exit at once without giving up their leases, and there is no leader
+	// until the leases expire.
 	Linger time.Duration
 }
 

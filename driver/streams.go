@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// interceptStream is like intercept, for calls whose responses are streams. Calls to gRPC's own
+// interceptStream is like intercept, but for calls whose responses are streams. Calls to gRPC's own
 // services, which may watch the process indefinitely, are neither logged nor counted.
 func (c *calls) interceptStream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/csi.") {

@@ -5,6 +5,6 @@
 // creates or exports a volume. A new parameter needs a field in Class and a line in the table of
 // parameters.
 //
-// The package does not depend on how a Class is used: on other driver packages, on RPCs or on CSI.
-// Start reading at Parse (class.go).
+// Package class must not depend on how a Class is used, and therefore not on other driver packages,
+// RPCs or CSI. Start reading at Parse (class.go).
 package class

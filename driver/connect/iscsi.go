@@ -78,7 +78,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		i.ifaceArgs("new"),
 		i.ifaceArgs("update", "-n", "iface.initiatorname", "-v", i.host.IQN),
 		i.recordArgs(e, "-o", "new"),
-		// Only the driver logs in, when the volume is staged; the node's start-up scripts must not.
+		// Only the driver logs in, when the volume is staged; the node's startup scripts must not.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
 		// By default, iscsid retries for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),

@@ -12,7 +12,7 @@ import (
 )
 
 // iscsiadm accepts a record's values only as arguments, which every user on the node can read.
-// Therefore iscsiadm only creates the record, and this package writes user names and passwords into
+// Therefore iscsiadm only creates the record, and this package writes user names and passwords to
 // the record's file. The record remains as long as the session exists, so that iscsid can log in
 // again after a restart.
 
@@ -43,7 +43,7 @@ func chapSettings(k *hostauth.Keys) []string {
 	return lines
 }
 
-// writeKeys writes an export's keys into the export's record, which iscsiadm must have created.
+// writeKeys writes an export's keys to the export's record, which iscsiadm must have created.
 func (i *iscsi) writeKeys(e Export) error {
 	if e.Authentication != hostauth.CHAP {
 		return nil

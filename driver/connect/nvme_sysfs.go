@@ -103,7 +103,7 @@ func (n *nvme) describe(e Export) string {
 	return strings.Join(states, "; ")
 }
 
-// namespace is the block device of a namespace in a subsystem.
+// A namespace is the block device of a namespace in a subsystem.
 type namespace struct {
 	name  string // nvme0n1
 	uuid  string // empty if the namespace has none

@@ -18,9 +18,9 @@ import (
 // connections that the kernel no longer tries to restore.
 type Watcher interface {
 	Connector
-	// Paths reads the state of an export's connections. The state may be a second old. It sends
-	// nothing to the target. If the kernel does not respond before ctx ends, the error is of kind
-	// [ErrTimeout]; until the kernel responds, further calls wait for the same response.
+	// Paths reads the state of an export's connections. The state may be a second old. Paths does
+	// not send anything to the target. If the kernel does not respond before ctx ends, the error is
+	// of kind [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores missing connections of an attached export. It does not change existing
 	// connections, and skips addresses that do not respond. If the target exports another volume at
@@ -156,7 +156,7 @@ type view struct {
 // A sharedView lets many sequential or concurrent reads share one view of sysfs; otherwise, each
 // read would read the controllers of all volumes.
 type sharedView struct {
-	// age is how old a view may be. Zero means that each read creates its own view.
+	// age is the maximum age of a view. Zero means that each read creates its own view.
 	age time.Duration
 
 	mu   sync.Mutex

@@ -67,8 +67,8 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 		return nil, nil, err
 	}
 	// csi-provisioner retries a call with the same topologies until the call is refused, and a
-	// refused call has not created anything in them. So targets in other topologies need not be
-	// queried.
+	// refused call has not created anything in them. Therefore, targets in other topologies do not
+	// need to be queried.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The target marks each fenced host with a special object: a subsystem without namespaces, hosts
-// and listeners, or over iSCSI an initiator group to which no target node refers. SPDK saves both
-// kinds of object in its configuration. No volume is exported to a host that has a mark.
+// The target marks each fenced host with a special object: a subsystem without namespaces, hosts or
+// listeners, or, over iSCSI, an initiator group to which no target node refers. SPDK saves both
+// kinds of objects in its configuration. No volume is exported to a host that has a mark.
 //
 // Fence sets the mark before it lists the exports, and an export reads the mark before and after it
 // admits a host. So if a host is admitted while it is being fenced, at least one of the two calls

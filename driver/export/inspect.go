@@ -187,7 +187,8 @@ func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators [
 	return initiators
 }
 
-// ConnectedEach is like Connected, for several volumes. Over iSCSI, it lists the connections once.
+// ConnectedEach is like Connected, but for several volumes. Over iSCSI, it lists the connections
+// only once.
 func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, error) {
 	hosts := make([][]string, len(ids))
 	if s.Transport == ISCSI {

@@ -22,8 +22,8 @@ import (
 type nvmf struct{ *Service }
 
 // The maximum number of namespaces shows whether a subsystem was created for one host or for
-// several. SPDK reports this maximum, saves it in its configuration, and never changes it. Both
-// kinds of subsystem actually contain one namespace.
+// several. SPDK reports this maximum, saves it in its configuration, and never changes it. In fact,
+// both kinds of subsystem contain only one namespace.
 const (
 	exclusiveNamespaces = 1
 	sharedNamespaces    = 2
@@ -78,7 +78,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		}
 		sub = nil
 	}
-	// A step that the target confirmed is already saved. A step that was found done may not be
+	// A step that the target has confirmed is already saved. A step that was found done may not be
 	// saved yet: either an earlier call did it, or this call did it but the response was lost.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)

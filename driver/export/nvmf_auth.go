@@ -17,8 +17,8 @@ import (
 // DH-HMAC-CHAP keys are files on the target's host that the proxy writes. A key's name is derived
 // from its secret, so exports with the same secret share a key, and a changed secret becomes an
 // additional key. The driver places a key when the target reports that no key with this name
-// exists, and removes a key after the last export that uses it. SPDK counts how often each key is
-// used.
+// exists, and removes a key after the last export that uses it has ended. SPDK counts how often
+// each key is used.
 
 // DefaultKeyPrefix is the default of [Config.KeyPrefix].
 const DefaultKeyPrefix = "csi-"
@@ -163,8 +163,8 @@ func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is a key of the driver, or over iSCSI an authentication group, that no export uses.
-// A call in flight may be about to use it.
+// An UnusedKey is one of the driver's keys, or, over iSCSI, an authentication group, that no export
+// uses. A call in flight may be about to use it.
 type UnusedKey struct {
 	Name string // name of the key; empty for a group
 	Tag  int32  // tag of the group

@@ -33,8 +33,8 @@ func (n nvmf) listens(sub *spdkrpc.NVMfSubsystem, at Portal) bool {
 }
 
 // addListeners adds the listeners that sub lacks. If SPDK refuses some but not all of the
-// listeners, for example because an address is not up, notListening is the reason. It sets
-// foundDone if adding a listener fails but the listener exists.
+// listeners, for example because an address is not up, notListening is the reason. addListeners
+// sets foundDone if adding a listener fails but the listener exists.
 func (n nvmf) addListeners(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, inFlight int, foundDone *atomic.Bool) (notListening, err error) {
 	missing := n.missingListeners(sub)
 	failures := make([]error, len(missing))

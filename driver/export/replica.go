@@ -14,7 +14,7 @@ import (
 
 // replicaNQN is the prefix of the NQNs of subsystems that export replicas of replicated volumes.
 // Each publication of a volume has a subsystem of its own, so that a node to which the volume was
-// published before can never reconnect (docs/design/replication.md).
+// published before can never restore its old connections (docs/design/replication.md).
 const replicaNQN = "nqn.2020-04.io.spdk.csi:replica:"
 
 // ReplicaNQN returns the name of the subsystem through which the node of a publication uses the

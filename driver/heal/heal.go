@@ -92,8 +92,8 @@ const (
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is the time after a repetition of the writes during which another failure counts
-	// as the same failure.
+	// retryAgain is how long, after the writes were repeated, another failure counts as the same
+	// one.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second

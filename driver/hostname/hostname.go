@@ -1,5 +1,6 @@
-// Package hostname derives the names that a node has on targets. Controller, nodes and the kubectl
-// plugin derive these names from the node's id, so the names need not be stored or sent.
+// Package hostname derives the names that a node has on targets. The controller, the nodes and the
+// kubectl plugin derive these names from the node's id, so the names do not need to be stored or
+// sent.
 //
 // Package hostname must not depend on how nodes connect, or how targets admit them.
 package hostname

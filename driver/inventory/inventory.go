@@ -97,7 +97,7 @@ type Inspected struct {
 	Published, Others bool
 }
 
-// Allocation describes which clusters of a volume are allocated. The other ones read as zeros.
+// Allocation describes which clusters of a volume are allocated. All other clusters read as zeros.
 type Allocation struct {
 	SizeBytes, ClusterSize int64  // of the volume, in bytes
 	Bitmap                 []byte // cluster i is bit i%8 of byte i/8

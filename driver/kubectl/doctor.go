@@ -15,8 +15,8 @@ const (
 	doctorFailed Status = 2
 )
 
-// DoctorTargets runs spdk-csi doctor with args in the controller's pod. Its exit code is a
-// [Status].
+// DoctorTargets runs spdk-csi doctor with args in the controller's pod. A nonzero exit code is
+// returned as a [Status].
 func (c Client) DoctorTargets(ctx context.Context, out, notes io.Writer, args ...string) error {
 	printed := &counter{w: out}
 	return doctorStatus(c.Run(ctx, printed, notes, slices.Concat([]string{"doctor"}, args)...), printed)

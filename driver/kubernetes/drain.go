@@ -34,9 +34,9 @@ type Drain struct {
 const firstAnswer = 10 * time.Second
 
 // Wait returns at once unless the node is being drained, that is, unless it is cordoned, tainted by
-// an autoscaler, being deleted or already gone. For a node being drained, it waits until kubelet
-// has unmounted all of the driver's volumes and they are detached. Wait fails if ctx ends first, or
-// if it cannot determine the state.
+// an autoscaler, being deleted or already gone. For a node that is being drained, it waits until
+// kubelet has unmounted all of the driver's volumes and they have been detached. Wait fails if ctx
+// ends first, or if it cannot determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep

@@ -21,7 +21,7 @@ const (
 // because another program may have written the header.
 const leastLength, mostLength = 16, 512
 
-// Keys contains the passphrases for a volume. The output of printing a Keys does not contain them.
+// Keys contains the passphrases for a volume. Printing a Keys does not reveal them.
 type Keys struct {
 	Current hostauth.Secret
 	// Previous is the passphrase that Current replaces; zero if there is none.

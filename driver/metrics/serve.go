@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Serve serves /metrics on an address until the returned Closer is closed. Callers use the token in
+// Serve serves /metrics at an address until the returned Closer is closed. Callers use the token in
 // tokenFile as a bearer token. Without a tokenFile, the address must be a loopback address, which
 // only the pod itself can reach, because metrics reveal the names and the load of targets.
 func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer, error) {

@@ -46,7 +46,7 @@ const (
 	Unknown      Kind = "unknown"       // the kernel or the record could not be read
 	PathsLost    Kind = "paths_lost"    // at least one path is working, and at least one is lost
 	ReadOnly     Kind = "read_only"     // the kernel made the file system read-only after errors
-	Connecting   Kind = "connecting"    // no path works, and the kernel tries to connect again; I/O waits
+	Connecting   Kind = "connecting"    // no path is working; the kernel is reconnecting; I/O waits
 	Hanging      Kind = "hanging"       // a read of the kernel's state, or of the file system, does not end
 	NotMounted   Kind = "not_mounted"   // nothing is mounted where the file system should be
 	ShutDown     Kind = "shut_down"     // the kernel has shut the file system down after errors

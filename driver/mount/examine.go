@@ -96,7 +96,7 @@ type scanned struct {
 	marked bool   // the device has the mark of an unfinished mkfs
 }
 
-// scan reads the parts of a device to which every known kind of contents writes.
+// scan reads the parts of a device in which every known kind of contents leaves data.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {

@@ -214,9 +214,9 @@ func (m *moving) write(b []byte, offset int64) error {
 	return nil
 }
 
-// verify reads both devices again, without clusters that are known to be unallocated, and compares
-// them, except for the mark. Beyond the original's end, the copy must be zero. verify returns the
-// SHA-256 hash of the original.
+// verify reads both devices again, except for clusters that are known to be unallocated, and
+// compares them, except for the mark. Beyond the original's end, the copy must be zero. verify
+// returns the SHA-256 hash of the original.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {

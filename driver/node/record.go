@@ -17,7 +17,7 @@ import (
 )
 
 // A stageRecord records on disk how a staged volume is connected, because NodeUnstageVolume
-// receives only a path and may run in a different process from NodeStageVolume.
+// receives only a path, and may run in a different process than NodeStageVolume.
 //
 // The record is a file in the staging directory, next to the directory on which the volume is
 // mounted, so that no mount hides it. The record is written before anything is connected, and

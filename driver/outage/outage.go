@@ -87,12 +87,12 @@ func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	return first
 }
 
-// Answered records that a target responded. It ends all of the target's outages.
+// Answered records that a target has responded. It ends all of the target's outages.
 func (l *Log) Answered(target string) {
 	l.end(target, func(*outage) bool { return true })
 }
 
-// Succeeded records that a call that needed a target succeeded. It ends the target's outages in
+// Succeeded records that a call that needed a target has succeeded. It ends the target's outages in
 // which calls of the same method failed.
 func (l *Log) Succeeded(target, method string) {
 	l.end(target, func(o *outage) bool { return o.methods[method] })

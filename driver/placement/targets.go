@@ -50,9 +50,10 @@ func Targets(configured []Target, c class.Class) ([]Target, error) {
 type Choice struct {
 	// Candidates is the number of targets on which the volume may be created.
 	Candidates int
-	// Margin is the number of additional targets that are queried for the volume. A target added to
-	// config.json becomes a candidate for some names, in place of another target. If at most Margin
-	// targets are added at a time, a volume that an unfinished call has created is still found.
+	// Margin is the number of additional targets that are queried for the volume. A target that is
+	// added to config.json becomes a candidate for some names, replacing another target. If at most
+	// Margin targets are added at a time, a volume that an unfinished call has created is still
+	// found.
 	Margin int
 }
 

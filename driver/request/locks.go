@@ -24,7 +24,7 @@ type Locks struct {
 // NewLocks returns Locks in which nothing is locked.
 func NewLocks() *Locks { return &Locks{held: map[string]int{}} }
 
-// A Claim is a set of locks that a call acquires one by one and releases together.
+// A Claim is a set of locks that a call acquires one at a time and releases together.
 type Claim struct {
 	locks *Locks
 	free  []func()

@@ -39,7 +39,7 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
 // room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the volume does not fit in the
 // store. A thin volume allocates its clusters later, so it may be larger than the free space, but
-// not larger than the whole store.
+// not larger than the entire store.
 func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	free := st.FreeBytes - s.reserve(st)

@@ -56,9 +56,9 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 	return s.rpc.BdevLvolSnapshot(ctx, spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: name})
 }
 
-// checkDepthIn is like checkDepth, for callers that have listed the lvols. Following the chain
-// takes one query for each snapshot, so checkDepthIn does it only if the lvstore has enough
-// snapshots to form a chain that is too long.
+// checkDepthIn is like checkDepth, but for callers that have already listed the lvols. Following
+// the chain takes one query for each snapshot, so checkDepthIn does it only if the lvstore has
+// enough snapshots to form a chain that is too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {

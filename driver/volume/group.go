@@ -83,7 +83,7 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
 		// Another call took the same group concurrently. No caller has received this call's
-		// snapshots, so delete them.
+		// snapshots, so they can be deleted.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])
@@ -255,9 +255,9 @@ func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error)
 }
 
 // DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. It treats clones
-// like DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it deletes anything, if members
-// are not its snapshots; members may include snapshots that are already deleted. DeleteGroup
-// succeeds if the group does not exist.
+// in the same way as DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it deletes
+// anything, if members are not its snapshots; members may include snapshots that are already
+// deleted. DeleteGroup succeeds if the group does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading reports whether a target loads lvstores that hosts have written to volumes (see
-// nested.go).
+// A Loading reports whether a target loads lvstores and RAIDs that hosts have written to volumes
+// (see nested.go).
 type Loading string
 
 // The values of Loading.

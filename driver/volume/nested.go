@@ -278,8 +278,8 @@ func membersOf(list []*spdkrpc.BdevRAIDBaseBdevEntry) (names []string) {
 }
 
 // withoutNested returns the lvstores that are not nested, with the facts about their base bdevs.
-// ahead is the result of askAhead. It fails with ErrNested if a nested lvstore has a configured
-// name.
+// ahead is the result of askAhead. withoutNested fails with ErrNested if a nested lvstore has a
+// configured name.
 func (s *Service) withoutNested(ctx context.Context, stores []Store, ahead map[string]verdict) ([]Store, error) {
 	verdicts := make([]verdict, len(stores))
 	g, gctx := errgroup.WithContext(ctx)

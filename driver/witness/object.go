@@ -53,7 +53,7 @@ func (r Record) same(other Record) bool {
 	return r.Witness == other.Witness && r.Places == other.Places
 }
 
-// The JSON form of a witness. Pointers distinguish missing fields from zero values.
+// These types are the JSON form of a witness. Pointers distinguish missing fields from zero values.
 type (
 	objectJSON struct {
 		APIVersion string         `json:"apiVersion"`
