@@ -178,7 +178,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 	b.targets[1].mu.Lock()
 	b.targets[1].instead = nil
 	b.targets[1].mu.Unlock()
-	v, id := b.make(t)
+	_, id := b.make(t)
 	assert.Equal(t, places, b.witnesses.records[id.UUID].Places)
 	_, err = b.createFrom(t.Context(), b.request("pvc-1", 99*mib))
 	require.ErrorIs(t, err, volume.ErrIncompatible)
@@ -190,7 +190,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 	_, err = b.createFrom(t.Context(), b.request("pvc-1", 9*mib))
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 	assert.Empty(t, b.witnesses.records)
-	v, id = b.make(t)
+	v, id := b.make(t)
 	require.NoError(t, b.undoReplicated(t.Context(), id, b.secrets))
 	assert.Empty(t, b.witnesses.records)
 	for _, s := range b.targets {

@@ -64,6 +64,28 @@ func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string, from int6
 	return 0, from, ErrNoLvol
 }
 
+// HasExtentPage reports whether the lvol with this UUID in blob id has an extent page with this
+// number, or lists its clusters without extent pages.
+func HasExtentPage(ctx context.Context, r io.ReaderAt, size int64, id uint64, uuid string, number uint64) (bool, error) {
+	s, err := readSuper(r, size)
+	if err != nil {
+		return false, err
+	}
+	p := &pageReader{super: s, r: r, sum: sha256.New()}
+	l, err := p.lvol(ctx, id)
+	switch {
+	case err != nil:
+		return false, err
+	case l.UUID != uuid:
+		return false, fmt.Errorf("%w: blob %#x is not lvol %s", ErrMetadata, id, uuid)
+	case l.blob.runs != nil:
+		return true, nil
+	case number >= uint64(len(l.blob.table)):
+		return false, fmt.Errorf("%w: lvol %s has %d extent pages", ErrMetadata, uuid, len(l.blob.table))
+	}
+	return l.blob.table[number] != 0, nil
+}
+
 // readSuper reads a device's super block, and checks that the blobstore fits into size bytes.
 func readSuper(r io.ReaderAt, size int64) (Super, error) {
 	s, err := ReadSuper(r)

@@ -112,6 +112,32 @@ func (r *Reader) Allocated(ctx context.Context, t Target, lvol string) (*Changes
 	return r.answer(ctx, q, lvol, "")
 }
 
+// HasExtentPage reports whether an lvol, given by its UUID, has an extent page with this number, or
+// lists its clusters without extent pages. The caller must make sure that no other call changes the
+// lvol.
+func (r *Reader) HasExtentPage(ctx context.Context, rpc *spdkrpc.Client, uuid string, number uint64) (bool, error) {
+	q, err := newQuery(ctx, Target{RPC: rpc, AcceptUncounted: true}, uuid, "")
+	if err != nil {
+		return false, err
+	}
+	if err := q.open(ctx); err != nil {
+		return false, err
+	}
+	defer func() { _ = q.device.Close() }()
+	for try := range 2 {
+		id, err := r.blob(ctx, q, uuid)
+		if err != nil {
+			return false, err
+		}
+		has, err := blobstore.HasExtentPage(ctx, q.device, q.size, id, uuid, number)
+		if err == nil || try > 0 {
+			return has, err
+		}
+		r.forget(q) // another lvol may be there now
+	}
+	panic("unreachable")
+}
+
 func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*Changes, error) {
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/lvstore/changes"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
@@ -16,13 +17,13 @@ import (
 )
 
 // newQuiescer creates the Quiescer, which freezes volumes for snapshots, and opens its journal.
-func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer) (*quiesce.Quiescer, error) {
+func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer, metadata *changes.Reader) (*quiesce.Quiescer, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: (&connections{}).connect, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), Log: log, Observer: observer,
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: (&connections{}).connect, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), HasExtentPage: metadata.HasExtentPage, Log: log, Observer: observer,
 	}
 	if c.Target.Freeze.Dir != "" {
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {

@@ -173,6 +173,8 @@ var rows = []row{
 		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
 	{name: "a snapshot that is smaller than its parent and its clone", kind: as[*quiesce.ShrunkError],
 		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
+	{name: "a snapshot that is smaller than its clone", kind: as[*quiesce.GrownError],
+		status: http.StatusConflict, code: jsonrpc.CodeInUse, outcome: metrics.InUse, text: "%s"},
 	{name: "other operations on the volume", kind: as[*quiesce.BusyError],
 		status: statusBusy, code: jsonrpc.CodeTooMany, outcome: metrics.Busy, retry: time.Second,
 		fill: func(found error, a *Answer) {

@@ -67,6 +67,7 @@ func TestEachErrorHasItsResponse(t *testing.T) {
 		{&keys.Refusal{Errno: syscall.EEXIST, Text: "key k exists"}, 200, -17, true, 0, "key k exists"},
 		{&quiesce.InUseError{Volume: "lvs/v"}, 409, -32009, false, 0, "lvs/v"},
 		{&quiesce.ShrunkError{Snapshot: "lvs/s", Clone: "lvs/v"}, 409, -32009, false, 0, "snapshot lvs/s is smaller than both its parent and its clone lvs/v"},
+		{&quiesce.GrownError{Snapshot: "lvs/s", Clone: "lvs/v"}, 409, -32009, false, 0, "snapshot lvs/s is smaller than its clone lvs/v"},
 		{&quiesce.BusyError{Why: "other calls take a snapshot"}, 429, -32029, false, second, "other calls take a snapshot. Nothing was executed"},
 		{&quiesce.ExistsError{Name: "s"}, 200, -17, true, 0, "snapshot s"},
 		{&quiesce.AnswerError{Method: "bdev_get_bdevs"}, 502, -32052, false, 0, "schema drift"},

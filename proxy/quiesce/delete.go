@@ -23,7 +23,7 @@ type Call func() (settled <-chan struct{}, err error)
 // reappears after a restart. Therefore, Delete keeps other operations on these volumes from running
 // until SPDK has responded.
 //
-// Delete returns the same errors as Take, a *ShrunkError, or plain's error.
+// Delete returns the same errors as Take, a *ShrunkError, a *GrownError, or plain's error.
 func (q *Quiescer) Delete(ctx context.Context, name string, mode Mode, plain Call) (frozen bool, err error) {
 	frozen, err = q.delete(ctx, name, mode, plain)
 	return frozen, q.countRefusal(err, "SPDK can lose its data when it deletes the snapshot below a volume that is being written")
@@ -48,6 +48,9 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 	if err != nil {
 		return false, notExecuted(err)
 	}
+	if err := q.checkGrown(ctx, o.t.rpc, below); err != nil {
+		return false, notExecuted(err)
+	}
 	if len(found.paths) > 0 {
 		leave, err := q.deleting(ctx, o.t)
 		if err != nil {
@@ -58,6 +61,10 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			done := make(chan struct{})
 			defer close(done)
 			go q.logSlow(below.alias, 1, done)
+			// A host may have discarded the clusters of an extent page until the freeze.
+			if err := q.checkGrown(ctx, o.t.rpc, below); err != nil {
+				return notExecuted(err)
+			}
 			return o.t.rpc.BdevLvolDelete(context.Background(), spdkrpc.BdevLvolDeleteParams{Name: below.uuid})
 		})
 	}
@@ -139,6 +146,16 @@ type lvol struct {
 	uuid, alias string
 	clones      int
 	related     lockSet // the volume itself, its parent, and clones that are snapshots
+
+	asked   string // name used by the caller
+	storeID string // UUID of the lvstore
+	size    uint64 // in bytes
+	grown   *grown // the only clone, if it may be larger; otherwise nil
+}
+
+// grown is a clone that may be larger than its snapshot.
+type grown struct {
+	name, uuid string // uuid is "" if the clone has no bdev
 }
 
 // findWithClones finds a logical volume and its writable clones. It omits clones without a bdev,
@@ -159,7 +176,7 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 	}
 	related.add(exclusive, v.names...)
 	related.add(shared, v.parent)
-	below := &lvol{uuid: v.uuid, alias: v.store + "/" + v.lvol, clones: len(v.clones), related: related}
+	below := &lvol{uuid: v.uuid, alias: v.store + "/" + v.lvol, clones: len(v.clones), related: related, asked: v.Volume, storeID: v.storeID, size: v.size}
 	var clones []*volume
 	for _, clone := range v.clones {
 		c, err := findVolume(ctx, rpc, Snapshot{Volume: v.store + "/" + clone})
@@ -177,6 +194,12 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 		if len(v.clones) == 1 {
 			if err := checkNotShrunk(ctx, rpc, v, c, v.store+"/"+clone); err != nil {
 				return nil, nil, err
+			}
+			switch {
+			case c == nil:
+				below.grown = &grown{name: v.store + "/" + clone}
+			case c.size > v.size:
+				below.grown = &grown{name: v.store + "/" + clone, uuid: c.uuid}
 			}
 		}
 	}

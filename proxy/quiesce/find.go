@@ -25,6 +25,8 @@ type volume struct {
 	clones  []string // names within the lvstore
 	size    uint64   // in bytes
 
+	allocated *uint64 // in clusters; nil if this release does not report it
+
 	// bdev outside the lvstore that contains the volume's unallocated clusters; "" if there is none
 	external string
 	snapshot bool // the volume is a snapshot, so nothing writes to it
@@ -67,6 +69,7 @@ func findVolume(ctx context.Context, rpc *spdkrpc.Client, s Snapshot) (*volume, 
 	if l.LvolStoreUUID != nil {
 		v.storeID = *l.LvolStoreUUID
 	}
+	v.allocated = l.NumAllocatedClusters
 	v.clones, v.snapshot = l.Clones, l.Snapshot != nil && *l.Snapshot
 	if l.BaseSnapshot != nil {
 		v.parent = v.store + "/" + *l.BaseSnapshot

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 // Options configures a Quiescer.
@@ -25,9 +26,12 @@ type Options struct {
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
 	// frozen, and therefore takes longer. If Enter is nil, any number of operations may run at
 	// once.
-	Enter    func(ctx context.Context, user string, awaits bool) (leave func(), err error)
-	Log      *slog.Logger
-	Observer Observer
+	Enter func(ctx context.Context, user string, awaits bool) (leave func(), err error)
+	// HasExtentPage reads from the lvstore's metadata whether an lvol has an extent page with this
+	// number. If HasExtentPage is nil, the metadata cannot be read.
+	HasExtentPage func(ctx context.Context, rpc *spdkrpc.Client, uuid string, number uint64) (bool, error)
+	Log           *slog.Logger
+	Observer      Observer
 	// Leave means that the files of thawed entries are kept, so that a running Quiescer can count
 	// them.
 	Leave bool

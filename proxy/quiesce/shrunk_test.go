@@ -1,6 +1,7 @@
 package quiesce
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,6 +33,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 		for _, mode := range []Mode{{Freeze: true}, {Idle: true}, {Unchecked: true}} {
 			t.Run(name, func(t *testing.T) {
 				b := newBench(t, "v26.05")
+				b.q.opts.HasExtentPage = func(context.Context, *spdkrpc.Client, string, uint64) (bool, error) { return true, nil }
 				b.volume("v0")
 				if c.parent > 0 {
 					b.resize(c.parent)

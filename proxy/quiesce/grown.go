@@ -1,0 +1,93 @@
+package quiesce
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A GrownError means that a snapshot cannot be deleted, because its clone is larger and would have
+// its former size after a restart, or would not load. Nothing was executed.
+type GrownError struct {
+	Snapshot string // name used by the caller
+	Clone    string
+	Fixed    bool   // the clone is a snapshot, so nothing can be written to it
+	From, To uint64 // a new allocation in these bytes of the clone makes the deletion safe
+	Unread   error  // why the metadata could not be read; nil if they were
+}
+
+func (e *GrownError) Error() string {
+	remedy := fmt.Sprintf("First write to a part of the clone that was not written to since the snapshot, between bytes %d and %d, or inflate the clone (bdev_lvol_inflate) if this release of SPDK can", e.From, e.To)
+	if e.Fixed {
+		remedy = fmt.Sprintf("The clone is a snapshot: delete %s first", e.Clone)
+	}
+	if e.Unread != nil {
+		remedy += ". The metadata, which show whether the deletion is safe, could not be read: see the proxy's log"
+	}
+	return fmt.Sprintf("snapshot %s is smaller than its clone %s: if SPDK deleted it now, the clone could be as small as the snapshot after a restart, or be lost. Nothing was executed. %s", e.Snapshot, e.Clone, remedy)
+}
+
+// clustersPerPage is the number of clusters that one of SPDK's extent pages describes.
+const clustersPerPage = 512
+
+// checkGrown returns a *GrownError if deleting a snapshot would leave its only clone with an extent
+// page that describes fewer clusters than the clone has. SPDK gives the snapshot's extent page to
+// a clone that has none for the same clusters, but does not write the page again
+// (docs/upstream/lvol-delete-grown.md). No other call may change the lvols meanwhile; hosts may
+// write to the clone unless it is frozen.
+func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol) error {
+	if d.grown == nil {
+		return nil
+	}
+	stores, err := rpc.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{UUID: &d.storeID})
+	if err != nil {
+		return err
+	}
+	if len(stores) != 1 || stores[0].ClusterSize == 0 {
+		return &AnswerError{Method: "bdev_lvol_get_lvstores", Err: fmt.Errorf("no size of a cluster for lvstore %s", d.storeID)}
+	}
+	cluster := stores[0].ClusterSize
+	clusters := d.size / cluster
+	if clusters%clustersPerPage == 0 {
+		return nil // each of its pages is full
+	}
+	snapshot, err := findVolume(ctx, rpc, Snapshot{Volume: d.uuid})
+	if err != nil {
+		return err
+	}
+	if snapshot.allocated != nil && *snapshot.allocated == 0 {
+		return nil // it has no extent page
+	}
+	page := clusters / clustersPerPage
+	refused := &GrownError{Snapshot: d.asked, Clone: d.grown.name, From: page * clustersPerPage * cluster, To: (page + 1) * clustersPerPage * cluster}
+	if d.grown.uuid == "" {
+		return refused // a clone without a bdev cannot be examined
+	}
+	clone, err := findVolume(ctx, rpc, Snapshot{Volume: d.grown.uuid})
+	if err != nil {
+		return err
+	}
+	refused.Fixed, refused.To = clone.snapshot, min(refused.To, clone.size)
+	if clone.allocated != nil && someWithin(*clone.allocated, clone.size/cluster, (refused.To-refused.From)/cluster) {
+		return nil
+	}
+	if q.opts.HasExtentPage == nil {
+		return refused
+	}
+	has, err := q.opts.HasExtentPage(ctx, rpc, clone.uuid, page)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		q.opts.Log.Warn("a snapshot is not deleted, because its clone is larger and the metadata of the lvstore could not be read", "snapshot", d.alias, "clone", d.grown.name, "error", err)
+		refused.Unread = err
+	} else if has {
+		return nil
+	}
+	return refused
+}
+
+// someWithin reports whether some of an lvol's allocated clusters must be in a range of the given
+// number of clusters.
+func someWithin(allocated, clusters, within uint64) bool { return allocated > clusters-within }
