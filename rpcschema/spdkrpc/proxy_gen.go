@@ -257,13 +257,15 @@ func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolCha
 // the clone. During the deletion, the proxy freezes a clone exported over NVMe-oF by subsystems with ANA
 // reporting: its hosts hold back I/O. If the clone is in use and cannot be frozen, the proxy refuses the call
 // with -32009 and does nothing. It does the same for a snapshot that is smaller than both its parent and its
-// clone, because the clone would then contain the parent's data. After -32029, nothing was done either, and a
-// retry may succeed. Volumes, and snapshots whose clone is not in use, are deleted as by `bdev_lvol_delete`.
+// clone, because the clone would then contain the parent's data; and for a snapshot that is smaller than its
+// clone, unless the clone keeps its size at the next restart of the target. After -32029, nothing was done
+// either, and a retry may succeed. Volumes, and snapshots whose clone is not in use, are deleted as by
+// `bdev_lvol_delete`.
 //
 // The result: how it was deleted.
 //
 // Errors of the proxy:
-//   - -32009: The snapshot's clone is in use and cannot be frozen, or the snapshot is smaller than its parent and its clone
+//   - -32009: The snapshot's clone is in use and cannot be frozen, or the snapshot is smaller than its clone
 //   - -32603: Deleting failed, for instance because a snapshot has several clones
 //   - -19: No such logical volume
 //
