@@ -256,7 +256,7 @@ func TestVolumesFollowTheTopology(t *testing.T) {
 	assert.Zero(t, capacity("z"))
 	targets[0].replace(t, nil)
 	assert.Equal(t, capacity("b")+capacity("c"), capacity(""))
-	assert.Contains(t, b.logs.String(), "the capacity of an unresponsive target is not counted")
+	assert.Contains(t, b.logs.String(), "a target did not respond: its capacity is not counted")
 	_, err = b.GetCapacity(t.Context(), &csi.GetCapacityRequest{AccessibleTopology: zones("a")[0]})
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,7 +31,9 @@ type fake struct {
 	record  witness.Record
 	noAPI   bool
 	fail    map[string]error // by step
-	steps   []string
+
+	mu    sync.Mutex // of what concurrent connections change: live and steps
+	steps []string
 }
 
 var testVolume = Volume{Name: "volume", UID: "uid", SizeBytes: 64 << 20, Node: "n1", Generation: 1, Replicas: []Replica{
@@ -59,6 +62,8 @@ func (f *fake) restart(t *testing.T) {
 }
 
 func (f *fake) step(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.steps = append(f.steps, name)
 	return f.fail[name]
 }
@@ -87,7 +92,7 @@ func (f *fake) Paths(_ context.Context, e connect.Export) (connect.Paths, error)
 	if f.paths != nil {
 		return connect.Paths{}, f.paths
 	}
-	if !f.live[e.NSUUID] {
+	if !f.connected(e) {
 		return connect.Paths{NoDevice: connect.ErrNotConnected}, nil
 	}
 	return connect.Paths{All: []connect.Path{{Live: !f.down[e.NSUUID]}}, Device: connect.Device{Path: "/dev/" + e.NSUUID}}, nil
@@ -98,17 +103,29 @@ func (f *fake) Reconnect(_ context.Context, e connect.Export) error {
 	if f.down[e.NSUUID] {
 		return connect.ErrUnreachable
 	}
-	f.live[e.NSUUID] = err == nil
+	f.setConnected(e, err == nil)
 	return err
 }
 
+func (f *fake) connected(e connect.Export) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.live[e.NSUUID]
+}
+
+func (f *fake) setConnected(e connect.Export, live bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.live[e.NSUUID] = live
+}
+
 func (f *fake) Disconnect(_ context.Context, e connect.Export) error {
-	delete(f.live, e.NSUUID)
+	f.setConnected(e, false)
 	return f.step("disconnect " + e.NSUUID)
 }
 
 func (f *fake) Release(_ context.Context, e connect.Export) error {
-	delete(f.live, e.NSUUID)
+	f.setConnected(e, false)
 	return f.step("release " + e.NSUUID)
 }
 

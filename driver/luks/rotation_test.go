@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
 // onlyCryptsetup makes the hooks ignore other programs.

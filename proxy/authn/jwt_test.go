@@ -184,14 +184,14 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	require.NoError(t, err)
 
 	// The proxy does not use any symmetric or weak keys that are among the issuer's keys.
-	i.Show(jose.JSONWebKey{Key: []byte("a secret published by mistake"), KeyID: "secret", Algorithm: "HS256"})
+	i.Show(jose.JSONWebKey{Key: []byte("a secret that was published by mistake"), KeyID: "secret", Algorithm: "HS256"})
 	weak := weakKey(t)
 	i.Show(jose.JSONWebKey{Key: weak.Public(), KeyID: "weak", Algorithm: "RS256"})
 	claims, err := json.Marshal(i.Claims(audience, driver, inNamespace("spdkcsi")))
 	require.NoError(t, err)
 	a := newJWTAuthenticator(t, i, nil)
 	for _, token := range []string{
-		authntest.SignAs(t, claims, jose.HS256, []byte("a secret published by mistake"), "secret"),
+		authntest.SignAs(t, claims, jose.HS256, []byte("a secret that was published by mistake"), "secret"),
 		authntest.SignAs(t, claims, jose.RS256, weak, "weak"),
 	} {
 		_, err = a.Authenticate(t.Context(), fresh(token))
