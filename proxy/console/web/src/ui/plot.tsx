@@ -31,7 +31,7 @@ function shownTimes(times: ArrayLike<number>, span: number): [number, number] {
 
 // isolated returns the indices of values without a neighbour. A line does not show them, so they are drawn as points.
 function isolated(u: uPlot, series: number): number[] | null {
-  const values = u.data[series];
+  const values: (number | null | undefined)[] = Array.from(u.data[series]);
   const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []));
   return found.length ? found : null;
 }
