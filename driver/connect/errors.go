@@ -10,13 +10,14 @@ import (
 var (
 	// ErrInvalidExport means that the context map is invalid. A retry cannot succeed.
 	ErrInvalidExport = errors.New("invalid export")
-	// ErrNotConnected means that Find or Rescan found no such device on this node.
+	// ErrNotConnected means that Find or Rescan did not find the export's device on this node.
 	ErrNotConnected = errors.New("not connected")
 	// ErrUnsupported means that a kernel module, a tool or a permission is missing on this node.
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrUnreachable means that nothing responds at the target's address.
 	ErrUnreachable = errors.New("target unreachable")
-	// ErrNoSubsystem means that the target responds, but has no such subsystem or iSCSI target.
+	// ErrNoSubsystem means that the target responds, but does not have the export's subsystem or
+	// iSCSI target.
 	ErrNoSubsystem = errors.New("subsystem not found on the target")
 	// ErrRefused means that the target has the subsystem, but does not admit this host.
 	ErrRefused = errors.New("target refused this host")
@@ -24,8 +25,8 @@ var (
 	ErrNoKeys = errors.New("no keys to authenticate with")
 	// ErrAuthentication means that this node and the target did not accept each other's keys.
 	ErrAuthentication = errors.New("authentication failed")
-	// ErrNoNamespace means that the node is connected, but that the target has no such namespace or
-	// LUN.
+	// ErrNoNamespace means that the node is connected, but that the target does not have the
+	// export's namespace or LUN.
 	ErrNoNamespace = errors.New("namespace not found")
 	// ErrAmbiguous means that more than one device matches, so none is chosen.
 	ErrAmbiguous = errors.New("device identity is ambiguous")

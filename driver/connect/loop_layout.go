@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name that a host has on the export's target.
+// nameFor returns the name by which the export's target identifies a host.
 func nameFor(h Host, e Export) string {
 	if e.NQN == "" {
 		return h.IQN

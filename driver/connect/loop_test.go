@@ -218,8 +218,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, open.Close())
 	require.NoError(t, c.Disconnect(t.Context(), e))
 
-	// Another program's loop device on the same file would be a second cache for the volume, so
-	// Connect refuses it.
+	// A loop device that losetup attached to the same file would be a second cache of the volume's
+	// data, so Connect fails.
 	out, err := exec.Command("losetup", "--find", "--show", filepath.Join(s.dir, "lvols", uuid1)).Output()
 	require.NoError(t, err)
 	foreign := strings.TrimSpace(string(out))

@@ -241,7 +241,7 @@ func (n *nvme) find(e Export) (Device, error) {
 	return n.findBehind(e, controllers, n.subsystems)
 }
 
-// findBehind returns the device that an export has behind its controllers.
+// findBehind returns the device that the given controllers provide for an export.
 func (n *nvme) findBehind(e Export, controllers []controller, subsystems func() (map[string][]string, error)) (Device, error) {
 	if len(controllers) == 0 {
 		return Device{}, fmt.Errorf("%w: this node has no controller for the subsystem", ErrNotConnected)

@@ -28,8 +28,8 @@ func keyOptions(e Export) string {
 }
 
 // checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it does not support
-// authentication. Kernels before 5.17 do not list the options that they accept, but refuse the
-// authentication options, which they do not support.
+// authentication. Kernels before 5.17 do not list the options that they accept; they do not support
+// authentication, and refuse its options.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil

@@ -115,8 +115,8 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 	return v, nil
 }
 
-// dialTimeout limits how long an address may take to respond. Only then is the kernel told to
-// connect to it.
+// dialTimeout limits how long an address may take to respond. The kernel is told to connect only to
+// addresses that respond.
 const dialTimeout = 3 * time.Second
 
 // viewAge is the maximum age of the connection state that [Watcher.Paths] returns.
@@ -184,8 +184,8 @@ func (s *sharedView) get(n *nvme) (view, error) {
 	return v, nil
 }
 
-// reconnect creates the controllers that are missing. If all are missing, the device is found
-// again, as by connect.
+// reconnect creates the controllers that are missing. If all of them are missing, reconnect also
+// finds the device again, as connect does.
 func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
 	existing, err := n.controllers(e.NQN)
 	if err != nil {

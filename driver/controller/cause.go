@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// targetError adds to the error of a failed call the target's name, and a cause that is the same
+// targetError adds the target's name to the error of a failed call, and a cause that is the same
 // for each retry. Kubernetes counts events with the same text, and shows each different text as a
 // new event. The cause must therefore contain no local port and no time. It must not contain the
 // method either, because any one of several concurrent calls may fail first. Errors about the call

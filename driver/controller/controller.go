@@ -32,7 +32,8 @@ type Controller struct {
 	// credentialsFile is the path of the credentials for calls without a secret, or empty if there
 	// are none.
 	credentialsFile string
-	// witnesses stores the witnesses of replicated volumes. It is nil if there cannot be any.
+	// witnesses stores the witnesses of replicated volumes. It is nil if the controller does not
+	// support replicated volumes.
 	witnesses Witnesses
 	log       *slog.Logger
 }

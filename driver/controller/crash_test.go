@@ -209,7 +209,7 @@ func (b *crashBench) until(t *testing.T, what string, call func(context.Context)
 	}
 }
 
-// notFinal are the codes after which a sidecar retries a call.
+// notFinal lists the codes after which a sidecar retries a call.
 var notFinal = []codes.Code{codes.Aborted, codes.Unavailable, codes.DeadlineExceeded, codes.Canceled}
 
 // A targetState contains all objects that a controller may leave behind on a target.

@@ -55,8 +55,8 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and another hangs, volumes are created if the targets selected by their
-// names are working. Calls for other names fail in time, name the unresponsive target, and create
+// While one target is down and another hangs, a volume is created if the targets that its name
+// selects are working. Calls for other names fail in time, name the unresponsive target, and create
 // nothing on other targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
 	if testing.Short() {

@@ -103,7 +103,7 @@ func hasAddress(t config.Target, address string) bool {
 	return slices.ContainsFunc(t.AllAddresses(), func(a config.Address) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
-// HostOf returns the names that a node has on targets.
+// HostOf returns the names by which targets identify a node.
 func HostOf(nodeID string) export.Host { return hostOf(nodeID) }
 
 func hostOf(nodeID string) export.Host {

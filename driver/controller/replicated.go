@@ -40,14 +40,14 @@ func (r *Reloading) SetWitnesses(w Witnesses) { r.current.Load().SetWitnesses(w)
 // change.
 var replicatedNamespace = uuid.MustParse("3c7f9a52-64a0-4f0e-9b0d-8f2f4a1d6c11")
 
-// replicatedUUID returns the UUID of the replicated volume with a requested name. It is also the
-// name of its witness.
+// replicatedUUID returns the UUID of the replicated volume with a requested name. The UUID is also
+// the name of the volume's witness.
 func replicatedUUID(name string) string {
 	return uuid.NewSHA1(replicatedNamespace, []byte(name)).String()
 }
 
-// errReplicated refuses a call for a replicated volume, if the call is implemented only for other
-// volumes.
+// errReplicated returns the error of a call that does not support replicated volumes, for the
+// volume with this id.
 func errReplicated(id request.VolumeID) error {
 	return fmt.Errorf("%w: volume %s has replicas on two storage servers, which can be created, published, unpublished and deleted only: "+
 		"it cannot be copied, restored, resized, moved, or in a snapshot; copy its data within a pod instead. Nothing was changed", request.ErrUnsupported, id)

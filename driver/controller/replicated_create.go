@@ -22,7 +22,8 @@ import (
 
 // createReplicated creates a volume with two replicas, or finds the one that an earlier call
 // created. The witness is created first and records the places, so that each retry uses the same
-// ones. If a replica definitely cannot be created there, everything is undone.
+// places. If a replica definitely cannot be created in its place, createReplicated undoes
+// everything.
 func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim, n creation, parameters map[string]string) (*csi.Volume, error) {
 	if err := c.checkReplication(); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 
 // publishReplicated makes a node the writer of a volume, and exports all reachable replicas to that
 // node alone. It changes the witness first: from then on, the previous node can no longer drop a
-// replica, so it cannot acknowledge a write that is missing on a replica that it cannot reach.
+// replica that it cannot reach, so it cannot acknowledge a write that is missing on that replica.
 func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID, req *csi.ControllerPublishVolumeRequest, host export.Host) (*csi.ControllerPublishVolumeResponse, error) {
 	failed := func(err error) (*csi.ControllerPublishVolumeResponse, error) {
 		return nil, fmt.Errorf("publish volume %s: %w", id, err)
@@ -113,8 +113,8 @@ func sameReplicas(sites []*site, made request.Replicated) error {
 }
 
 // enough fails unless the sites without an error have everything that a node needs to start: one
-// in-sync replica, or all replicas of a volume that no node has used yet. It always returns errors
-// that a retry cannot resolve.
+// in-sync replica, or all replicas of a volume that no node has used yet. If a site has an error
+// that a retry cannot resolve, enough always returns that error.
 func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*site) error {
 	var reached replica.Set
 	for _, s := range sites {

@@ -82,8 +82,8 @@ func TestReplicatedVolume(t *testing.T) {
 	require.NoError(t, b.unpublish(ctx, v.GetVolumeId(), nodeB), "the volume is deleted")
 }
 
-// Other calls refuse a replicated volume, and they refuse its replicas even if a request names
-// them.
+// Calls that do not support replicated volumes refuse such a volume. A replica cannot be deleted
+// alone.
 func TestReplicatedVolumeRefusals(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()

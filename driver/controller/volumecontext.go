@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// exportContext returns the entries of a volume context that contain what nodes need to reach a
-// volume. The keys are the same as in spdk-csi.
+// exportContext returns the entries of a volume context that nodes need to reach the volume. The
+// keys are the same as in spdk-csi.
 func exportContext(c config.Target, v volume.Volume) map[string]string {
 	first := c.AllAddresses()[0]
 	m := map[string]string{

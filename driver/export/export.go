@@ -26,7 +26,7 @@ const (
 	ISCSI Transport = "iSCSI"
 )
 
-// A Host contains the names that a node has on targets.
+// A Host contains the names by which targets identify a node.
 type Host struct {
 	NQN string // NVMe host NQN
 	// Multipath is a second NQN, under which a node with native multipath connects. Such a node
@@ -43,8 +43,8 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath reports whether a host NQN is a Host.Multipath: only these contain a UUID of version
-// 8.
+// isMultipath reports whether a host NQN is the Multipath name of a Host: only these names contain
+// a version 8 UUID.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
 	id, err := uuid.Parse(text)

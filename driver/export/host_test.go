@@ -194,8 +194,8 @@ func TestAmbiguousErrorsDependOnTheRelease(t *testing.T) {
 	}
 }
 
-// After an ambiguous response to a query, the driver exports, withdraws and removes nothing. Before
-// v26.09, the driver refuses the call; on v26.09 and later, SPDK itself refuses to create a
+// After an ambiguous response to a query, the driver does not export, withdraw or remove anything.
+// Before v26.09, the driver refuses the call; on v26.09 and later, SPDK itself refuses to create a
 // subsystem that exists.
 func TestAmbiguousQueryChangesNothing(t *testing.T) {
 	for _, release := range []string{"v26.05", "v26.09"} {

@@ -23,9 +23,9 @@ import (
 //
 // A claim that remains longer than any call can take counts as abandoned: a controller that has
 // seen the claim for that long replaces it with its own claim. To prevent two controllers from
-// doing so concurrently, a controller first creates another initiator group, the removal. Each
-// claim has a unique name, so that a new claim is not mistaken for the abandoned one during the
-// removal.
+// replacing the claim concurrently, a controller first creates another initiator group, the
+// removal. Each claim has a unique name, so that a new claim is not mistaken for the abandoned one
+// during the removal.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2

@@ -72,7 +72,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	}
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
-		// An interrupted call created the other kind of subsystem, which no host can use yet.
+		// An interrupted call created the subsystem for one host instead of several, or vice versa.
+		// No host can use this subsystem yet.
 		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}
@@ -112,8 +113,8 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 }
 
 // run performs the missing steps of an export, and adds the listeners. A new subsystem admits no
-// host by default, so all steps after its creation run concurrently. On an existing one, the
-// listeners are added last, so that no host can connect before all others are excluded.
+// host by default, so all steps after its creation run concurrently. On an existing subsystem, the
+// listeners are added last, after all other hosts are excluded, so that none of them can connect.
 func (n nvmf) run(ctx context.Context, id string, sub *spdkrpc.NVMfSubsystem, steps []readback.Step, release rpcschema.Release, foundDone *atomic.Bool) (notListening, err error) {
 	if sub != nil || !release.Has(rpcschema.QueuesSubsystemChanges) {
 		if err := readback.RunAll(steps); err != nil {

@@ -104,7 +104,7 @@ func TestReplicaRefusals(t *testing.T) {
 	require.ErrorIs(t, overISCSI.AdmitReplica(ctx, id, 1, h, mayExport), export.ErrNotReplicable)
 }
 
-// No matter which call fails, after a repeated publication, the node is the only host.
+// No matter which call fails, the node is the only admitted host after the publication is repeated.
 func TestReplicaExportCanBeRepeated(t *testing.T) {
 	for _, executed := range []bool{true, false} {
 		for n := 1; ; n++ {

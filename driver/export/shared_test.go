@@ -93,8 +93,8 @@ func TestHostsOfASharedExportDoNotInterfere(t *testing.T) {
 	}
 }
 
-// A subsystem of the other kind that an interrupted call has left behind, and that does not admit
-// any hosts, is replaced.
+// If an interrupted call left a subsystem that was created for several hosts but admits none, an
+// exclusive export replaces that subsystem, and vice versa.
 func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	ctx, id, n1, n2 := t.Context(), f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")

@@ -77,7 +77,8 @@ func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly boo
 }
 
 // bindMount creates a bind mount and verifies it. A bind mount is created with the options of its
-// source and then remounted with its own; if the remount fails, bindMount removes the mount.
+// source and then remounted with its own options. If the remount fails, bindMount removes the
+// mount.
 func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly bool, flags []string, step *operation.Step) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -96,7 +96,8 @@ type scanned struct {
 	marked bool   // the device has the mark of an unfinished mkfs
 }
 
-// scan reads the parts of a device in which every known kind of contents leaves data.
+// scan reads a selection of parts of a device. Every known kind of contents leaves data in at least
+// one of them.
 func scan(ctx context.Context, d *os.File) (scanned, error) {
 	size, err := d.Seek(0, io.SeekEnd)
 	if err != nil {

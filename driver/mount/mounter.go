@@ -45,8 +45,8 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// Do not use systemd-run: it is useful only for file systems with daemons, unlike ext4, xfs
-		// and btrfs.
+		// Do not use systemd-run: it is useful only for file systems with daemons, and ext4, xfs
+		// and btrfs have none.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {

@@ -228,7 +228,7 @@ func (s Stage) mountOptions() []string {
 		// and its clone.
 		options = append(options, "nouuid")
 	case s.FSType == ext4 && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "init_itable") }):
-		// By default, the kernel zeroes all inode tables, which allocates 1.6 % of a thin volume.
+		// By default, the kernel zeroes all inode tables, which allocates 1.6% of a thin volume.
 		options = append(options, "noinit_itable")
 	case s.FSType == btrfs && !slices.ContainsFunc(options, func(f string) bool { return strings.HasPrefix(f, "discard") || f == "nodiscard" }):
 		// Newer kernels discard by default.

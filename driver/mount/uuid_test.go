@@ -85,7 +85,7 @@ func TestUUIDIsChangedAndReadBack(t *testing.T) {
 	}
 }
 
-// After a step of the change of a UUID has failed, no further steps are run.
+// If a step of changing a UUID fails, no further steps are run.
 func TestFailedStepEndsTheChangeOfAUUID(t *testing.T) {
 	s, uuids := Stage{FSType: xfs, UUID: newUUID}, []string{oldUUID, oldUUID, newUUID}
 	for failing := 1; failing <= 5; failing++ {

@@ -188,7 +188,8 @@ func TestPowerLossOfTheNode(t *testing.T) {
 	r.unstageVolume(t)
 }
 
-// A node whose publication is over can unstage the volume, and does not change the witness.
+// A node to which the volume is no longer published can unstage the volume, and does not change the
+// witness.
 func TestUnstageAfterTheVolumeWasPublishedElsewhere(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)

@@ -15,11 +15,11 @@ import (
 )
 
 // stagedVolumes records on this node's disk where volumes are staged. For each volume, it contains
-// a symbolic link to the staging directory, named by the volume's id. The records of staged volumes
-// are in directories that kubelet chooses, and whose paths only its calls contain. So without these
-// links, a restarted process could not find out which volumes to monitor. A volume is added once it
-// is completely staged, and removed when its unstaging begins. kubelet repeats calls that did not
-// finish, so the monitor ignores the volumes of such calls.
+// a symbolic link to the staging directory, named by the volume's id. kubelet chooses the
+// directories that contain the records of staged volumes, and passes their paths only in its calls.
+// So without these links, a restarted process could not find out which volumes to monitor. A volume
+// is added once it is completely staged, and removed when its unstaging begins. kubelet repeats
+// calls that did not finish, so the monitor ignores the volumes of such calls.
 //
 // Each boot of the node has its own directory of links. After a boot, nothing is connected until it
 // is staged again.

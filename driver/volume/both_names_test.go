@@ -89,8 +89,8 @@ func (b *testService) attachOnce(t *testing.T, id string) {
 }
 
 // If two controllers create the same volume, in any order and with lost replies, one volume
-// remains, even if a pod uses the volume before the slower controller continues. When a volume is
-// used, it is renamed, so SPDK does not refuse a second volume with the first name.
+// remains, even if a pod uses the volume before the slower controller continues. A volume is
+// renamed when it is used, so SPDK does not refuse a second volume with the original name.
 func TestConcurrentCreatesLeaveOneVolume(t *testing.T) {
 	for _, m := range makers {
 		for name, c := range map[string]struct{ before, lost bool }{

@@ -15,8 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// after returns a service whose first call of a method is followed by another client's change to
-// the target.
+// after returns a service. Right after its first call of method, another client changes the target.
 func (b *testService) after(t *testing.T, method string, change func(ctx context.Context) error) *Service {
 	return NewTarget(b.Config).Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: b.fault, Method: method, After: func(ctx context.Context) {
 		require.NoError(t, change(ctx))

@@ -74,8 +74,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A stacked bdev counts as one that does not zero what it unmaps, even if it is on a bdev
-		// that does.
+		// A stacked bdev is assumed not to zero what it unmaps, even if the bdev below it does.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})

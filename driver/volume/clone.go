@@ -111,7 +111,8 @@ type beforeClone struct {
 	mayBeRenamed bool // whether another call may rename the clone
 }
 
-// askForClone starts the queries of beforeClone in goroutines of asking.
+// askForClone starts the queries whose results beforeClone contains. The caller waits for them with
+// asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {
@@ -232,8 +233,8 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 }
 
 // matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
-// of parents: the nearest ones may be snapshots of the volume itself, and the first other one is
-// the origin.
+// of parents: the nearest parents may be snapshots of the volume itself, and the first parent that
+// is not such a snapshot is the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {
 		return fmt.Errorf("target %s: %w: %s was created from %v, but a volume created from %v is requested", s.Name, ErrIncompatible, v, is, want)
@@ -257,8 +258,8 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 			continue
 		}
 		is := Origin{UUID: parent.UUID, Snapshot: true}
-		// A snapshot by spdk-csi may have been taken of the volume, or the volume may have been
-		// cloned from that snapshot; the target does not record which.
+		// The target does not record whether a snapshot by spdk-csi was taken of this volume or is
+		// the source from which the volume was cloned.
 		if is != want && (ours || want.UUID != "") {
 			return differs(is)
 		}
@@ -271,9 +272,9 @@ func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, know
 }
 
 // Pristine reports whether a volume has never been written to. The result known is false if that
-// cannot be determined: for thick volumes, which have all clusters from the start, and on releases
-// that do not count clusters. For such volumes, only the name can show that the volume has been
-// used.
+// cannot be determined: for thick volumes, whose clusters are all allocated from the start, and on
+// releases that do not count clusters. For such volumes, only the name can show that the volume has
+// been used.
 func (s *Service) Pristine(ctx context.Context, v Volume) (pristine, known bool, err error) {
 	if v.used() {
 		return false, true, nil

@@ -19,7 +19,7 @@ import (
 )
 
 // TestCrashPoints interrupts every operation at each of its calls, before and after the target
-// executes it, with and without the death of the caller, and then repeats the operation. The retry
+// executes it, with and without a crash of the caller, and then repeats the operation. The retry
 // must succeed, and the target must end in the same state as after an uninterrupted operation.
 func TestCrashPoints(t *testing.T) {
 	if testing.Short() {
@@ -231,7 +231,7 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	failed := b.fault.FailedMethod()
 	where := "failed at " + failed
 	if failed == "" {
-		return // a real target keeps its transports from one test to the next, so it needs one call less
+		return // a real target keeps its transports between tests, so it needs one call fewer
 	}
 	if f.deadly && changes(failed) { // the operation may succeed without its last read
 		require.Error(t, err, where)
@@ -252,7 +252,8 @@ func crash(t *testing.T, b *testService, op operation, want state, at int, f fai
 	cleanUp(t, b, where)
 }
 
-// undisturbed returns the state of a target after the operation, and the number of its calls.
+// undisturbed runs an operation without failures. It returns the target's state afterwards and the
+// number of calls that the operation made.
 func undisturbed(t *testing.T, op operation, newTestService func(*testing.T) *testService) (want state, calls int) {
 	require.True(t, t.Run("undisturbed", func(t *testing.T) {
 		b := newTestService(t)

@@ -94,8 +94,8 @@ func (s *Service) remove(ctx context.Context, v Volume) error {
 // longer lists the volume, and refuses to delete it. Afterwards, SPDK responds that the volume does
 // not exist.
 func (s *Service) confirmDeleted(ctx context.Context, id string) error {
-	// Check this first, because SPDK would delete a volume without a bdev in any lvstore, even a
-	// forbidden one.
+	// Check the lvstore first: SPDK would delete a volume without a bdev even from an lvstore that
+	// the driver must not use.
 	all, err := s.rpc.BdevLvolGetLvols(ctx, spdkrpc.BdevLvolGetLvolsParams{})
 	if err != nil {
 		return fmt.Errorf("target %s: list volumes, to check that %s is deleted: %w", s.Name, id, err)

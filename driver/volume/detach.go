@@ -113,8 +113,7 @@ func (s *Service) undetachable(ctx context.Context, c, snap Volume) (why string,
 	return why, err
 }
 
-// checkRoomToDetach fails with ErrNoSpace if the copies would not leave the reserve of the lvstore
-// free.
+// checkRoomToDetach fails with ErrNoSpace if the copies would use part of the lvstore's reserve.
 func (s *Service) checkRoomToDetach(ctx context.Context, snap Volume, copies int) error {
 	st, err := s.store(ctx, snap.Store)
 	if err != nil {

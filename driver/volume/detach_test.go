@@ -140,8 +140,8 @@ func TestEnlargedClonesAreNotDetached(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Deleting a group snapshot detaches the clones of its members, but not the clones of an
-// interrupted attempt.
+// Deleting a group snapshot detaches the clones of its members, but not the clones of snapshots
+// from an interrupted attempt.
 func TestGroupClonesAreDetached(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	behindFreezer(b)

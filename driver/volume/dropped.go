@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// When SPDK refuses to delete a volume because its blob is busy, it may still remove the volume
-// from its lists. Such a volume looks deleted, but its clusters remain allocated, its data is not
-// cleared, and the volume reappears when the target restarts. So an unlisted volume counts as
-// deleted only if SPDK reports that it does not exist, or if every allocated cluster belongs to a
-// listed volume.
+// If a volume's blob is busy, SPDK refuses to delete the volume, but may still remove it from its
+// lists. Such a volume looks deleted, but its clusters remain allocated, its data is not cleared,
+// and the volume reappears when the target restarts. So an unlisted volume counts as deleted only
+// if SPDK reports that it does not exist, or if every allocated cluster belongs to a listed volume.
 
 // An Unlisted describes the allocated clusters of an lvstore that do not belong to any listed
 // volume.
@@ -21,12 +20,12 @@ type Unlisted struct {
 	Clusters int64
 }
 
-// Bytes returns the space that these clusters occupy.
+// Bytes returns the space that u's clusters occupy.
 func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 
-// unlistedReadings limits how often an lvstore is read to obtain figures that agree. Hosts allocate
-// clusters between the queries of a pass, and SPDK no longer lists a volume whose clusters it is
-// clearing for deletion.
+// unlistedReadings limits how many times an lvstore is read to obtain consistent figures. Hosts
+// allocate clusters between the queries of a pass, and SPDK no longer lists a volume whose clusters
+// it is clearing for deletion.
 const unlistedReadings = 4
 
 // unlistedPause is the pause before the second pass. It doubles with each pass.
@@ -52,8 +51,8 @@ func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 }
 
 // unproven lists the lvstores for which no pass proved that every allocated cluster belongs to a
-// listed volume, with the lowest number of other clusters found. A number of zero or less means
-// that the lvstore is merely changing too fast to be counted.
+// listed volume, with the lowest number found of clusters that belong to no listed volume. A number
+// of zero or less means that the lvstore is merely changing too fast to be counted.
 func (s *Service) unproven(ctx context.Context) (found []Unlisted, err error) {
 	before, err := s.Stores(ctx)
 	if err != nil {

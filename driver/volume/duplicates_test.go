@@ -46,8 +46,8 @@ func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// Another controller takes the same snapshot after this one has looked for it. The other
-// controller's clock may be ahead, behind or equal.
+// Another controller takes a snapshot with the same name after this controller has looked for one.
+// The other controller's clock may be ahead, behind or equal.
 func TestTwoControllersTakeOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {

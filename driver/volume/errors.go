@@ -49,7 +49,8 @@ var (
 	ErrLoads = errors.New("no raw block volumes on this target")
 	// ErrExposes means that others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
-	// ErrTooOld means that the target's SPDK release cannot do this safely.
+	// ErrTooOld means that the target's SPDK release is too old to do what the caller asked for
+	// safely.
 	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether means that snapshots of these volumes cannot be taken at the same moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")
@@ -58,7 +59,7 @@ var (
 	// ErrEncrypted means that the volume's offsets in pods differ from those on the target.
 	ErrEncrypted = errors.New("encrypted volume")
 	// ErrMember means that the snapshot belongs to a group snapshot, and is deleted only together
-	// with it.
+	// with that group.
 	ErrMember = errors.New("part of a group snapshot")
 	// ErrCredentials means that the proxy refused the credentials, ErrCertificate that its
 	// certificate is not trusted, and ErrDenied that the user's roles do not allow a call. Packages

@@ -184,8 +184,8 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// A target may execute a call whose reply was lost after the caller has repeated it. The group that
-// callers have received remains valid.
+// After the reply to a call is lost and the caller has repeated the call, the target may still
+// execute the first one. The group that callers have received remains valid.
 func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
@@ -215,8 +215,8 @@ func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-// No matter which RPC of a call fails, and in which way, a retry takes or deletes one complete
-// group, and leaves nothing else behind.
+// No matter which RPC of a call fails, and how, a retry takes or deletes one complete group and
+// leaves nothing else behind.
 func TestGroupCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

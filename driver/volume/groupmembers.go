@@ -28,7 +28,8 @@ func sourcesOf(all []member) (ids []string) {
 	return ids
 }
 
-// groups maps the attempts to take the group with one name to their members.
+// groups maps each attempt to take a group to the attempt's members. All attempts are for the same
+// group name.
 type groups map[GroupID][]member
 
 // complete returns the attempts whose members all exist, oldest first.

@@ -99,9 +99,9 @@ func (s *Service) page(ctx context.Context, p Page, wanted func(name string, sna
 	if err != nil {
 		return nil, "", err
 	}
-	// bdev_lvol_get_lvols returns no sizes. page reads each size with its own query, up to inFlight
-	// at a time, because a single query for all bdevs would block the target's reactor for tens of
-	// milliseconds.
+	// bdev_lvol_get_lvols returns no sizes. The method page reads each size with its own query, up
+	// to inFlight at a time, because a single query for all bdevs would block the target's reactor
+	// for tens of milliseconds.
 	const inFlight = 32
 	ctx = AskOnce(ctx)
 	volumes = make([]Volume, len(ids))

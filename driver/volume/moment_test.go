@@ -254,8 +254,8 @@ func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	}
 }
 
-// No matter which RPC fails on one of the targets, and in which way, a retry takes one complete
-// group, and leaves nothing else behind.
+// No matter which RPC fails on one of the targets, and how, a retry takes one complete group and
+// leaves nothing else behind.
 func TestGroupOnSeveralTargetsCrashPoints(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -101,8 +101,8 @@ func (s *Service) judgeBase(ctx context.Context, bdev string) verdict {
 const mostAskedAhead = 4
 
 // askAhead queries the base bdevs of the lvstores that have been seen before, which saves a round
-// of queries later. If store is not empty, it queries only those of the lvstore with that name.
-// askAhead returns the results of judgeBase, by base bdev.
+// of queries later. If store is not empty, askAhead queries only the base bdevs of lvstores with
+// that name. askAhead returns the results of judgeBase, by base bdev.
 func (s *Service) askAhead(ctx context.Context, store string) map[string]verdict {
 	known := s.seen.known()
 	if store != "" {

@@ -188,7 +188,7 @@ func TestNestedLvstoreDoesNotReplaceAnother(t *testing.T) {
 	require.NoError(t, s.Delete(t.Context(), v.UUID))
 }
 
-// A rewriting is a caller that changes the target's responses.
+// rewriting is a caller that changes the target's responses.
 type rewriting struct {
 	spdkrpc.Caller
 	rewrite func(method string, text []byte) []byte
@@ -234,7 +234,7 @@ func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
 	require.NoError(t, second(s.Stores(t.Context())))
 }
 
-// An informed is a caller that responds to spdkgate_target_get_info.
+// informed is a caller that responds to spdkgate_target_get_info.
 type informed struct {
 	spdkrpc.Caller
 	info spdkrpc.ProxyTargetInfo

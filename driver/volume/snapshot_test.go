@@ -195,8 +195,8 @@ func TestBasesAreDeleted(t *testing.T) {
 	}
 }
 
-// Snapshots on both sides of a clone remain after both volumes are deleted, and the base remains
-// until one of the snapshots is deleted.
+// The snapshots of a volume and of its clone remain after both volumes are deleted, and the base
+// remains until one of the snapshots is deleted.
 func TestBasesBelowSnapshotsAreDeleted(t *testing.T) {
 	for name, order := range map[string][]int{"source's first": {0, 1}, "clone's first": {1, 0}} {
 		t.Run(name, func(t *testing.T) {

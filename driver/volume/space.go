@@ -141,8 +141,8 @@ func (s *Service) readSum(ctx context.Context, st Store, u *sum) {
 	}
 }
 
-// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. A
-// snapshot counts as the size of its own clusters, if the release reports them. sizesIn calls
+// sizesIn reads the sizes of an lvstore's volumes, and the length of their longest chain. For a
+// snapshot, it counts only the snapshot's own clusters, if the release reports them. sizesIn calls
 // answered after each response of the target.
 func (s *Service) sizesIn(ctx context.Context, st Store, answered func()) (sizes map[string]int64, chain int, err error) {
 	lvols, err := s.lvolsOf(ctx, st)
