@@ -18,7 +18,7 @@ const dryRunEndpoint = "dry run"
 // opens is the reason why some stages do not apply to the messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
-// These reasons apply to several endpoints.
+// These reasons exempt several endpoints from a stage.
 var (
 	asksTheKernel = reasons{
 		wrongCredentials: "the kernel names the process's user; see " + unknownProcess,

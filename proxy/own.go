@@ -12,8 +12,8 @@ import (
 )
 
 // ownMethods returns the table of the methods and pages that the proxy serves itself. They pass
-// through the same stages as SPDK's methods (see gate.Gate.Perform). The fields describe the
-// differences.
+// through the same stages as SPDK's methods (see gate.Gate.Perform), except as the fields of
+// gate.Own specify.
 func (s *Server) ownMethods() []gate.Own {
 	const (
 		save, keys = "target.save", "target.keys"

@@ -95,8 +95,8 @@ func (h *hostileTenant) step(i int) {
 }
 
 // check fails the test if the tenant has gained access to anything, or if another tenant has lost
-// anything. loaded means that the target loads lvstores in volumes; these may claim other tenants'
-// volumes.
+// anything. loaded means that the target loads lvstores in volumes; such lvstores may claim other
+// tenants' volumes.
 func (h *hostileTenant) check(loaded bool) {
 	type info struct {
 		Name     string

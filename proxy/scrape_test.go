@@ -213,7 +213,7 @@ func TestDocumentedMetrics(t *testing.T) {
 	})
 	b.post(createMalloc)
 	b.post(`{"id":1,"method":"bdev_lvol_resize","params":{"name":"x","size":4194304}}`)
-	// make the proxy read this now, instead of later in the background
+	// make the proxy query the target now, instead of later in the background
 	b.post(`{"jsonrpc":"2.0","id":1,"method":"spdkgate_target_get_info"}`)
 	text := b.scrape()
 	said := map[string]bool{}
@@ -297,8 +297,8 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET request is subject to the same limits as the equivalent call: memory, concurrency, and the
-// stop of the proxy.
+// A GET request is limited like the equivalent call: in memory and concurrency, and while the proxy
+// is stopping.
 func TestGetsHaveTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })

@@ -27,7 +27,7 @@ func newSharingBench(t *testing.T, change ...func(*config.Config)) *bench {
 	users := fmt.Sprintf("users: [{name: backup, password_hash_file: %q, roles: [admin]}, {name: csi, password_hash_file: %[1]q, roles: [admin]}]\n", hash)
 	example := documented(t, "docs/target.md", "Configure limits", "yaml")[0]
 	require.Contains(t, example, "peer_users: [spdk] ", "the user in the example")
-	// replace it with a user that exists on this host
+	// replace the user spdk with one that exists on this host
 	example = strings.Replace(example, "[spdk] ", "[root] ", 1)
 	require.NoError(t, os.WriteFile(path, []byte("listen: \"127.0.0.1:0\"\n"+users+example), 0o600))
 	c, err := loadAndCheck(path)

@@ -16,7 +16,8 @@ func (c Capability) Since() Release { return c.since }
 // Has reports whether release r has the capability. An unknown release has no capabilities.
 func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since) }
 
-// These are all capabilities. No package outside of rpcschema compares releases, except in tests.
+// These are all the capabilities on which code depends. No package outside of rpcschema compares
+// releases, except in tests.
 var (
 	// GrowsBeyondParent means that a volume may be larger than its parent. On earlier releases,
 	// such as v24.01, reads past the parent's end fail with an I/O error, as do writes of less than

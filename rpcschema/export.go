@@ -7,7 +7,7 @@ import (
 )
 
 // Export returns the OpenRPC document for release r. It contains only the methods that the function
-// keep selects (nil selects all), and the schemas to which they refer. Objects in parameters refuse
+// keep selects (nil selects all), and the schemas to which they refer. Objects in parameters reject
 // members that the document does not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()

@@ -9,10 +9,10 @@ import (
 
 // JSONSchemas returns the schemas of the parameters at release r for the methods that the function
 // keep selects (nil selects all). The result is keyed by method. Each is a complete JSON Schema
-// (draft 2020-12). Objects refuse members that they do not describe. A group of parameters of which
-// exactly one must be given becomes oneOf; a group of which at least one must be given becomes
-// anyOf. The result's schema is at #/$defs/result. The schemas contain no annotations (x-spdk-…);
-// use [Document.Export] for those.
+// (draft 2020-12). Objects reject members that their schemas do not describe. A group of parameters
+// of which exactly one must be given becomes oneOf; a group of which at least one must be given
+// becomes anyOf. The result's schema is at #/$defs/result. The schemas contain no annotations
+// (x-spdk-…); use [Document.Export] for those.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
 	raw, err := d.rawDocument()
 	if err != nil {

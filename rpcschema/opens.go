@@ -10,7 +10,8 @@ import (
 type Opens struct {
 	To string `json:"to"` // one of Openings
 	If []any  `json:"if"` // values that open the object
-	// In a tenant's call, Instead replaces such a value. If Instead is nil, the call is refused.
+	// Instead replaces a value that opens the object in a tenant's call. If Instead is nil, the
+	// call is refused.
 	Instead any `json:"instead"`
 }
 

@@ -10,7 +10,7 @@ import (
 // A view copies raw schemas, keeping only the members that one release supports.
 type view struct {
 	release Release
-	closed  bool // objects refuse undescribed members, unless the schema allows them
+	closed  bool // objects reject undescribed members, unless the schema allows them
 }
 
 func (d *Document) rawDocument() (map[string]any, error) {

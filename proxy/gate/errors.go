@@ -92,7 +92,7 @@ func when[T error](holds func(T) bool) kind {
 // rows is the table of errors. The first row whose kind matches an error defines the response.
 // SPDK's own errors have status 200 and are passed on unchanged. All other errors state what to do.
 var rows = []row{
-	// regardless of the cause
+	// regardless of why the save failed
 	{name: "the target did it, but its configuration is not saved", kind: as[*persist.NotSavedError],
 		status: http.StatusInternalServerError, code: jsonrpc.CodeNotSaved, outcome: metrics.Failed,
 		text: "the target did it, but %s. A restart of the target would undo it. Repeat the call; if the error persists, see the proxy's log."},
@@ -267,8 +267,8 @@ type Answer struct {
 // spdk reports whether the error is SPDK's own, or formatted like one.
 func (a Answer) spdk() bool { return a.Outcome == metrics.SPDKError }
 
-// AnswerTo converts an error of any stage to a response, using the table of errors. No other code
-// converts errors.
+// AnswerTo converts an error of any stage to a response, using the table of errors. No other
+// function converts errors to responses.
 func AnswerTo(err error) Answer {
 	if err == nil {
 		return Answer{Status: http.StatusOK, Outcome: metrics.OK}

@@ -10,9 +10,9 @@ import (
 )
 
 // checkExamination refuses calls by tenants' users while the target loads data structures that
-// hosts write into volumes, or has not reported whether it does. Such an lvstore or RAID could
+// hosts write into volumes, or has not reported whether it does. A loaded lvstore or RAID could
 // contain other tenants' objects. Users without a tenant may still make calls, because they must be
-// able to change this setting.
+// able to disable this loading.
 func checkExamination(ctx context.Context, current *Settings, scope *tenancy.Scope, conn *target.Conn) error {
 	if current.AcceptLoading {
 		return nil

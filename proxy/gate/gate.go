@@ -69,13 +69,13 @@ func (g *Gate) Timeout(method string) time.Duration { return g.Settings().Timeou
 // Executed records that a call may have changed which objects belong to which tenant.
 func (g *Gate) Executed(m *rpcschema.Method) { g.Settings().Tenancy.Executed(m) }
 
-// ConnState must be called when the state of a connection changes.
+// ConnState counts connections. It must be called whenever a connection's state changes.
 func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.inFlight.connState(conn, state)
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain starts to stop the gate. After a short time, the gate refuses further requests. drained is
+// Drain begins to stop the gate. After a short time, the gate refuses further requests. drained is
 // closed when the last request has ended, and left is closed when clients have closed all
 // connections. The listeners must already be closed.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }

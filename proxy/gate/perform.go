@@ -170,8 +170,8 @@ func (g *Gate) authorize(current *Settings, c *Call, own *Own) (*decide.Call, er
 	return decided, err
 }
 
-// connect connects to the target if the call needs it. The release at the other end determines
-// which parameters are valid.
+// connect connects to the target if the call needs it. The target's release determines which
+// parameters are valid.
 func (g *Gate) connect(ctx context.Context, own *Own, user string, scope *tenancy.Scope) (*target.Conn, error) {
 	if own.Target == Never || own.Target == ForTenants && scope == nil {
 		return nil, nil

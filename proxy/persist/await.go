@@ -39,8 +39,8 @@ type attempt struct {
 // is pauseShare times the duration of the earlier read.
 const pauseShare = 2
 
-// pollTime is roughly the part of a read's duration that takes no time on the target: the target
-// polls for requests only every 4 ms.
+// pollTime is roughly the part of a read's duration during which the target does not work on the
+// read, because the target polls for requests only every 4 ms.
 const pollTime = 50 * time.Millisecond
 
 // AwaitSaved waits until the file that a restarted target loads contains all changes made so far.
@@ -50,7 +50,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// Continue the save even if this call's client disconnects, because other calls wait for it.
+	// Continue the save even if this call's client disconnects, because other calls wait for the
+	// same save.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool
@@ -84,8 +85,8 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	return &NotSavedError{errEnded}
 }
 
-// savedBy reports whether the first number changes have been saved. If not, it returns the error of
-// the last attempt to save them, unless that is one of the first earlier attempts.
+// savedBy reports whether all changes up to the given number have been saved. If not, it returns
+// the error of the last attempt to save them, unless the attempt's number is at most earlier.
 func (s *Saver) savedBy(process string, number, earlier uint64) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

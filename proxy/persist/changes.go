@@ -76,7 +76,7 @@ func (c *changes) export(n string) {
 	}
 }
 
-// add merges changes that an earlier save failed to write.
+// add merges into c the changes that an earlier save failed to write.
 func (c *changes) add(earlier changes) {
 	for n := range earlier.names {
 		c.name(n)

@@ -54,8 +54,9 @@ func (f *Folder) Use(name string) error {
 	return f.prune()
 }
 
-// A choiceReader reads whether an administrator has chosen the current file. Administrators choose
-// files from another process, so the reader reads the file again whenever it has been replaced.
+// A choiceReader determines whether an administrator has chosen the current file. Administrators
+// choose files from another process, so the reader reads the file again whenever it has been
+// replaced.
 type choiceReader struct {
 	mu            sync.Mutex
 	file          fs.FileInfo // nil if there is none

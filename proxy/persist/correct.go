@@ -19,8 +19,8 @@ import (
 // SPDK saves a RAID without a superblock after its base bdevs. When spdk_tgt loads the file, it
 // creates and examines the base bdevs, finds the RAID's lvstore on one of them, and claims that
 // bdev. After that, SPDK cannot create the RAID. spdk_tgt then exits or, if it was started with the
-// option to ignore errors, continues with half of a mirror. If the RAID comes first, it claims its
-// base bdevs when they appear.
+// option to ignore errors, continues with half of a mirror. If the file creates the RAID first, the
+// RAID claims its base bdevs when they appear.
 //
 // Before v24.05, if a RAID has lost disks, SPDK saves only the remaining ones. If too few remain,
 // spdk_tgt exits when it loads the file. See [raids.Padded].

@@ -31,7 +31,7 @@ type suspect struct {
 var errNoProcess = errors.New("cannot determine which process of the target answers")
 
 // decide determines whether the running target's configuration, live, replaces the current file,
-// and writes the files. No other code makes this decision.
+// and writes the files. No other function decides which configuration becomes the current one.
 func (s *Saver) decide(live *Configuration, seen changes, acceptLoss bool) (outcome, error) {
 	if live.Saved.Process == "" {
 		return outcome{}, errNoProcess

@@ -26,10 +26,10 @@ const (
 )
 
 // waiting lists the methods whose calls SPDK saves before the call that creates their base bdev. It
-// maps each method to the parameter that names the base bdev. When SPDK examines the base bdev, the
-// new bdev claims it before SPDK reads its content. Other methods' calls are saved after their base
-// bdevs. Those base bdevs are not examined, because hosts can write to the first block of the base
-// of an FTL or OCF bdev.
+// maps each method to the parameter that names the base bdev. When SPDK examines a base bdev, the
+// new bdev claims the base bdev before SPDK reads its content. Other methods' calls are saved after
+// their base bdevs. Those base bdevs are not examined, because hosts can write to the first block
+// of the base of an FTL or OCF bdev.
 var waiting = map[string]string{
 	"bdev_crypto_create":     "base_bdev_name",
 	"bdev_delay_create":      "base_bdev_name",
@@ -47,9 +47,9 @@ var waiting = map[string]string{
 // exist when SPDK loads that lvstore, because the parents are not examined themselves. No other
 // bdev is examined, even if the target's own list names it. Hosts may write to a bdev after the
 // lvstore on it was deleted, and to the first block of the disks of a RAID without a superblock.
-// The saved file creates such a RAID after its disks, and the RAID claims them without an
-// examination. Partitions exist only if their disk is examined. Logical volumes, and partitions on
-// them, are never named.
+// The saved file creates a RAID without a superblock after its disks, and the RAID claims the disks
+// without an examination. Partitions exist only if their disk is examined. Logical volumes, and
+// partitions on them, are never named.
 func (s *Subsystem) examineBases(ctx context.Context, ask Ask, disable bool) error {
 	if s.Name != "bdev" || len(s.Calls) == 0 {
 		return nil

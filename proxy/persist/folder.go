@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
 )
 
-// These are the names of the files in the directory. The name of a file that has been set aside
-// begins with the reason. The proxy never removes such files.
+// These are the names of the files in a Folder. The name of a file that has been set aside begins
+// with the reason. The proxy never removes such files.
 const (
 	Current = "current.json" // loaded by spdk_tgt -c
 	Held    = "held.json"    // configuration of a target that lacks parts of Current; see Saver
@@ -194,7 +194,7 @@ func (f *Folder) keepCopy(name, reason string) (kept string, err error) {
 			return "", fmt.Errorf("keep %s as %s: %w", name, kept, err)
 		}
 		if existing, _, err := f.disk.Read(kept); err == nil && bytes.Equal(existing, text) {
-			return kept, nil // an earlier run that then crashed has made the copy
+			return kept, nil // an earlier run made the copy and then crashed
 		}
 	}
 }

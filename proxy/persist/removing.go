@@ -45,9 +45,8 @@ type deletion struct {
 	ended bool // the call has ended
 }
 
-// Removing must be called before a call that may delete logical volumes, and end must be called
-// after it. Removing durably records the deletions. ask must query the target to which the call is
-// sent.
+// Removing durably records the logical volumes that a call may delete. It must be called before the
+// call, and end after the call. ask must query the target to which the call is sent.
 func (s *Saver) Removing(ctx context.Context, ask Ask, method string, params map[string]any, process string) (end func(), err error) {
 	var deleted map[string]*deletion
 	disk := "" // below a deleted lvstore
@@ -172,7 +171,7 @@ func (r *removing) ended(deleted map[string]*deletion) {
 	}
 }
 
-// namesOf returns the other names of those volumes that are being deleted.
+// namesOf returns all names of the volumes in names whose deletion has begun.
 func (r *removing) namesOf(names []rpcschema.Name) (others []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -22,8 +22,8 @@ func newRemoving(t *testing.T, dir string) *removing {
 	return &removing{folder: f}
 }
 
-// A new proxy process reads in the journal which deletions had begun. Their calls ended when the
-// previous proxy process did.
+// A new proxy process reads the journal to learn which deletions had begun. The calls that began
+// them ended together with the previous proxy process.
 func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))

@@ -100,10 +100,10 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// Before must be called before a call that changes the target. Before the first change to a new
-// process, it compares the process's configuration with the saved one: after the change, the saver
-// could not distinguish lost objects from objects removed by the call. If the comparison fails,
-// Before returns anyway. In that case, a later comparison may find more calls missing.
+// Before compares a new target process's configuration with the saved one. It must be called before
+// each call that changes the target: after the first change, the saver could not distinguish lost
+// objects from objects removed by the call. If the comparison fails, Before returns anyway. In that
+// case, a later comparison may find more calls missing.
 //
 // Before returns the name of the process to which the call will be sent, or of an earlier one; see
 // AwaitSaved. The caller must set the parameter first if it will wait for the save.
@@ -167,7 +167,8 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed must be called after a call that may have changed the target. Run then saves soon.
+// Changed records a call that may have changed the target, so that Run soon saves the
+// configuration. It must be called after the call.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)

@@ -18,7 +18,7 @@ import (
 // the lock when the process ends.
 type Folder struct{ path string }
 
-// These are parts of the names of files in the directory.
+// These are parts of the names of files in the journal's directory.
 const (
 	suffix = ".json"
 	// prefix of a file that is being written; if a crash left such a file, nothing had been frozen
@@ -153,7 +153,7 @@ func (r *record) rename(tag string) error {
 func (r *record) release() { _ = r.file.Close() }
 
 // entries reads all entries, including those of other processes. It returns an error if an entry
-// cannot be read. Recovery renames such entries.
+// cannot be read. Recovery renames unreadable entries.
 func (f *Folder) entries() (list []entry, err error) {
 	names, err := f.names()
 	if err != nil {

@@ -14,7 +14,7 @@ type GrownError struct {
 	Clone    string
 	Fixed    bool   // the clone is a snapshot, so nothing can be written to it
 	From, To uint64 // a new allocation in these bytes of the clone makes the deletion safe
-	Unread   error  // why the metadata could not be read; nil if they were
+	Unread   error  // why the metadata could not be read; nil if it was read
 }
 
 func (e *GrownError) Error() string {

@@ -27,7 +27,7 @@ func TestSnapshotsOfGrownVolumesAreDeletedOnlyWithOwnExtentPage(t *testing.T) {
 		unset     bool // the proxy cannot read metadata at all
 		bytesFrom uint64
 		bytesTo   uint64
-		asked     bool // the metadata were read
+		asked     bool // the metadata was read
 		refused   bool
 	}{
 		"same size":                           {from: 8, to: 8},
@@ -89,7 +89,7 @@ func TestSnapshotsOfGrownVolumesAreDeletedOnlyWithOwnExtentPage(t *testing.T) {
 	}
 }
 
-// enlarge puts lvs0 on a bdev of 8 GiB.
+// enlarge puts lvs0 on an 8 GiB bdev.
 func (b *bench) enlarge() {
 	file, err := os.Create(filepath.Join(b.t.TempDir(), "disk"))
 	require.NoError(b.t, err)

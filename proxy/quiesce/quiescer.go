@@ -57,7 +57,7 @@ type Quiescer struct {
 	// See target.go; tests on a busy machine wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
-	// names of entries for whose snapshot or deletion SPDK has responded
+	// names of the entries whose calls for a snapshot or deletion have received SPDK's response
 	settled    sync.Map
 	lastLogged map[string]string // for each entry, the last error logged by Recover
 }

@@ -21,8 +21,9 @@ const (
 	// period.
 	makingGrace = time.Second
 	makingPoll  = 20 * time.Millisecond
-	// recheckDelay is how long after the thaw recovery checks again. Calls that freeze several
-	// volumes are sent together, and SPDK may execute a call to which it has not responded late.
+	// recheckDelay is how long recovery waits after a thaw before it checks the paths again. Calls
+	// that freeze several volumes are sent together, and SPDK may be late in executing a call to
+	// which it has not responded.
 	recheckDelay = 50 * time.Millisecond
 )
 

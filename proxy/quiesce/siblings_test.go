@@ -86,9 +86,9 @@ func relatedOperations() (all []relatedOperation) {
 	return all
 }
 
-// SPDK can lose a volume, or crash, if two operations on related volumes overlap. Each pair of
-// operations on a snapshot, a snapshot above it, and two volumes above that one runs concurrently
-// only if SPDK changes nothing that the other one uses.
+// SPDK can lose a volume, or crash, if two operations on related volumes overlap. The test uses a
+// snapshot, a snapshot above it, and two volumes above the upper snapshot. Two operations on them
+// run concurrently only if SPDK changes nothing for one that the other one uses.
 func TestOperationsOnRelatedVolumesDoNotOverlap(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.q.lockTimeout = 20 * time.Millisecond

@@ -61,7 +61,7 @@ func stillFrozen(ctx context.Context, t *Target, p paths) (left []path, err erro
 	return left, err
 }
 
-// readStates lists which of the paths that a freeze changes still exist, and which of these are
+// readStates returns the paths affected by a freeze that still exist, and those of them that are
 // inaccessible.
 func readStates(ctx context.Context, t *Target, p paths) (existing, left []path, err error) {
 	listeners, err := t.rpc.NVMfSubsystemGetListeners(ctx, spdkrpc.NVMfSubsystemGetListenersParams{NQN: p.NQN})

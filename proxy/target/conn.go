@@ -44,7 +44,7 @@ func (t *Target) dial() (*Conn, *DownError) {
 
 // open connects to the socket, checks which user is listening there, and reads the release.
 func (t *Target) open(ctx context.Context) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
-	// callers set their own timeouts
+	// the socket's callers set their own timeouts
 	socket := spdkrpc.NewSocket(t.config.Socket, spdkrpc.WithPeerCheck(t.checkPeer), spdkrpc.WithOneConnection(), spdkrpc.WithTimeout(0))
 	fail := func(err error) (*spdkrpc.Socket, <-chan struct{}, rpcschema.Release, error) {
 		_ = socket.Close()

@@ -42,7 +42,7 @@ func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, list(), ErrDeleting, release)
-		// harmless, but slow on this fake target
+		// this listing is harmless, but slow on the fake target
 		_, err = other.Call(t.Context(), "ann", "bdev_get_bdevs", nil, time.Millisecond)
 		require.NotErrorIs(t, err, ErrDeleting)
 		close(end)

@@ -45,7 +45,7 @@ func (t *Target) State() State {
 	return t.state
 }
 
-// noteState records a probe's result and logs changes. No other code logs them.
+// noteState records a probe's result and logs changes. No other function logs changes of the State.
 func (t *Target) noteState(phase Phase, release rpcschema.Release, connected bool, err error) State {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -112,7 +112,8 @@ func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
 
-// MemoryReleased must be called when HasMemory may have changed from false to true for a user.
+// MemoryReleased grants slots to calls that were waiting for memory. It must be called when
+// HasMemory may have changed from false to true for a user.
 func (t *Target) MemoryReleased() { t.queue.advanceAll() }
 
 // Connect returns an open connection for a user's next call. The error is a *DownError or ctx's

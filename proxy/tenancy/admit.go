@@ -37,7 +37,7 @@ func (g *Grant) Hidden() int { return len(g.hidden) }
 // Raised returns the parameters that Admit has set to a safer value than the client's.
 func (g *Grant) Raised() []string { return g.raised }
 
-// MayCall reports whether the tenant's users may call the method with some parameters.
+// MayCall reports whether the tenant's users may call the method with at least some parameters.
 func (s *Scope) MayCall(method string) bool {
 	if s == nil {
 		return true

@@ -79,7 +79,7 @@ type bases map[string][]string
 
 // noteBases caches the bases in a list of bdevs.
 func (v *ownershipCheck) noteBases(answer string) error {
-	// true of most responses
+	// most lists contain no bdev with a base
 	if !strings.Contains(answer, "base_bdev") && !strings.Contains(answer, "cache_device") {
 		return nil
 	}

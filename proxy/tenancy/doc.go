@@ -2,7 +2,8 @@
 // the user's tenant. A tenant has lvstores, bdevs, NQNs and other objects; its users can see and
 // change nothing else on the target.
 //
-// It uses only the schema's annotations (x-spdk-resource), so it works for all methods:
+// Package tenancy uses only the schema's annotations (x-spdk-resource), so it works for all
+// methods:
 //
 //   - A foreign name in a parameter is replaced with an unused name, and SPDK is called. Therefore,
 //     foreign and missing objects take the same path through this code and get the same response:

@@ -53,7 +53,7 @@ func oracle(_ context.Context, method string, params map[string]any) (json.RawMe
 func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 	if _, text := v.(string); !text && !plan.Free(list, "") && r.IntN(40) == 0 {
 		other := []any{mark, p{mark: mark}, p{"not_described": mark}, []any{mark}, nil, json.Number("7")}[r.IntN(6)]
-		// in a list of strings, this would only be another string
+		// in a list of strings, the other name would only be one more string
 		if _, array := v.([]any); !array {
 			return other
 		}

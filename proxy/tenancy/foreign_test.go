@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A spot is the position of one value in a method's parameters that names something.
+// A spot is the position, within a method's parameters, of one value that names something.
 type spot struct {
 	path string
 	kind string

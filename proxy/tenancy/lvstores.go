@@ -86,7 +86,7 @@ func (s *stores) cached(fresh time.Time) *lvstores {
 	return nil
 }
 
-// share returns the running query if that began after fresh, or the cache if a response has just
+// share returns the running query if it began after fresh, or the cache if a response has just
 // arrived. Otherwise, it returns a new query. mine means that the caller must run this query.
 func (s *stores) share(fresh time.Time) (k *lvstores, q *lvstoreQuery, mine bool) {
 	s.mu.Lock()

@@ -151,8 +151,8 @@ func (v *ownershipCheck) list(ctx context.Context) (answer string, err error) {
 	return string(text), v.learn(ctx, string(text))
 }
 
-// note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if every
-// record says so.
+// note records whether a UUID belongs to the tenant. The UUID belongs to the tenant only if it does
+// so in every record.
 func (v *ownershipCheck) note(name string, own bool) {
 	if v.bdevs == nil {
 		v.bdevs = map[string]bool{}

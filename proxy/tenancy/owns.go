@@ -13,7 +13,7 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 	return list
 }
 
-// Owns reports whether a name of some kind (lvstore, bdev, nqn, …) belongs to the tenant, judging
-// by its spelling alone. The name of a volume must be LVSTORE/LVOL, because a UUID does not show
+// Owns reports whether a name of the given kind (lvstore, bdev, nqn, …) belongs to the tenant,
+// based on the name alone. The name of a volume must be LVSTORE/LVOL, because a UUID does not show
 // its owner.
 func (s *Scope) Owns(kind, name string) bool { return s.ownsNamed(kind, name) }

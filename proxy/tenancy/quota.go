@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// how long a count is used; the amounts of the tenant's later calls are added to it
+	// how long a count of a tenant's objects is used; the amounts of the tenant's later calls are
+	// added to the count
 	countKeep = 10 * time.Second
 	// minimum time between counts caused by calls over the quota, unless objects of the tenant were
 	// deleted; counting keeps the target busy

@@ -1,7 +1,7 @@
 package tenancy
 
-// Standing describes, regardless of the parameters, whether the tenant's users may call a method
-// and what the call may affect.
+// Standing describes whether the tenant's users may call a method, and what the call may affect.
+// The description does not depend on the parameters.
 func (s *Scope) Standing(method string) string {
 	p := s.tenancy.plans.Of(method)
 	switch {

@@ -131,7 +131,7 @@ func (t *Tenancy) Remember(f *owners.File) {
 // Of returns a user's scope, or nil if the user belongs to no tenant.
 func (t *Tenancy) Of(user string) *Scope { return t.ofUser[user] }
 
-// ownsNamed reports whether a name belongs to the tenant, judging by the name's spelling alone.
+// ownsNamed reports whether a name belongs to the tenant, based on the name alone.
 func (s *Scope) ownsNamed(kind, name string) bool {
 	if !plain(name) {
 		return false

@@ -15,7 +15,7 @@ func (t *Tenancy) Usage(ctx context.Context, ask Ask, scopes ...*Scope) ([]Usage
 		return nil, nil
 	}
 	select {
-	// only one at a time, because each call holds the lists in memory
+	// only one call of Usage at a time, because each holds the target's lists in memory
 	case scopes[0].counting <- struct{}{}:
 		defer func() { <-scopes[0].counting }()
 	case <-ctx.Done():

@@ -76,8 +76,8 @@ var stable = []string{
 	"bdev_lvol_create", "bdev_lvol_resize", "bdev_lvol_set_read_only", "bdev_set_qos_limit", "bdev_enable_histogram", "bdev_reset_iostat", "bdev_set_qd_sampling_period",
 }
 
-// Executed must be called after each call by any user, regardless of the outcome, because the
-// owners of volumes may have changed.
+// Executed empties the cache of volumes if a call of the method may have moved a UUID to another
+// volume. It must be called after each call by any user, regardless of the outcome.
 func (t *Tenancy) Executed(m *rpcschema.Method) {
 	if m.Mutates && !slices.Contains(stable, m.Name) && (strings.HasPrefix(m.Name, "bdev_") || strings.HasPrefix(m.Name, "spdkgate_lvol_")) {
 		t.volumes.forget()

@@ -9,7 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A call that neither names objects nor lists them concerns the whole target.
+// A tenant's call that neither names objects nor lists them concerns the whole target, and is
+// refused.
 func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()

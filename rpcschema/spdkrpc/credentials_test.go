@@ -46,7 +46,7 @@ func seen(t *testing.T, change func(*HTTPSConfig)) (*HTTPS, error) {
 
 // whoCalls makes one call and returns what the proxy saw.
 func whoCalls(t *testing.T, h *HTTPS) (string, error) {
-	// The next id is then the one in the server's response.
+	// The next call's id is then the id in the server's response.
 	h.nextID.Store(uint64(len(`{"jsonrpc":"2.0","id":41,"method":"m"}`)) - 1)
 	var who string
 	err := h.Call(t.Context(), "m", nil, &who)

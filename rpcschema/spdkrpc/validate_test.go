@@ -61,8 +61,8 @@ func TestValidationIsCheap(t *testing.T) {
 	assert.LessOrEqual(t, with, without+20)
 }
 
-// The code -1 can also mean EPERM. It means the wrong state, in which the call was certainly not
-// executed, only if the schema says so.
+// The code -1 can also mean EPERM. It is reported as WrongState, which means that the call was
+// certainly not executed, only if the schema supports that.
 func TestMinusOneIsWrongStateOnlyIfTheSchemaSaysSo(t *testing.T) {
 	for method, kind := range map[string]Kind{
 		// according to the schema

@@ -49,7 +49,7 @@ func Resizes(method string) bool { return slices.Contains(resizing, method) }
 // tenant.
 func scopes(kind string) bool { return IsObject(kind) || IsNew(kind) }
 
-// These lists contain facts that the schema cannot express.
+// The lists below contain facts about methods that the schema cannot express.
 var (
 	// harmless lists methods that return strings that do not name tenants' objects, that act only
 	// on a barrier at which the same user's call is waiting, or that filter their own results by

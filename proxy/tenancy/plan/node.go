@@ -64,7 +64,7 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 	return list
 }
 
-// Fits reports whether this schema may apply to a value, judging only by the value's type. A union
+// Fits reports whether n's schema may apply to a value, based only on the value's type. A union
 // itself fits no value; its variants do.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
