@@ -117,7 +117,8 @@ func TestSnapshotMetadataUsesTheControllersCredentials(t *testing.T) {
 	}
 }
 
-// Without the option, none of its objects exist; with it, callers may connect.
+// Without the chart's option for snapshot metadata, none of its objects exist; with the option,
+// callers may connect.
 func TestSnapshotMetadataIsOptional(t *testing.T) {
 	for _, o := range rendered(t, nil) {
 		assert.NotContains(t, o.meta.GetName(), metadataName)

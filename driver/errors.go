@@ -229,8 +229,8 @@ func failedTarget(err error) *request.TargetError {
 }
 
 // lostTarget is like failedTarget, but only for targets that could not be reached or did not
-// respond. Any one of several concurrent calls may be the first to fail. Which one it is must make
-// no difference to callers, because they retry all of these calls.
+// respond. Any one of several concurrent calls may be the first to fail. Which call fails first
+// must make no difference to callers, because they retry all of these calls.
 func lostTarget(err error) *request.TargetError {
 	if t := failedTarget(err); t != nil && t.Lost {
 		return t

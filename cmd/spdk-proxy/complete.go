@@ -70,8 +70,8 @@ func given(arg, name string) bool {
 	return ok && (strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, ":="))
 }
 
-// membersAt returns the parameters of a method, or the members of the object that within names. A
-// nonempty within ends with a dot.
+// membersAt returns the parameters of a method, or the members of the object that the path within
+// names. If within is not empty, it ends with a dot.
 func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	if within != "" {
 		s := memberAt(m, strings.Split(strings.TrimSuffix(within, "."), "."))

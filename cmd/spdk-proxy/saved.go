@@ -185,8 +185,8 @@ directory that only root and that user may write. It follows no link.`,
 	return cmd
 }
 
-// betweenArgs requires at least least and at most most arguments; the error describes them with the
-// string arguments.
+// betweenArgs requires between least and most positional arguments. The error describes them with
+// the string arguments.
 func betweenArgs(least, most int, arguments string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {

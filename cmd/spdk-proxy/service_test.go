@@ -265,8 +265,8 @@ func TestCheckConfigReadsTheServicesSecrets(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(dir, "secrets"), filepath.Join(dir, "else")))
 	assert.Zero(t, run(t, "", "check-config", path, "--secrets", filepath.Join(dir, "else")).code)
 
-	// Setting the variable by hand does not help, because systemd also changes the names of the
-	// files.
+	// Setting CREDENTIALS_DIRECTORY by hand does not help, because systemd also changes the names
+	// of the files.
 	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "else"))
 	for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
 		o := run(t, "", args...)

@@ -168,7 +168,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 }
 
 // ofReplicated reports a replicated volume if none of its replicas exists on any target. Only the
-// witness knows which replicas a volume should have, so a single missing one is not reported.
+// witness records which replicas a volume should have, so a single missing replica is not reported.
 func (e Examination) ofReplicated(id request.VolumeID, handle string, pv PV, all []*Reading) []Finding {
 	if e.Partial || pv.Going {
 		return nil

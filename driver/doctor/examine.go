@@ -23,10 +23,10 @@ type Examination struct {
 	// Timeout limits each reading of a target. It is required.
 	Timeout time.Duration
 	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
-	// is repaired. Wait is not called if all findings are of conclusive kinds.
+	// is repaired. Wait is not called if every finding is conclusive (see [Kind.Conclusive]).
 	Wait func(context.Context) error
-	// Early receives the findings of conclusive kinds before Wait is called. The result of Run
-	// contains them as well.
+	// Early, if set, is called with the conclusive findings before Wait is called. The result of
+	// Run contains them as well.
 	Early func([]Finding)
 	// Known returns Kubernetes' records. It is called after the first reading, so that a volume
 	// that was created in the meantime is not mistaken for an orphan. If Known is nil or returns
@@ -38,8 +38,8 @@ type Examination struct {
 	Held func() []string
 }
 
-// Run returns the findings that two readings agree on. If the first reading finds only conclusive
-// kinds, there is no second one.
+// Run returns the findings that two readings agree on. If all findings of the first reading are
+// conclusive, there is no second reading.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)
 	var known *Known

@@ -63,8 +63,8 @@ const (
 // Kinds lists all kinds.
 var Kinds = []Kind{Unreachable, CredentialsRefused, CertificateUntrusted, Denied, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
-// Conclusive reports whether one reading proves findings of the kind, because no call in flight
-// causes them.
+// Conclusive reports whether a single reading is enough to prove findings of this kind, because
+// calls in flight cannot cause them.
 func (k Kind) Conclusive() bool {
 	return k == CredentialsRefused || k == CertificateUntrusted || k == Denied
 }

@@ -234,8 +234,8 @@ func FuzzParseKnown(f *testing.F) {
 	})
 }
 
-// Replicas belong to a volume whose PersistentVolume does not name their targets. They are not
-// orphans, and --delete-volume does not accept them.
+// Replicas belong to a volume whose PersistentVolume does not name their targets. Such replicas are
+// not orphans, and --delete-volume does not accept them.
 func TestReplicasAreNoOrphans(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	c := &cluster{}

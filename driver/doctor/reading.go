@@ -16,7 +16,7 @@ import (
 // A Target is one target to read.
 type Target struct {
 	*volume.Service
-	// URL is its proxy's URL, for the commands in findings.
+	// URL is the URL of the target's proxy, for the commands in findings.
 	URL string
 	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the
 	// authorities that are trusted for the proxy's certificate; empty if none is configured.

@@ -92,8 +92,8 @@ const (
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is how long, after the writes were repeated, another failure counts as the same
-	// one.
+	// retryAgain is the time after a repetition of the writes during which another failure counts
+	// as the same failure.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second
@@ -244,7 +244,8 @@ func (h *Healer) Stage(ctx context.Context, described Volume) (device string, er
 	return local.Device, nil
 }
 
-// connectAll connects to all replicas that can be reached. The error names the others.
+// connectAll connects to all replicas that can be reached. The error names the replicas that cannot
+// be reached.
 func (v *volume) connectAll(ctx context.Context) error {
 	failed := make([]error, len(v.Replicas))
 	var connecting sync.WaitGroup

@@ -250,7 +250,8 @@ func TestShortOutageGivesNothingUp(t *testing.T) {
 	}
 }
 
-// While the API server is unavailable, nothing is given up. Interrupted steps are finished first.
+// While the API server is unavailable, no replica is given up. When it is available again,
+// interrupted steps are finished first.
 func TestNothingIsGivenUpWithoutTheWitness(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"], f.noAPI = true, true

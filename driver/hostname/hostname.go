@@ -34,7 +34,7 @@ func Of(nodeID string) Host {
 
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
-// both hosts, and can tell which one is connected. Both UUID and NQN differ from h's, because the
+// both hosts, and can distinguish their connections. Both UUID and NQN differ from h's, because the
 // kernel accepts only one host identifier for a host NQN. The UUID has version 8, by which package
 // export recognizes it.
 func (h Host) Multipath() Host {

@@ -33,7 +33,7 @@ type spec struct {
 	Driver string
 }
 
-// names returns the names of the objects in a list for which the function of returns true.
+// names returns the names of the objects in a list for which the function named of returns true.
 func (c *Client) names(ctx context.Context, path string, of func(spec) bool) (names []string, err error) {
 	query := url.Values{"limit": {"500"}}
 	for {

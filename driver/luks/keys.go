@@ -18,7 +18,7 @@ const (
 )
 
 // The minimum and maximum lengths of a passphrase in bytes. The previous passphrase may be shorter,
-// because another program may have written the header.
+// because an administrator may have written the header with cryptsetup.
 const leastLength, mostLength = 16, 512
 
 // Keys contains the passphrases for a volume. Printing a Keys does not reveal them.

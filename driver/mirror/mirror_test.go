@@ -55,8 +55,8 @@ func TestNewVolumeIsCreatedAndStarted(t *testing.T) {
 	assert.Equal(t, superblock{replica.Superblock{Epoch: 2, InSync: both}, testID, 1, "uuid-b", testSize, RegionBytes, 2}, s)
 }
 
-// Drop changes the witness first, and records that the log covers the dropped replica only after
-// the writes of the old table have returned.
+// Drop changes the witness first. Only after the writes of the old table have returned does Drop
+// record that the log covers the dropped replica.
 func TestDropChangesTheWitnessFirst(t *testing.T) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))

@@ -82,7 +82,7 @@ func TestStartFailsClosed(t *testing.T) {
 	}
 }
 
-// use starts the mirror, calls do, and then simulates a power loss.
+// use starts the mirror, calls the function do, and then simulates a power loss.
 func use(t *testing.T, w *world, do func(*Mirror)) {
 	m := w.plugin()
 	_, err := m.Start(t.Context())

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// allocations queries which clusters of the two volumes are allocated. A volume whose allocated
-// clusters are unknown is read completely.
+// allocations finds out which clusters of the original and of the copy are allocated. A volume
+// whose allocated clusters are unknown is read completely.
 type allocations struct {
 	m        Mover
 	original request.VolumeID

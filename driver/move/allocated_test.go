@@ -160,8 +160,8 @@ func TestUnknownClustersAreRead(t *testing.T) {
 	}
 }
 
-// It is noticed if an allocated cluster is missing from a list: either because of the target's
-// cluster count, or because the whole volume is read.
+// An allocated cluster that is missing from a list is noticed: either through the target's cluster
+// count, or because the whole volume is read.
 func TestMissingClustersInAListAreNoticed(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, counted, all bool

@@ -91,9 +91,9 @@ func (m *moving) differing(ctx context.Context) error {
 	return nil
 }
 
-// clearStale writes zeros to those chunks that are zero in the original, and to everything beyond
-// the original's end, where the copy is not zero. If a write allocates a cluster, the rest of that
-// cluster may contain data of a deleted volume.
+// clearStale writes zeros where the copy should be zero but is not: in chunks that are zero in the
+// original, and beyond the original's end. If a write allocates a cluster, the rest of that cluster
+// may contain data of a deleted volume.
 func (m *moving) clearStale(ctx context.Context) error {
 	written := m.written.Load()
 	err := m.each(ctx, func(zeros, to []byte, offset int64) error {

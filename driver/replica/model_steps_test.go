@@ -131,7 +131,7 @@ type stepper struct {
 	// window permits a witness that lists a replica lacking a write, so that the search also finds
 	// mistakes that show only when an array starts.
 	window bool
-	// only contains the failures that can happen; empty means all.
+	// only is the list of failures that can happen; if the list is empty, all of them can.
 	only  []kind
 	steps []step
 }

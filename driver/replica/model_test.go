@@ -26,8 +26,8 @@ type rules struct {
 	// goOnAfterError lets the mirror continue after a live server's error once the superblocks are
 	// written, as md with native metadata does.
 	goOnAfterError bool
-	// inFlightReturns lets the writes that are in flight when a live server returns an error return
-	// immediately, as md does.
+	// inFlightReturns lets writes in flight return immediately when a live server returns an error,
+	// as md does.
 	inFlightReturns bool
 	// forgetBits makes an array that starts with an empty slot ignore the marks of its bitmap, as
 	// md with external metadata does.
@@ -182,7 +182,7 @@ func (s world) canonical(reduced bool) world {
 	}
 	if reduced && s.W.Logged == 0 && !s.logInUse() {
 		for id := range s.Replicas {
-			s.Replicas[id].Bit = false // no decision depends on it; a mark that stays only costs a copy
+			s.Replicas[id].Bit = false // no decision depends on it; an extra mark only costs a copy
 		}
 	}
 	var names [2*MaxReplicas + nodeCount + 1]uint8

@@ -42,8 +42,8 @@ type Witness struct {
 	// Clean reports whether the mirror was stopped without a write in flight. Otherwise, the
 	// replicas in InSync may differ in the writes that were in flight.
 	Clean bool
-	// Logged contains the replicas, none of them in InSync, for which the log on the replicas in
-	// InSync marks every region in which they may differ.
+	// Logged contains replicas that are not in InSync. For each of them, the log on the replicas in
+	// InSync marks every region in which it may differ.
 	Logged Set
 	// Epoch counts the changes of InSync and the starts of the mirror. A superblock with a later
 	// epoch shows that the witness was restored from a backup.
