@@ -31,7 +31,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	const page = "../../docs/csi-reference.md"
 	var b strings.Builder
 	b.WriteString(referenceHead)
-	b.WriteString("\n## StorageClass parameters\nA StorageClass may have these parameters, and those of Kubernetes' sidecars, which begin with `csi.storage.k8s.io/`. Those marked with * may also be in a VolumeAttributesClass.\n\n| Parameter | Example | Values | Meaning |\n|---|---|---|---|\n")
+	b.WriteString("\n## StorageClass parameters\nA StorageClass may have these parameters, and the parameters of Kubernetes' sidecars, which begin with `csi.storage.k8s.io/`. A VolumeAttributesClass may have the parameters marked with *.\n\n| Parameter | Example | Values | Meaning |\n|---|---|---|---|\n")
 	for _, d := range class.Reference() {
 		star := ""
 		if d.Mutable {
@@ -40,7 +40,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 		fmt.Fprintf(&b, "| `%s`%s | `%s` | %s | %s |\n", d.Name, star, d.Example, cell(d.Values), cell(d.Meaning))
 	}
 	b.WriteString("\nA VolumeSnapshotClass has only the parameters of Kubernetes' sidecars.\n")
-	b.WriteString("\n## config.json\nThe file is in the ConfigMap `spdkcsi-cm`. Unknown keys are errors. The controller applies changes within seconds after the mounted file has changed.\n")
+	b.WriteString("\n## config.json\nThe file is in the ConfigMap `spdkcsi-cm`. Unknown keys are errors. The controller applies changes within seconds of a change to the mounted file.\n")
 	types := typesOf(t, "../../driver/config")
 	for _, s := range []struct{ heading, name string }{
 		{"", "Config"}, {"An entry of nodes", "Target"}, {"An entry of addresses", "Address"}, {"placement", "Placement"}, {"snapshots", "Snapshots"}, {"check", "Check"},
@@ -52,7 +52,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 		}
 		writeKeys(t, &b, types[s.name])
 	}
-	b.WriteString("\n## secret.json\nThe file is in the Secret `spdkcsi-secret`. It has one list, `rpcTokens`, with an entry for each storage server. The driver reads it for every call.\n\n")
+	b.WriteString("\n## secret.json\nThe file is in the Secret `spdkcsi-secret`. It contains one list, `rpcTokens`, with an entry for each storage server. The driver reads the file for every call.\n\n")
 	writeKeys(t, &b, types["Credential"])
 	b.WriteString("\n## Flags of spdk-csi\n")
 	cmd := command(io.Discard)
@@ -75,7 +75,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 
 const referenceHead = `# Reference of spdk-csi
 
-Parameters of classes, keys of ` + "`config.json` and `secret.json`" + `, flags. This page is generated from the code; ` + "`make generate`" + ` writes it.
+This page lists the parameters of classes, the keys of ` + "`config.json` and `secret.json`" + `, and the flags. ` + "`make generate`" + ` generates it from the code.
 `
 
 func useOf(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Use, "|", "or") }
