@@ -53,9 +53,9 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 // ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Until ctx ends, Follow reads the configuration every few seconds, and whenever the channel now
-// delivers a value. It also measures lvstore space and volume I/O for the metrics, and checks
-// targets for leftovers.
+// Follow reads the configuration every few seconds, and whenever the channel now delivers a value,
+// until ctx ends. It also measures lvstore space and volume I/O for the metrics, and checks targets
+// for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
 	var measured sync.WaitGroup
 	defer measured.Wait()

@@ -129,7 +129,7 @@ var Grows Capability
 	}
 }
 
-// only is an importer for the packages in the map and for the standard library.
+// The type only is an importer for the packages in the map and for the standard library.
 type only map[string]*types.Package
 
 func (o only) Import(path string) (*types.Package, error) {

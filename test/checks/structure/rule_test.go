@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// in matches the named packages and those below them, whereas is matches only the named one.
+// in returns a function that matches the named packages and all packages below them.
 func in(roots ...string) func(pkg) bool {
 	return func(p pkg) bool { return within(p.path(), roots...) }
 }

@@ -14,9 +14,9 @@ type rule struct {
 	binds  func(pkg) bool
 	not    func(from, path string) bool
 	reason string
-	// linked also applies the rule to the package's indirect dependencies.
+	// linked means that the rule also applies to the package's indirect dependencies.
 	linked bool
-	// tests also applies the rule to the package's test files.
+	// tests means that the rule also applies to the package's test files.
 	tests bool
 }
 

@@ -151,7 +151,8 @@ func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
 	p.has("lvs0/db is no longer exported over NVMe-oF. Nothing was changed")
 }
 
-// The dialog reports in advance what would fail later, or would fail because of the user's roles.
+// The dialog reports in advance which operations would fail later, and which calls the user's roles
+// do not allow.
 func TestExportPredictsFailures(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)

@@ -39,7 +39,7 @@ func smallWorld(t *testing.T, targetArgs ...string) (w *world, target *exec.Cmd)
 	}{
 		{"bdev_null_create", object{"name": "disk0", "num_blocks": 1 << 20, "block_size": 4096}},
 		{"bdev_lvol_create_lvstore", object{"bdev_name": "disk0", "lvs_name": "lvs0"}},
-		{"bdev_lvol_create", object{"lvol_name": "v", "size_in_mib": 4400, "lvs_name": "lvs0", "thin_provision": true}}, // 108 %
+		{"bdev_lvol_create", object{"lvol_name": "v", "size_in_mib": 4400, "lvs_name": "lvs0", "thin_provision": true}}, // 108%
 		{"nvmf_create_transport", object{"trtype": "TCP"}},
 		{"nvmf_create_subsystem", object{"nqn": exportNQN, "serial_number": "V"}},
 		{"nvmf_subsystem_add_host", object{"nqn": exportNQN, "host": hostNQN}},

@@ -18,7 +18,7 @@ import (
 
 // No matter how a metadata page is damaged, the response is either correct or an error. If a page
 // with a valid checksum lacks a cluster, or is an extent page of another snapshot, only the number
-// of clusters shows this. SPDK reports that number from v24.05 on.
+// of clusters shows the damage. SPDK reports that number from v24.05 on.
 func TestDamagedMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()

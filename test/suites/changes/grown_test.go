@@ -13,8 +13,8 @@ import (
 )
 
 // A volume that was grown after a snapshot keeps its size and its data when the snapshot is deleted
-// and the target is killed. The proxy refuses the deletion until the volume has an extent page of
-// its own where the snapshot's last one is (docs/upstream/lvol-delete-grown.md).
+// and the target is killed. The proxy refuses the deletion until the volume has its own extent page
+// in place of the snapshot's last one (docs/upstream/lvol-delete-grown.md).
 func TestGrownVolumesOutliveTheirSnapshots(t *testing.T) {
 	const from, to = 4, 12 // MiB; an extent page covers 8 MiB
 	for _, kind := range []string{"aio", "nvme"} {

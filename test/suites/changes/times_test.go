@@ -26,8 +26,8 @@ const (
 
 // TestTimes measures how long it takes to read the changes on a volume of 100 GiB, and prints a
 // table. A proxy's first call (cold) searches for the snapshots; later calls (warm) do not. Each
-// cluster of the volume was allocated by a write of 4 KiB, and 1 % of them were written to again
-// after a snapshot.
+// cluster of the volume was allocated by a 4 KiB write, and 1% of the clusters were written to
+// again after a snapshot.
 func TestTimes(t *testing.T) {
 	image := newImage(t, 2*timedBytes)
 	g := newTarget(t, func(g *target) { g.useFile(image) })

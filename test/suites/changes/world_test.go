@@ -168,8 +168,8 @@ func (w *world) take(v *volume) {
 	w.stat["snapshots"]++
 }
 
-// retry makes a call through the proxy until the volume is not busy. On a busy machine, freezing a
-// volume can take longer than the proxy allows.
+// retry repeats a call through the proxy until the volume is no longer busy. On a busy machine,
+// freezing a volume can take longer than the proxy allows.
 func (w *world) retry(method string, params, result any) (err error) {
 	for began := time.Now(); time.Since(began) < long; time.Sleep(100 * time.Millisecond) {
 		var rpc *spdkrpc.Error

@@ -17,7 +17,7 @@ import (
 const (
 	volumeMiB  = 400
 	writtenMiB = 200
-	changedMiB = 4 // 1 % of the volume
+	changedMiB = 4 // 1% of the volume
 )
 
 // devicePod returns a pod that contains the backup programs, a device for each claim in devices,
@@ -136,7 +136,7 @@ func TestChangedBlocks(t *testing.T) {
 	assert.Contains(t, n.fails("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy"), "do not match", "the comparison detects a difference")
 
 	// The account is allowed to do the same in its own namespace, but must not be able to read the
-	// snapshots in this one.
+	// snapshots in the test's namespace.
 	lister := "snapshot-metadata-lister -csi-driver " + driverName + " -n " + n.name + " -s tuesday"
 	n.exec("backup", lister)
 	other := &namespace{t: t, name: n.name + "-other", kubectl: env.cluster.Kubectl().In(n.name + "-other"), row: n.row}

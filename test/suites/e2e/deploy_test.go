@@ -19,8 +19,8 @@ import (
 )
 
 func TestHelmTest(t *testing.T) {
-	// In its first reading, the check also counts as orphans the volumes that other tests are
-	// creating or deleting.
+	// The check's first reading also counts volumes that other tests are creating or deleting as
+	// orphans.
 	require.NoError(t, deletions.Wait())
 	n := newNamespace(t, "`helm test` passes")
 	_, err := env.driver.runHelm(t.Context(), "test", release, rolloutTimeout)
@@ -28,7 +28,8 @@ func TestHelmTest(t *testing.T) {
 	n.figure("checks the storage servers")
 }
 
-// The steps are those in deploy/kubernetes/README.md. The chart is installed again at the end.
+// The test follows the steps in deploy/kubernetes/README.md. At the end, it installs the chart
+// again.
 func TestKustomize(t *testing.T) {
 	n := newNamespace(t, "helm does not uninstall the chart while volumes exist; the chart is uninstalled with --no-hooks, which leaves nothing but volumes, and the manifests are installed under a running pod, which keeps its volume; `kubectl delete -k` leaves volumes and claims, and nothing else; a driver that is installed later deletes a volume whose claim was deleted meanwhile")
 	require.NoError(t, deletions.Wait(), "without a driver, volumes of earlier tests would stay")
@@ -69,7 +70,7 @@ func TestKustomize(t *testing.T) {
 	n.ready("second")
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 
-	// This is the check in the manual. It reports that volumes exist.
+	// The check in the manual reports that volumes exist.
 	assert.NotEmpty(t, n.run("get", "pv", `--output=jsonpath={.items[?(@.spec.csi.driver=="`+driverName+`")].metadata.name}`))
 	n.run("delete", "pod", "second")
 	n.awaitAdmitted("kept")

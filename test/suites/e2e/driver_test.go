@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/storage"
 )
 
-// These are names in the chart.
+// The names of objects in the chart.
 const (
 	driverName       = "csi.spdk.io"
 	driverNamespace  = "spdkcsi"

@@ -71,7 +71,7 @@ func (d *driver) metadataDir() string { return filepath.Join(d.dir, "snapshot-me
 
 // prepareSnapshotMetadata installs the CRD and creates the certificate, as described on the page.
 func (d *driver) prepareSnapshotMetadata(ctx context.Context, b built) error {
-	// On the page, the user downloads it from the sidecar's repository.
+	// On the page, the user downloads the CRD from the sidecar's repository.
 	crd := filepath.Join(b.Modules[metadataCRD], "config/crd/cbt.storage.k8s.io_snapshotmetadataservices.yaml")
 	if _, err := d.kubectl.Run(ctx, "", "apply", "--filename", crd); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forgeAll writes these UUIDs, which the method of replaces.
+// The UUIDs that forgeAll writes. The method contents.of replaces them.
 const (
 	anyVictim   = "11111111-1111-4111-8111-111111111111"
 	anySnapshot = "22222222-2222-4222-8222-222222222222"
@@ -51,8 +51,8 @@ func (w *world) forgeAll(twin, raid string) contents {
 	return c
 }
 
-// of returns the contents for a volume. These refer to another tenant's volume and its snapshot,
-// and to a UUID for a clone.
+// of returns the contents for a volume. The contents refer to another tenant's volume and its
+// snapshot, and to a UUID for a clone.
 func (c contents) of(w *world, volume, victim, snapshot, decoy string) map[string][]byte {
 	w.t.Helper()
 	all := map[string][]byte{"inner": slices.Clone(c.inner), "twin": slices.Clone(c.twin), "RAID": slices.Clone(c.raid), "GPT": slices.Clone(c.gpt), "FTL": slices.Clone(c.ftl)}

@@ -41,7 +41,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("bdev_passthru_delete", p{"name": "pt0"}, nil) // it is on top of a volume
 	w.settled()
 	before := w.state()
-	// A host could have written this.
+	// A host could have written the lvstore nested to its volume.
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "vm", "size_in_mib": 64}, nil)
 	var vm []struct{ Name string }
 	w.call("bdev_get_bdevs", p{"name": "lvs0/vm"}, &vm)
@@ -60,7 +60,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 	w.call("bdev_lvol_delete", p{"name": "lvs0/vm"}, nil)
 	assert.Equal(t, before, w.state())
 
-	// The lvstore has just been created by a call.
+	// A restarted target also loads an lvstore that a call has just created.
 	w.call("iscsi_delete_target_node", p{"name": "iqn.2016-06.io.spdk:disk1"}, nil)
 	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "disk1", "lvs_name": "lvs1"}, nil)
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs1", "lvol_name": "v", "size_in_mib": 16}, nil)

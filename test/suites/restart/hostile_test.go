@@ -147,7 +147,7 @@ func (h *hostileTenant) clearExports() {
 	}
 }
 
-// call makes a random call.
+// step makes a random call.
 func (h *hostileTenant) step(name string) {
 	r, target := h.random, h.any()
 	store := pick(r, "lvs-red", "lvs-red", "lvs-red", "lvs-own", "lvs-blue", "inner")

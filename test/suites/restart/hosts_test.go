@@ -55,8 +55,8 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 	return image
 }
 
-// asOwnTarget returns the contents of the 64 MiB bdev own after do has made calls to another
-// target. That target is then killed, unless clean is true.
+// asOwnTarget returns the contents of the 64 MiB bdev named own after the function do has made
+// calls to a second target. That target is then killed, unless clean is true.
 func (w *world) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
 	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")

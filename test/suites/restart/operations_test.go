@@ -202,7 +202,7 @@ func (d *driverWorld) mover() move.Mover {
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 	// The target cannot determine whether a thick volume was written to, so it does not matter that
-	// files does not write to the target's volumes.
+	// the connector files does not write to the target's volumes.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
 	d.copy = r.Volume
 	return err

@@ -74,7 +74,7 @@ func (h *rawBlockTrial) create(name string, from *csi.VolumeContentSource) (id, 
 	return v.GetVolume().GetVolumeId(), uuid
 }
 
-// whilePublished calls do while a node is allowed to use a volume.
+// whilePublished calls the function do while a node is allowed to use a volume.
 func (h *rawBlockTrial) whilePublished(id string, do func()) {
 	h.t.Helper()
 	_, err := h.ControllerPublishVolume(h.t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "a", VolumeCapability: rawBlock})

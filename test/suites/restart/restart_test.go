@@ -194,8 +194,8 @@ func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.status().Missing) == 0 }, long, 50*time.Millisecond, "by itself")
 }
 
-// SIGTERM follows a change immediately. The proxy must not save the configuration that the target
-// still reports while it is stopping.
+// The target receives SIGTERM immediately after a change. The proxy must not save the configuration
+// that the target still reports while it is stopping.
 func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

@@ -227,7 +227,7 @@ func (w *world) settled() {
 	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
 }
 
-// before reports whether the target is older than v24.05, which introduced keys.
+// hasKeys reports whether the target supports keys, which v24.05 introduced.
 func (w *world) hasKeys() bool {
 	r, err := w.client.Release(w.t.Context())
 	require.NoError(w.t, err)

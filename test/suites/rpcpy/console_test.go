@@ -55,8 +55,8 @@ func TestConsoleCommands(t *testing.T) {
 	require.Len(t, requests, len(made))
 	for i, m := range made {
 		// rpc.py treats some options on standard input differently from options in arguments:
-		// before v26.05, it replaces _ by a dash only in arguments, and --timeout-ms differs too.
-		// Therefore, the result for arguments is decisive.
+		// before v26.05, it replaces _ by a dash only in arguments, and it handles --timeout-ms
+		// differently as well. Therefore, the result for arguments is decisive.
 		if requests[i].makes(doc, m.sampleCall, release) && m.kind != "all parameters" {
 			continue
 		}

@@ -53,8 +53,8 @@ func configs(subsystems ...string) (list []map[string]any) {
 // objects.
 func safe(m *rpcschema.Method) bool { return !slices.Contains(unsafe, m.Name) }
 
-// The first method would wait for bdevs that do not exist, and use bdevs that appear later. The
-// second one would end the state under test.
+// bdev_ftl_create would wait for bdevs that do not exist, and use bdevs that appear later.
+// framework_start_init would end the state under test.
 var unsafe = []string{"bdev_ftl_create", "framework_start_init"}
 
 // nowhere contains names of objects that do not exist.

@@ -53,7 +53,7 @@ func (g *target) sources(round, count int) (volumes []string) {
 	return volumes
 }
 
-// together makes a call for each volume concurrently.
+// together calls the function call for all volumes concurrently.
 func together(t *testing.T, volumes []string, call func(volume string) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -96,7 +96,7 @@ func TestUnprotectedInflationsLoseData(t *testing.T) {
 	})
 }
 
-// Through the proxy, no data is lost.
+// Concurrent inflations through the proxy lose no data.
 func TestConcurrentInflationsLoseNoData(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	for round, method := range []string{"bdev_lvol_inflate", "bdev_lvol_decouple_parent"} {

@@ -115,7 +115,7 @@ func (r *relay) serve(client net.Conn) {
 	<-answered
 }
 
-// each calls do for each JSON value in a stream.
+// each calls the function do for each JSON value in a stream.
 func each(r io.Reader, do func(json.RawMessage) error) error {
 	for d := json.NewDecoder(r); ; {
 		var v json.RawMessage

@@ -29,8 +29,7 @@ func TestDamagedStoreIsFoundAndRepaired(t *testing.T) {
 		require.Less(t, taken, *rounds, "the fault did not occur")
 		_, err := g.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: name, SnapshotName: fmt.Sprint("s", taken)})
 		require.NoError(t, err)
-		// This is the interval between snapshots in the bug report. The test is not waiting for
-		// anything.
+		// The bug report has this interval between snapshots. The test is not waiting for anything.
 		time.Sleep(100 * time.Millisecond)
 	}
 	// the next allocation rewrites the extent page that was written to a wrong place

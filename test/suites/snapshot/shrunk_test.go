@@ -84,7 +84,7 @@ func TestDeletionsOfShrunkSnapshots(t *testing.T) {
 		require.NoError(t, w.proxy.call(t.Context(), "spdkgate_lvol_delete", spdkrpc.BdevLvolDeleteParams{Name: inflated}, nil))
 		require.Equal(t, before, content())
 	}
-	// This deletion shows SPDK's behavior without the proxy.
+	// The following deletion bypasses the proxy, to show SPDK's own behavior.
 	require.NoError(t, w.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: s}))
 	require.Equal(t, "77777777", content())
 

@@ -85,7 +85,7 @@ func postToFloor(r round) float64    { return r.proxy.costs(r.floor) }
 func streamToFloor(r round) float64  { return r.stream.costs(r.streamFloor) }
 func streamToPost(r round) float64   { return r.stream.costs(r.proxy) }
 
-// medianOf returns the median of the numbers that of returns for the items in list.
+// medianOf returns the median of the numbers that the function of returns for the items in list.
 func medianOf[T any, N cmp.Ordered](list []T, of func(T) N) N {
 	numbers := make([]N, len(list))
 	for i, x := range list {

@@ -196,7 +196,8 @@ func writeJSON(path string, replace map[string]string) error {
 // compileError matches the place of an error in the go command's output: the rewritten file, line.
 var compileError = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):`)
 
-// compilable returns the mutants that compile. It sets the field apart of those outside functions.
+// compilable returns the mutants that compile. For mutants outside functions, it sets the field
+// apart.
 func compilable(ctx context.Context, dir string, mutants []mutant) ([]mutant, error) {
 	for {
 		overlay, variants, err := writeOverlay(dir, mutants)

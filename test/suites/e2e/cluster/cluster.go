@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// This is sufficient even on a busy machine.
+	// startTimeout is long enough even for a busy machine.
 	startTimeout = 5 * time.Minute
 )
 

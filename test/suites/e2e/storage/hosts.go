@@ -14,7 +14,7 @@ var hosts = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 func hostID(node string) string { return uuid.NewSHA1(hosts, []byte(node)).String() }
 
-// Host returns the NQN that a node has on targets.
+// Host returns a node's NVMe host NQN.
 func Host(node string) string { return "nqn.2014-08.org.nvmexpress:uuid:" + hostID(node) }
 
 // LoopLabel returns the prefix of the labels on a node's loop devices for volumes.

@@ -131,7 +131,7 @@ func (s *Server) StartAnother(ctx context.Context, name, port, dir string) (*Ser
 // Stop stops the proxy and the target.
 func (s *Server) Stop() error { return errors.Join(s.StopProxy(), s.target.Close()) }
 
-// StartProxy starts the proxy, also after a call of StopProxy, and waits until it responds.
+// StartProxy starts the proxy, for the first time or after StopProxy, and waits until it responds.
 func (s *Server) StartProxy(ctx context.Context) error {
 	log, err := os.OpenFile(s.options.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// These are the bytes that are written to the two volumes.
+// The bytes that are written to the deleted volume and to the new one.
 const (
 	deletedByte = 0xA5
 	ownByte     = 0x5A

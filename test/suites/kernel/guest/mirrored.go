@@ -210,7 +210,7 @@ func (v *mirroredVolume) equal(context.Context) (string, error) {
 	return fmt.Sprintf("%d writes", v.count), errors.Join(v.contains(v.legs[0]), v.contains(v.legs[1]))
 }
 
-// until waits until the mirror's status meets the condition is.
+// until waits until is(s) returns true, where s is the mirror's status.
 func (v *mirroredVolume) until(what string, is func(mirror.Status) bool) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		for {

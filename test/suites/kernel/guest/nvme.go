@@ -93,7 +93,7 @@ func (s *scenario) nvmeRefusals(v *volume, intruder node) {
 		e.Address = "10.0.2.200" // unused: the kernel tries to resolve it for some seconds
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		// The kernel's own timeout is longer.
+		// The kernel's own timeout is longer than this deadline.
 		_, err := v.Connect(short, e)
 		detail, err := refusal(err, connect.ErrTimeout)
 		// After the kernel's last attempt, the target can be used again.
