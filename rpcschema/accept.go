@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// An acceptor recognizes parameters that are certainly valid, without allocating memory. The
-// parameters of nearly all calls are. An acceptor never rejects a call: the JSON Schema validator
-// checks everything that the acceptor does not accept, and writes the error messages. An acceptor
+// An acceptor recognizes parameters that are certainly valid, without allocating memory. Nearly all
+// calls have such parameters. An acceptor never rejects a call: the JSON Schema validator checks
+// everything that the acceptor does not accept, and writes the error messages. An acceptor
 // understands only the keywords used in this project's document; a schema with any other keyword
 // has no acceptor.
 type acceptor struct {

@@ -54,7 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrMetadata)
 }
 
-// Hostile metadata are refused before the lists of clusters in them use much memory or time.
+// Hostile metadata is refused before the lists of clusters in it use much memory or time.
 func TestCostIsBounded(t *testing.T) {
 	entry := func(p []byte, clusters uint64, page, count uint32) {
 		at := 16

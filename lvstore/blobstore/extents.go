@@ -9,10 +9,10 @@ import (
 
 // Extents remembers which clusters are on the extent pages of snapshots, so that a read that did
 // not finish in time can continue later. SPDK changes the extent pages of a snapshot only when it
-// deletes the snapshot below, or inflates or decouples the snapshot. Each of these changes the
-// parent, which is on another page. So a page is remembered only until another page of its lvol
-// changes. Pages of volumes are not remembered. The zero value is ready to use. It is safe for
-// concurrent use.
+// deletes the snapshot below, or inflates or decouples the snapshot. Each of these operations
+// changes the snapshot's parent, which is recorded on another page of the snapshot. So an extent
+// page is remembered only until another page of its lvol changes. Pages of volumes are not
+// remembered. The zero value is ready to use. It is safe for concurrent use.
 type Extents struct {
 	mu    sync.Mutex
 	lvols map[keptKey]*keptLvol

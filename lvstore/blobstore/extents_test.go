@@ -85,7 +85,7 @@ func TestInterruptedReadContinues(t *testing.T) {
 }
 
 // If SPDK has moved the clusters of a deleted snapshot into another snapshot, that snapshot's
-// extent pages are read again. So are the extent pages of another device.
+// extent pages are read again. The extent pages of another device are also read again.
 func TestRememberedExtentsBelongToOneState(t *testing.T) {
 	s := large()
 	m := image(s.Image())

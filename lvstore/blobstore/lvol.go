@@ -13,10 +13,10 @@ import (
 // ErrNoLvol means that no metadata page describes an lvol with this UUID.
 var ErrNoLvol = errors.New("the device has no lvol with this UUID")
 
-// ErrMetadata means that the metadata are damaged, or that the target changed them during the read.
+// ErrMetadata means that the metadata is damaged, or that the target changed it during the read.
 var ErrMetadata = errors.New("the metadata on the device are damaged or were being changed")
 
-// ErrUnsuitable means that the metadata are intact, but do not show which clusters differ.
+// ErrUnsuitable means that the metadata is intact, but does not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
 // These constants limit how much is read. The content of a device cannot be trusted, because anyone

@@ -79,7 +79,7 @@ type Changes struct {
 type Reader struct {
 	mu       sync.Mutex
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
-	searched map[string]int64  // likewise: pages covered by an unfinished search
+	searched map[string]int64  // with the same keys: pages covered by an unfinished search
 
 	// extents contains the extent pages read by unfinished first and second readings.
 	extents [2]blobstore.Extents
@@ -133,7 +133,7 @@ func (r *Reader) HasExtentPage(ctx context.Context, rpc *spdkrpc.Client, uuid st
 		if err == nil || try > 0 {
 			return has, err
 		}
-		r.forget(q) // another lvol may be there now
+		r.forget(q) // another lvol may begin on the remembered page now
 	}
 	panic("unreachable")
 }
@@ -142,7 +142,7 @@ func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
 		if _, missing := newQuery(ctx, q.Target, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
-			return nil, missing // it was deleted in the meantime
+			return nil, missing // the lvol was deleted in the meantime
 		}
 	}
 	return found, err
@@ -196,7 +196,7 @@ func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 			return err
 		}
 		if try == 0 {
-			r.forget(q) // another snapshot may be there now
+			r.forget(q) // another snapshot may begin on the remembered page now
 		}
 		if err := pause(ctx); err != nil {
 			return err

@@ -126,7 +126,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "another lvstore is on the device")
 }
 
-// Missing or contradictory metadata on the device are refused.
+// Missing or contradictory metadata on the device is refused.
 func TestDamageIsRefused(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no metadata":         func(w *world) { clear(w.image) },
@@ -259,7 +259,7 @@ func TestTwoReadingsMustBeEqual(t *testing.T) {
 }
 
 // After a restart, SPDK reports a snapshot without clones as a volume. The metadata on the device
-// still mark it as a snapshot.
+// still marks it as a snapshot.
 func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	w := newWorld(t, true)
 	w.change = func(b p) { lvol(b)["snapshot"] = false }

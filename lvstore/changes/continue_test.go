@@ -68,7 +68,7 @@ func TestInterruptedReadsContinue(t *testing.T) {
 				break
 			}
 			require.ErrorIs(t, err, context.Canceled)
-			if attempts == deletion { // of b: c gets its clusters and its parent
+			if attempts == deletion { // of b: c gets b's clusters and b's parent
 				l := w.store.Lvols
 				l[2].Allocated, l[2].Parent = append(l[2].Allocated, l[1].Allocated...), 1
 				w.image, w.missing = w.store.Image(), "uuid-b"

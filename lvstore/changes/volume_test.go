@@ -10,7 +10,7 @@ import (
 )
 
 // The allocated clusters of a volume include those of the snapshots below it. A volume's metadata
-// are checked in the same way as a snapshot's.
+// is checked in the same way as a snapshot's.
 func TestAllocatedClustersOfAVolume(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)

@@ -74,7 +74,7 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 }
 
 // compare compares the target's metadata in memory with the metadata on the device, which the
-// target loads at its next start. While hosts write to a volume, its metadata change all the time,
+// target loads at its next start. While hosts write to a volume, its metadata changes all the time,
 // so compare reports only differences that do not change.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)

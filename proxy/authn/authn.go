@@ -53,7 +53,7 @@ type User struct {
 	Name string
 	// hashes of at most MaxPasswords passwords: the current one, and the next or the previous one
 	Hashes []Hash
-	// there can be several, so that a new token can be issued before the old one is removed
+	// a user can have several tokens, so that a new one can be issued before the old one is removed
 	Tokens      []TokenHash
 	Certificate *CertificateName // nil if the user has none
 	JWT         *JWTRule         // nil if the user has none

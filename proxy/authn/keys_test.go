@@ -78,7 +78,7 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 // The error of a failed fetch contains the reason, which the log needs.
 func TestFetchErrorsNameTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
-	// without the authority's certificate
+	// the fetch fails without the authority's certificate
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context())
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, err, &unknown)

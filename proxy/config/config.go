@@ -53,7 +53,7 @@ type Target struct {
 	Save        Save     `yaml:"save"`
 	Keys        Keys     `yaml:"keys"`
 	Freeze      Freeze   `yaml:"freeze"`
-	// See freeze.go.
+	// SnapshotsInUse has one of the values in freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
 	// AcceptLoadingWhatHostsWrite allows tenants to call a target that examines every bdev. Such a
 	// target loads lvstores, RAIDs and partitions that hosts have written into volumes.
@@ -71,7 +71,7 @@ type Limits struct {
 	Idle                  Duration `yaml:"idle"`
 	Drain                 Duration `yaml:"drain"`
 	AuthFailuresPerMinute int      `yaml:"auth_failures_per_minute"`
-	// See limits.go.
+	// The following limits apply to users and to connections; limits.go checks them.
 	UserInFlight         int            `yaml:"user_in_flight"`
 	UsersInFlight        map[string]int `yaml:"users_in_flight"`
 	UserCallsPerSecond   int            `yaml:"user_calls_per_second"` // 0 means any number

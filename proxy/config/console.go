@@ -35,7 +35,7 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// These are the limits of the two timeouts. Shorter ones would end a session between two clicks,
+// These are the limits of Idle and Lifetime. Shorter ones would end a session between two clicks,
 // and longer ones would hardly limit it.
 const (
 	minConsoleIdle     = Duration(time.Minute)

@@ -19,7 +19,7 @@ type TLS struct {
 	ClientCRLFile     string `yaml:"client_crl_file"`
 	ClientAuth        string `yaml:"client_auth"`
 
-	// See Protocol.
+	// MinVersion and CipherSuites are decoded by Protocol.
 	MinVersion   string   `yaml:"min_version"`
 	CipherSuites []string `yaml:"cipher_suites"`
 }

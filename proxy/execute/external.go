@@ -12,9 +12,9 @@ import (
 // parameter that names the bdev.
 var externalParam = map[string]string{"bdev_lvol_clone_bdev": "bdev", "bdev_lvol_set_parent_bdev": "parent_name"}
 
-// checkExternal returns an error if the call would make such a clone of a logical volume, unless
-// the target examines volumes. After a restart, SPDK makes the clone available only when it
-// examines that volume.
+// checkExternal returns an error if the call would make a volume an external clone of a logical
+// volume, unless the target examines volumes. After a restart, SPDK makes the clone available only
+// when it examines that logical volume.
 func (e *Executor) checkExternal(ctx context.Context, c Command) error {
 	name, _ := c.Params[externalParam[c.Method.Name]].(string)
 	if name == "" {

@@ -32,7 +32,7 @@ type Settings struct {
 	Console config.Console
 	DryRun  *dryrun.DryRun
 
-	// See config.TLS.Protocol.
+	// MinVersion and CipherSuites come from config.TLS.Protocol.
 	MinVersion   uint16
 	CipherSuites []uint16
 

@@ -3,8 +3,8 @@ package metrics
 // An Outcome is how a call ended.
 type Outcome int
 
-// These are the outcomes. The call was sent to SPDK only if the outcome is OK, SPDKError or
-// UnknownOutcome.
+// These are the outcomes of a call. The call was sent to SPDK only if the outcome is OK, SPDKError
+// or UnknownOutcome.
 const (
 	OK             Outcome = iota
 	SPDKError              // SPDK responded with an error
@@ -38,7 +38,7 @@ func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == U
 // A Denial is the kind of rule that refused a call.
 type Denial int
 
-// These are the kinds of rules.
+// These are the kinds of rules that refuse calls.
 const (
 	ByNoRule Denial = iota // no role allows the call
 	ByRole                 // a role's deny, or a condition on parameters
@@ -55,7 +55,7 @@ func (d Denial) String() string { return denialNames[d] }
 // A LoginFailure is the reason why a request could not be authenticated.
 type LoginFailure int
 
-// These are the reasons.
+// These are the reasons why requests are not authenticated.
 const (
 	NotChecked       LoginFailure = iota // the request was refused before its credentials were checked
 	WrongCredentials                     // unknown user, wrong password, bad token or certificate, ended session

@@ -53,8 +53,8 @@ func TestExpiryCausesEvents(t *testing.T) {
 	assert.Empty(t, wanted)
 }
 
-// Conditions begin at 90 %, and end below 88 %. While the target is down, the conditions of
-// lvstores and tenants continue, because their state is unknown.
+// Conditions begin at 90%, and end below 88%. While the target is down, the conditions of lvstores
+// and tenants continue, because their state is unknown.
 func TestConditionsLastUntilTheirEndIsKnown(t *testing.T) {
 	full := func(percent uint64) *figures.Figures {
 		return &figures.Figures{Up: true, Stores: []figures.Store{{Name: "lvs0", Clusters: 100, Free: 100 - percent, ClusterSize: 1 << 20}}}

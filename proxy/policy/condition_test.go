@@ -67,7 +67,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 			`{"size_in_mib":18446744073709551616}`: maybe,
 			`{"size_in_mib":1e1}`:                  maybe,
 			`{"size_in_mib":100.0}`:                maybe,
-			// left to the schema, which refuses this value
+			// left to the schema, which rejects the value -1
 			`{"size_in_mib":-1}`:            fits,
 			`{"size_in_mib":"100"}`:         maybe,
 			`{"size":104857600}`:            fits,
@@ -164,7 +164,7 @@ func TestConditionsOnPathsCannotBeBypassed(t *testing.T) {
 		`{"filename":"/dev/mapper/.."}`:      false,
 		`{"filename":"/dev/mapper/a/b"}`:     false,
 		`{"filename":"/dev/mapper//a"}`:      false,
-		`{"filename":"/dev/mapper/a\u0000"}`: true, // left to the schema or SPDK, which refuse it
+		`{"filename":"/dev/mapper/a\u0000"}`: true, // left to the schema or SPDK, which reject the path
 	} {
 		assert.Equal(t, want, asks(t, role, "bdev_aio_create", params).Allowed, params)
 	}

@@ -164,7 +164,7 @@ func findWithClones(ctx context.Context, rpc *spdkrpc.Client, name string) (*lvo
 	related := locksOf(exclusive, []string{name})
 	v, err := findVolume(ctx, rpc, Snapshot{Volume: name})
 	if id, wrong := uuid.Parse(name); wrong == nil && errors.Is(err, spdkrpc.NoSuchDevice) {
-		// In this call, SPDK accepts spellings of a UUID other than the bdev's own.
+		// SPDK's bdev_lvol_delete accepts spellings of a UUID other than the bdev's own.
 		related.add(exclusive, id.String())
 		v, err = findVolume(ctx, rpc, Snapshot{Volume: id.String()})
 	}

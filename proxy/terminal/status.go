@@ -24,14 +24,14 @@ type Status struct {
 	State   string     `json:"state"`
 	Release string     `json:"release,omitempty"`
 	Started *time.Time `json:"started,omitempty"`
-	// since the proxy started; absent if there is no proxy
+	// number of the target's restarts since the proxy started; absent if there is no proxy
 	Restarts *int `json:"restarts,omitempty"`
 
 	// The following values come from the proxy's metrics. They are absent if there is no proxy, or
 	// if the user is not permitted to read its metrics.
 	Proxy         string        `json:"proxy_version,omitempty"`
 	Configuration Configuration `json:"configuration,omitempty"`
-	// of the certificate of the proxy's server
+	// when the certificate of the proxy's server expires
 	Certificate *time.Time `json:"certificate_expires,omitempty"`
 
 	Stores      []Store     `json:"lvstores"`

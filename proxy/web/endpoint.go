@@ -57,7 +57,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, d endpoint) {
 		s.limitUnreadBody(v) // not for a stream, because this deadline would end it
 	}
 	if s.Gate.Draining() {
-		// so that the client's next call reaches the next process
+		// close the connection, so that the client's next call reaches the next process
 		w.Header().Set("Connection", "close")
 	}
 	d.answer(v)

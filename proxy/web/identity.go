@@ -17,7 +17,7 @@ import (
 // crossOrigin checks.
 var crossOrigin = http.NewCrossOriginProtection()
 
-// These are names of sessions in requests and in the log.
+// These are the names for sessions in requests and in the log.
 const (
 	// sessionCookie holds the id of a session. A browser accepts a cookie with the prefix __Host-
 	// only over TLS, from this host itself, and for all paths.
@@ -98,7 +98,7 @@ func SessionID(current *gate.Settings, r *http.Request) (id string, ok bool) {
 // challenge, so that the browser does not ask for a name and password.
 func (v *Visit) noteSession(found session.Session[SignedIn], err error) {
 	v.X.Sender = gate.Sender{User: found.User, Unauthenticated: err != nil, Auth: authSession, Credential: found.Name}
-	// identifies the person, because the user may be a group of people
+	// add the credential, which identifies the person, because the user may be a group of people
 	if began := found.Value.Binding.Identity().Credential; began != "" {
 		v.X.Sender.Credential += ", " + began
 	}

@@ -20,8 +20,8 @@ type lvol struct {
 	alias string // LVSTORE/NAME; the new name after a rename that failed halfway
 	busy  bool   // an operation on its blob is in progress
 	going bool   // the volume is being deleted
-	// frozen means that the volume reports itself as read-only. A volume that has been made
-	// read-only does so only after it has been reloaded.
+	// frozen means that the volume reports itself as read-only. If a volume has been made
+	// read-only, it reports this only after it has been reloaded.
 	frozen bool
 	orphan bool // the volume's external snapshot was removed while the volume was loaded
 }

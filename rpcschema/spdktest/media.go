@@ -37,7 +37,7 @@ type lvolRecord struct {
 	Thin      bool
 	ReadOnly  bool
 	Snapshot  bool     // the volume has had clones
-	Own       []uint64 // the snapshot's clusters if metadata are written: see ownership.go
+	Own       []uint64 // the snapshot's clusters if metadata is written: see ownership.go
 	Parent    string   // UUID of its parent snapshot
 	External  string   // UUID of its external parent bdev
 	Written   string   // UUID of the lvstore that a host has written into the volume

@@ -297,7 +297,7 @@ func testIscsiLUNs(s *suite) {
 
 	nqn := s.subsystem("n")
 	s.transport()
-	// This succeeds although the bdev is already a LUN.
+	// The call succeeds although the bdev is already a LUN.
 	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": m2}})
 	claimed := s.malloc("claimed", 8)
 	s.ok("nvmf_subsystem_add_ns", P{"nqn": nqn, "namespace": P{"bdev_name": claimed}})

@@ -4,7 +4,7 @@
 // did not create. It empties the target after each test, even after a failed one, so that one
 // failure does not cause another.
 //
-// It must not depend on the proxy, the driver, or specific tests.
+// The package must not depend on the proxy, the driver, or specific tests.
 package realtarget
 
 import (

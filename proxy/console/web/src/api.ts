@@ -39,7 +39,7 @@ export function setSession(session: Session | null) {
   csrf = session?.csrf ?? "";
 }
 
-// onSessionEnd sets what happens when the server no longer knows the session.
+// onSessionEnd sets a function that is called when the server has ended the session.
 export function onSessionEnd(f: () => void) {
   ended = f;
 }
@@ -54,7 +54,7 @@ export function onAnswer(f: (method: string, error?: CallError) => void) {
 let lastInput = Date.now();
 for (const type of ["pointerdown", "keydown", "wheel", "touchstart"]) addEventListener(type, () => { lastInput = Date.now(); }, { passive: true, capture: true });
 
-// idleFor is how long the user has not used the page, in ms.
+// idleFor returns how long the user has not used the page, in ms.
 export const idleFor = () => Date.now() - lastInput;
 
 async function request(path: string, init: RequestInit = {}): Promise<Response> {
@@ -69,7 +69,7 @@ async function request(path: string, init: RequestInit = {}): Promise<Response> 
   }
 }
 
-// textOf reads a response. It may end early if the connection is lost.
+// textOf reads a response. The text is incomplete if the connection is lost.
 async function textOf(response: Response): Promise<string> {
   try {
     return await response.text();
@@ -166,9 +166,10 @@ export async function signOut(everywhere: boolean) {
 
 const closeAfter = 30000; // ms
 
-// listen follows a stream of server-sent events. The browser reconnects after a loss; state receives the connection's state. A page hidden
-// for half a minute closes its connection, because browsers allow only six for all tabs; reopened is called when it is opened again. A page
-// that the user leaves also closes its connection, because the browser keeps the page for the Back button.
+// listen follows a stream of server-sent events. The browser reconnects when the connection is lost; state receives the connection's state.
+// A page that has been hidden for half a minute closes its connection, because browsers allow only six connections for all tabs; reopened
+// is called when the connection is opened again. A page that the user leaves also closes its connection, because the browser keeps the page
+// for the Back button.
 export function listen(path: string, types: string[], event: (type: string, data: string, id: string) => void, state: (s: "open" | "waiting" | "closed") => void, reopened = () => {}) {
   let source: EventSource | null = null, timer = 0;
   const open = () => {

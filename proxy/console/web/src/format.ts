@@ -1,4 +1,4 @@
-// Formats quantities: sizes in binary units, rates per second.
+// This module formats quantities: sizes in binary units, and rates per second.
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -19,7 +19,7 @@ export function count(n: number | undefined | null): string {
   return n === undefined || n === null || !Number.isFinite(n) ? "–" : Math.round(n).toLocaleString("en-US");
 }
 
-// short writes large numbers with k or M, for axes.
+// short formats large numbers with k or M, for axes.
 export function short(n: number): string {
   const size = Math.abs(n);
   if (size >= 1e6) return digits(n / 1e6) + " M";
@@ -47,13 +47,13 @@ export function duration(seconds: number): string {
   return `${s} s`;
 }
 
-// Intl objects are created at first use, because each would add 10 ms to loading the page.
+// Intl objects are created when they are first used, because each would add 10 ms to the time in which the page loads.
 let clock: Intl.DateTimeFormat | undefined, shortDay: Intl.DateTimeFormat | undefined, longDay: Intl.DateTimeFormat | undefined, collator: Intl.Collator | undefined;
 const clockFormat = () => clock ??= new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const shortDayFormat = () => shortDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const dayFormat = () => longDay ??= new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 
-// byName returns a comparison of names that compares digits as numbers.
+// byName returns a function that compares names, with digits compared as numbers.
 export const byName = () => (collator ??= new Intl.Collator("en", { numeric: true })).compare;
 
 export function time(t: string | number | Date): string {
@@ -73,7 +73,7 @@ export function date(t: string | number | Date): string {
 
 export const plural = (n: number, one: string, many = one + "s") => `${count(n)} ${n === 1 ? one : many}`;
 
-// metric reads one metric's samples from a text in Prometheus' format.
+// metric returns one metric's samples from a text in Prometheus' format.
 export function metric(text: string, name: string): { labels: Record<string, string>; value: number }[] {
   const found = [];
   for (const line of text.split("\n")) {

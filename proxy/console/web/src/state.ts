@@ -1,7 +1,7 @@
 // State shared by several components, and polling that stops while the page is hidden.
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-// A Cell holds a value that components follow.
+// A Cell holds a value. Components that use it are rendered again when the value changes.
 export class Cell<T> {
   private followers = new Set<() => void>();
   constructor(private current: T) {}
@@ -20,7 +20,7 @@ export class Cell<T> {
 export function useCell<T>(cell: Cell<T>): T {
   const [, redraw] = useState({});
   const shown = cell.value;
-  useLayoutEffect(() => { // not useEffect, which waits for a frame
+  useLayoutEffect(() => { // instead of useEffect, which waits for a frame
     const stop = cell.follow(() => redraw({}));
     if (cell.value !== shown) redraw({});
     return stop;
@@ -93,7 +93,7 @@ export function link(page: string, values: Record<string, string | undefined> = 
   return `#/${page}${query ? "?" + query : ""}`;
 }
 
-// change replaces values in the route without adding an entry to the history.
+// change replaces values in the route without adding an entry to the browser's history.
 export function change(values: Record<string, string | undefined>) {
   if (location.hash !== parsed) return; // the user has gone to another address, which is not shown yet
   const now = route.value;
@@ -120,7 +120,7 @@ export interface Note { id: number; text: string; bad: boolean }
 export const notes = new Cell<Note[]>([]);
 let lastNote = 0;
 
-// notify shows a note. One that stays must be dismissed.
+// notify shows a note. If stays is set, the note remains until the user dismisses it.
 export function notify(text: string, bad = false, stays = false) {
   const note = { id: ++lastNote, text, bad };
   notes.value = [...notes.value.slice(-3), note];
@@ -137,10 +137,10 @@ export function dismiss(id: number) {
 export function useSearch(): [text: string, setText: (text: string) => void, query: string] {
   const given = useCell(route).values.q ?? "";
   const [text, setText] = useState(given), [query, setQuery] = useState(given);
-  const known = useRef(given); // the search in the address after the last change made here
+  const known = useRef(given); // the search in the address after this component's last change
   useLayoutEffect(() => {
     if (given === known.current) return;
-    known.current = given; // another address was opened
+    known.current = given; // the user has opened another address
     setText(given);
     setQuery(given);
   });

@@ -20,7 +20,7 @@ type Counts = NonNullable<Statistics["bdevs"]>[number];
 
 interface Reading { at: number; rate: number; counts: Map<string, Counts> }
 
-// A Sample is the activity between two readings. Latencies are in microseconds, and null without I/O.
+// A Sample is the I/O between two readings. Latencies are in microseconds, or null if there was no I/O.
 export interface Sample {
   at: number; // seconds since 1970
   readOps: number; writeOps: number; readBytes: number; writeBytes: number;
@@ -44,12 +44,12 @@ export interface Rate { name: string; ops: number; bytes: number; latency: numbe
 // busiest contains the tenant's volumes with the most I/O, or null while they are unknown.
 export const busiest = new Cell<Rate[] | null>(null);
 
-// targetDown reports whether the target does not answer.
+// targetDown contains whether the target does not respond.
 export const targetDown = new Cell(false);
 
 onAnswer((method, error) => {
   if (error?.status === 502) targetDown.value = true;
-  else if (!error && !method.startsWith("spdkgate_")) targetDown.value = false; // the proxy itself answers spdkgate_*
+  else if (!error && !method.startsWith("spdkgate_")) targetDown.value = false; // the proxy itself serves spdkgate_*
 });
 
 function forget() {
@@ -105,7 +105,7 @@ async function sample(stores: Store[]) {
     if (ofTenant) busiest.value = total.each.filter((o) => o.ops > 0).sort((a, b) => b.ops - a.ops).slice(0, 5)
       .map((o) => ({ name: names.get(o.name) ?? o.name, ops: o.ops / seconds, bytes: o.bytes / seconds, latency: latency(o.ticks, o.ops) }));
   } catch (e) {
-    const deleted = ofTenant && e instanceof CallError && e.code === noSuchObject; // a volume, since it was listed
+    const deleted = ofTenant && e instanceof CallError && e.code === noSuchObject; // a volume was deleted since it was listed
     own = null;
     if (deleted) return;
     before = null;
@@ -115,7 +115,7 @@ async function sample(stores: Store[]) {
   }
 }
 
-// own maps the names of bdevs to those of the tenant's volumes; it is null if they must be listed again.
+// own maps the names of bdevs to the names of the tenant's volumes. It is null if the volumes must be listed again.
 let own: Map<string, string> | null = null;
 let ownAt = 0;
 
@@ -126,8 +126,8 @@ async function ownVolumes(): Promise<Map<string, string>> {
   return own = new Map(list.map((v) => [v.uuid, v.alias]));
 }
 
-const atOnce = 1024; // names that SPDK takes in one call
-const oneByOne = 256; // bdevs that are read one by one, by releases without that parameter
+const atOnce = 1024; // maximum number of names that SPDK accepts in one call
+const oneByOne = 256; // maximum number of bdevs that are read one by one, on releases without that parameter
 
 // statistics queries several bdevs in one call if the target's release has a parameter for that.
 async function statistics(names: string[]): Promise<Statistics> {
@@ -140,7 +140,7 @@ async function statistics(names: string[]): Promise<Statistics> {
   return { ...all[0], bdevs: all.flatMap((s) => s.bdevs ?? []) };
 }
 
-// between adds up the I/O between two readings, of all bdevs that are in both. A bdev whose counters have decreased has none.
+// between adds up the I/O between two readings of all bdevs that are in both. A bdev whose counters have decreased counts as having no I/O.
 function between(old: Reading, now: Reading) {
   const total = { readOps: 0, writeOps: 0, readBytes: 0, writeBytes: 0, readTicks: 0, writeTicks: 0, each: [] as { name: string; ops: number; bytes: number; ticks: number }[] };
   for (const [name, b] of now.counts) {
@@ -169,7 +169,7 @@ export const conditions = new Cell<TargetEvent[]>([]);
 
 const lasts = new Set(["lvstore_full", "quota_near", "certificate_expires"]);
 
-// eventTypes are the types that the proxy reports.
+// eventTypes lists the types of events that the proxy reports.
 const eventTypes = [
   "bdev_register", "bdev_unregister", "bdev_resize", "target_down", "target_startup", "target_up", "target_restarted", "gap",
   ...[...lasts].flatMap((t) => [t, t + "_over"]),

@@ -1,4 +1,4 @@
-// Lines of the audit log: which of them are shown, and the files to download.
+// This module selects the lines of the audit log that are shown, and creates the files to download.
 import type { Method } from "./document";
 
 export interface Line {
@@ -19,7 +19,7 @@ export interface Line {
 }
 
 export interface Filter {
-  query: string; // words; user:, method: and object: search one member
+  query: string; // words; user:, method: and object: search a single member
   only?: string; // "changes" or "refused"
   decision?: string;
   from?: string; // local time, as in an input of the type datetime-local
@@ -39,7 +39,7 @@ export const outcome = (l: Line) => (l.decision === "allow" && failed(l) ? "fail
 const members = new Map<string, (l: Line) => string>([["user", (l) => l.user ?? ""], ["method", (l) => l.method ?? ""], ["object", objects]]);
 const everything = (l: Line) => [l.user, l.method, objects(l), l.decision, l.source, l.rule, l.error, l.request_id].join(" ");
 
-// changes reports whether a call changes the target. Some methods only read, with certain parameters.
+// changes reports whether a call changes the target. With certain parameters, some methods only read.
 function changes(l: Line, m: Method | undefined): boolean {
   const readsIf = m?.["x-spdk-reads-if"], params = l.params ?? {};
   if (!readsIf || typeof params !== "object") return !!m?.["x-spdk-mutates"];
@@ -66,7 +66,7 @@ export function shows(f: Filter, methods: Map<string, Method>): (l: Line) => boo
   };
 }
 
-// known reports whether a line was received before: a reopened stream begins with old lines. An id is PROCESS-NUMBER.
+// known reports whether a line was received before, because a reopened stream begins with old lines. An id has the form PROCESS-NUMBER.
 export function known(id: string, last: string): boolean {
   const [process, number] = id.split("-"), [lastProcess, lastNumber] = last.split("-");
   return process === lastProcess && Number(number) <= Number(lastNumber);
@@ -76,7 +76,7 @@ export const jsonLines = (lines: Line[]) => lines.map(({ n: _, ...l }) => JSON.s
 
 const header = ["time", "user", "auth", "credential", "source", "method", "resources", "decision", "rule", "status", "code", "error", "latency_ms", "tenant", "request_id", "params"];
 
-// csv returns a table. Clients choose some of the text, so no cell may begin like a formula.
+// csv returns the lines as a CSV table. Clients choose some of the text, so no cell may begin like a formula.
 export function csv(lines: Line[]): string {
   const cell = (value: unknown) => {
     const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);

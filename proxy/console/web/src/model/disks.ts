@@ -1,7 +1,7 @@
 // Disks, which are bdevs other than logical volumes, and the lvstores on them.
 import type { Disk, Inventory, Store } from "./storage";
 
-// isUnused reports whether nothing on the target uses a disk. It says nothing about the disk's contents.
+// isUnused reports whether nothing on the target uses a disk. It does not consider the disk's contents.
 export const isUnused = (d: Disk) => !d.claimed && !d.store && d.exports.length === 0;
 
 // A Place is a disk, the store on it, or both. A user who may not list bdevs sees only stores.
@@ -9,11 +9,11 @@ export interface Place { name: string; disk?: Disk; store?: Store }
 
 export function placesOf(all: Inventory): Place[] {
   const disks = all.disks.map((disk) => ({ name: disk.name, disk, store: all.stores.find((s) => s.base_bdev === disk.name) }));
-  const others = all.stores.filter((s) => !all.disks.some((d) => d.name === s.base_bdev)); // also stores on logical volumes
+  const others = all.stores.filter((s) => !all.disks.some((d) => d.name === s.base_bdev)); // including stores on logical volumes
   return [...disks, ...others.map((store) => ({ name: store.base_bdev || store.name, store }))];
 }
 
-// use describes what a disk is used for.
+// use returns a description of what a disk is used for.
 export function use({ disk, store }: Place): string {
   if (store) return `lvstore ${store.name}`;
   if (disk?.exports.length) return "exported";

@@ -42,7 +42,7 @@ export interface Param {
   schema: Schema;
 }
 
-// An RPCPyWord says how rpc.py writes a parameter; rpcschema's RPCPyWord describes its members.
+// An RPCPyWord describes how a parameter is written for rpc.py. The Go type rpcschema.RPCPyWord documents its members.
 export interface RPCPyWord {
   position?: number;
   optional?: boolean;
@@ -117,7 +117,7 @@ async function load() {
 // present contains the names and aliases of the methods in the target's build, or null while they are unknown.
 export const present = new Cell<Set<string> | null>(null);
 
-// loadPresent reads which methods the target has. It fails silently: the page then shows all.
+// loadPresent reads which methods the target has. If that fails, it reports no error, and the page shows all methods.
 export async function loadPresent(): Promise<void> {
   try {
     present.value = can("rpc_get_methods") ? new Set(await call<string[]>("rpc_get_methods", { include_aliases: true })) : null;
@@ -151,5 +151,6 @@ export const area = (m: Method) => m.tags?.[0]?.name ?? "other";
 
 const destructiveWords = /(^|_)(delete|remove|destroy|clear|kill|erase|format|unregister|detach|shutdown|reset|stop|unload)(_|$)/;
 
-// destructive reports whether a call can lose data or cut hosts off, so the console asks for a name first.
+// destructive reports whether a call can lose data or disconnect hosts. Before such a call, the console asks the user to type the object's
+// name.
 export const destructive = (name: string) => destructiveWords.test(name);

@@ -1,24 +1,24 @@
-// The calls that export a volume, change its export or withdraw it. They are those of spdk-proxy export and unexport, in the same order,
-// after the same checks.
+// This module plans the calls that export a volume, change its export or withdraw it. spdk-proxy export and unexport make the same calls in
+// the same order, after the same checks.
 import { call } from "../api";
 import { ExportState, Exported, Incomplete, Portal, Refusal, checkNamed, driverPrefix, exporting, isVolume, portalText, portalsOf, readSubsystems, reportsANA, samePortal } from "./exports";
 import { shellWord } from "./shell";
 import { Step, Undo } from "./steps";
 import { Subsystem } from "./storage";
 
-// uuidPrefix begins an NQN made unique by a UUID, which requires no domain name.
+// uuidPrefix is the prefix of NQNs that contain a UUID, which makes them unique without a domain name.
 const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:";
 
-// A Key is a DH-HMAC-CHAP key in the target's keyring. The secret is empty if the key is there already.
+// A Key is a DH-HMAC-CHAP key in the target's keyring. The secret is empty if the key is already in the keyring.
 export interface Key { name: string; secret: string }
 
 export interface Request {
-  nqn: string; // if it ends with a colon, the volume's UUID is appended; "" for that of the existing export, or one made from the UUID
-  serial: string; // "" for one made from the UUID
+  nqn: string; // if it ends with a colon, the volume's UUID is appended; "" means the existing export's NQN, or one derived from the UUID
+  serial: string; // "" means one derived from the UUID
   hosts: string[];
   anyHost: boolean;
   shared: boolean; // hosts may be admitted in addition to those already admitted
-  listen: Portal[]; // empty for those of the existing export or, for a new one, all at which the target listens
+  listen: Portal[]; // empty means the existing export's addresses or, for a new export, all at which the target listens
   key?: Key;
   ctrlrKey?: Key;
   release: string; // of the target; "" if unknown
@@ -28,8 +28,8 @@ export interface Plan {
   volume: Exported;
   nqn: string;
   steps: Step[];
-  warnings: string[]; // consequences that a person must know before the calls are made
-  portals: Portal[]; // where hosts connect
+  warnings: string[]; // consequences that a person must know about before the calls are made
+  portals: Portal[]; // addresses at which hosts connect
   hosts: string[];
   anyHost: boolean;
   authenticates: boolean; // the hosts need a key
@@ -42,7 +42,7 @@ const fullNQN = (nqn: string, v: Exported) => (nqn.endsWith(":") ? nqn + v.uuid 
 export const defaultNQN = (v: { uuid: string }) => uuidPrefix + v.uuid;
 export const defaultSerial = (v: { uuid: string }) => v.uuid.replaceAll("-", "").slice(0, 20);
 
-// hasHostKeys reports whether a release authenticates hosts: capability ChangesHostKeys of rpcschema/capability.go.
+// hasHostKeys reports whether a release authenticates hosts: it has the capability ChangesHostKeys in rpcschema/capability.go.
 function hasHostKeys(release: string): boolean {
   const found = /^v?(\d+)\.(\d+)/.exec(release);
   return !found || Number(found[1]) * 100 + Number(found[2]) >= 2409;
@@ -74,10 +74,10 @@ export function planExport(r: Request, s: ExportState): Plan {
   return p;
 }
 
-// planNew adds the steps for a new export. The listeners come last, so that no host can connect before.
+// planNew adds the steps for a new export. The listeners come last, so that no host can connect before the export is complete.
 function planNew(p: Plan, r: Request, s: ExportState) {
   const v = s.volume, serial = r.serial || defaultSerial(v), there = s.subsystems.find((o) => o.nqn === p.nqn);
-  // An export of this volume that was interrupted before it added the namespace leaves such a subsystem.
+  // If an export of this volume is interrupted before it adds the namespace, it leaves a subsystem with these properties.
   const leftover = !!there && there.nqn.endsWith(v.uuid) && there.serial_number === serial && (there.namespaces?.length ?? 0) + there.hosts.length + there.listen_addresses.length === 0;
   if (there && !leftover) refuse(`There is a subsystem ${p.nqn} that does not export ${v.name}: choose another NQN, or delete the subsystem in the explorer (nvmf_delete_subsystem)`);
   if (v.claimed) refuse(`${v.name} is in use (claimed) by another bdev of the target, or by an export that you must not see`);
@@ -139,7 +139,7 @@ function listenAt(p: Plan, r: Request, s: ExportState, sub?: Subsystem) {
 
 const known = (list: Portal[]) => list.filter((at) => at.transport === "TCP" || at.transport === "RDMA");
 
-// targetPortals are the addresses at which the target listens, as far as the user sees them.
+// targetPortals returns the addresses at which the target listens, as far as the user may see them.
 export function targetPortals(s: ExportState): Portal[] {
   const all = known([...s.subsystems.flatMap(portalsOf), ...s.discovery]);
   return all.filter((at, i) => all.findIndex((o) => samePortal(o, at)) === i);
@@ -165,7 +165,7 @@ const admission = (nqn: string, host: string, r: Request) =>
 const listener = (nqn: string, at: Portal) =>
   ({ nqn, listen_address: { trtype: at.transport, adrfam: at.addr.includes(":") ? "IPv6" : "IPv4", traddr: at.addr, trsvcid: at.port } });
 
-// ownDeletion deletes a subsystem created by a plan, unless another user has changed it.
+// ownDeletion returns the call that deletes a subsystem created by a plan, unless another user has changed it.
 function ownDeletion(nqn: string, r: Request, v: Exported): Undo {
   return {
     method: "nvmf_delete_subsystem", params: { nqn },
@@ -193,11 +193,11 @@ function warnDriver(p: Plan) {
 
 export interface Withdrawal extends Plan {
   whole: boolean; // the export ends
-  leaving: string[]; // the hosts that lose access, if the export does not end
+  leaving: string[]; // if the export does not end, the hosts that lose access
 }
 
-// planWithdrawal plans the withdrawal of an export, or of some of its hosts: without hosts, the export ends. Whether a host that would
-// lose the volume is connected, the caller must find out.
+// planWithdrawal plans the withdrawal of an export, or of some of its hosts. If no host would remain, the export ends. The caller must
+// determine whether a host that would lose the volume is connected.
 export function planWithdrawal(v: Exported, subsystems: Subsystem[], hosts: string[], nqn: string): Withdrawal {
   const sub = exporting(subsystems, v) ?? refuse(`${v.name} is no longer exported over NVMe-oF`);
   checkNamed(sub, v, fullNQN(nqn, v));
@@ -214,7 +214,7 @@ export function planWithdrawal(v: Exported, subsystems: Subsystem[], hosts: stri
   return p;
 }
 
-// verify reads an export back. It returns how the export differs from its plan, or "".
+// verify reads an export back. It returns how the export differs from its plan, or "" if it does not.
 export async function verify(p: Plan): Promise<string> {
   const { subsystems } = await readSubsystems(), sub = subsystems.find((s) => s.nqn === p.nqn);
   const wrong = !sub || exporting([sub], p.volume) !== sub ? `does not export ${p.volume.name}` : sub.allow_any_host !== p.anyHost ? "does not admit the same hosts" :
@@ -223,7 +223,7 @@ export async function verify(p: Plan): Promise<string> {
   return wrong ? `Another user changed the export at the same time: ${p.nqn} ${wrong}. Check it.` : "";
 }
 
-// asExport is the command of the terminal that makes the same calls.
+// asExport returns the spdk-proxy command that makes the same calls.
 export function asExport(p: Plan, r: Request): string {
   if (new Set(r.listen.map((at) => at.transport)).size > 1) return "# spdk-proxy export takes addresses of one transport: export the volume with these, then repeat the command with the others.";
   const words = [`spdk-proxy export ${shellWord(p.volume.name)}`];

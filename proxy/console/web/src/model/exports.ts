@@ -1,19 +1,19 @@
-// What an export over NVMe-oF depends on, as the target reports it. spdk-proxy export reads and checks the same.
+// This module reads the state of the target on which an NVMe-oF export depends. spdk-proxy export reads and checks the same state.
 import { call } from "../api";
 import { Address, Subsystem, TargetNode } from "./storage";
 import { refused, unknowable } from "./steps";
 import { shellWord } from "./shell";
 
-// driverPrefix begins the NQNs of exports made by the CSI driver.
+// driverPrefix is the prefix of the NQNs of exports created by the CSI driver.
 export const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:";
 
-// A Refusal is a request that is not carried out because of the target's state. Nothing was changed.
+// A Refusal means that the target's state does not allow a request. Nothing was changed.
 export class Refusal extends Error {}
 
-// An Incomplete is a request that makes no sense on any target, often because it is not written yet.
+// An Incomplete means that a request is invalid for every target, often because the form has not been filled in yet.
 export class Incomplete extends Error {}
 
-export interface Portal { transport: string; addr: string; port: string } // the transport in capital letters
+export interface Portal { transport: string; addr: string; port: string } // the transport is in capital letters
 
 export interface Exported { name: string; uuid: string; snapshot: boolean; claimed: boolean }
 
@@ -23,15 +23,15 @@ export interface ExportState {
   volume: Exported;
   subsystems: Subsystem[]; // without the discovery subsystem
   discovery: Portal[];
-  offeredBy: string; // another export of the volume, such as an iSCSI target; "": none that the user may read
-  unread: string[]; // kinds of other exports that the user must not read
-  transports: Set<string> | null; // null: not known
+  offeredBy: string; // another export of the volume, such as an iSCSI target; "" if the user cannot see any
+  unread: string[]; // kinds of other exports that the user is not permitted to read
+  transports: Set<string> | null; // null if unknown
   keys: Set<string> | null;
 }
 
 interface Bdev { name: string; uuid?: string; aliases?: string[]; claimed: boolean; driver_specific?: { lvol?: { snapshot?: boolean } } }
 
-// orUnknown returns undefined for a call that the user must not make, or whose method the target lacks.
+// orUnknown makes a call. It returns undefined if the user is not permitted to make the call, or if the target lacks the method.
 async function orUnknown<T>(method: string): Promise<T | undefined> {
   try {
     return await call<T>(method);
@@ -72,7 +72,7 @@ export async function readWithdrawalState(id: string): Promise<{ volume: Exporte
 
 interface Vhost { ctrlr: string; backend_specific?: { block?: { bdev: string | null }; scsi?: { luns: { bdev_name: string }[] }[] } }
 
-// readOthers finds what else exposes a volume. Most of these do not claim it, so SPDK would export it a second time.
+// readOthers finds what exposes a volume other than NVMe-oF. Most of these do not claim the volume, so SPDK would export it a second time.
 async function readOthers(v: Exported): Promise<{ offeredBy: string; unread: string[] }> {
   const of = (bdev: string | null | undefined) => isVolume(v, bdev ?? undefined);
   const kinds: [name: string, method: string, find: (list: never[]) => string | undefined][] = [
@@ -96,7 +96,7 @@ async function readOthers(v: Exported): Promise<{ offeredBy: string; unread: str
 
 const named = (kind: string, name: string | undefined) => (name === undefined ? undefined : `${kind} ${name}`);
 
-// connectedHosts returns the NQNs of the hosts connected to a subsystem. SPDK pauses its administrative commands to answer.
+// connectedHosts returns the NQNs of the hosts connected to a subsystem. To report them, SPDK pauses the subsystem's admin commands.
 export async function connectedHosts(nqn: string): Promise<string[]> {
   const list = await call<{ hostnqn: string }[]>("nvmf_subsystem_get_controllers", { nqn });
   return [...new Set(list.map((c) => c.hostnqn))].sort();
@@ -105,11 +105,11 @@ export async function connectedHosts(nqn: string): Promise<string[]> {
 // exporting returns the subsystem that exports a volume.
 export const exporting = (subsystems: Subsystem[], v: Exported) => subsystems.find((s) => (s.namespaces ?? []).some((n) => isVolume(v, n.bdev_name ?? n.name)));
 
-// reportsANA reports whether a subsystem with namespaces reports ANA, without which no volume in use can be snapshotted.
+// reportsANA reports whether a subsystem reports ANA for its namespaces. Without ANA, the proxy cannot freeze volumes in use for snapshots.
 export const reportsANA = (s: Subsystem) => (s.namespaces ?? []).every((n) => n.anagrpid !== undefined);
 
-// checkNamed refuses to change a subsystem of the CSI driver that the request does not name, one with another name, or one that also
-// exports other volumes.
+// checkNamed throws a Refusal if the subsystem's name differs from the requested one, if the subsystem also exports other volumes, or if it
+// belongs to the CSI driver and the request does not name it.
 export function checkNamed(sub: Subsystem, v: Exported, requested: string) {
   if (requested && sub.nqn !== requested) throw new Refusal(`${v.name} is exported as ${sub.nqn}, not as ${requested}. Nothing was changed`);
   if (sub.nqn.startsWith(driverPrefix) && !requested) throw new Refusal(`${v.name} is exported as ${sub.nqn}, which is a name of the CSI driver: Kubernetes decides which hosts use such a volume. If the driver does not manage this volume, type the export's NQN. Nothing was changed`);
@@ -117,7 +117,8 @@ export function checkNamed(sub: Subsystem, v: Exported, requested: string) {
   if (count > 1) throw new Refusal(`${sub.nqn} exports ${count} bdevs, and its hosts reach all of them: change it with individual calls in the explorer. Nothing was changed`);
 }
 
-// ip returns an address as SPDK is told it, or "" if the text is not one. An address can be written in several ways.
+// ip returns an IP address in the spelling that is sent to SPDK, because an address can be written in several ways. It returns "" if the
+// text is not an IP address.
 export function ip(text: string): string {
   const parts = text.split(".");
   if (parts.length === 4 && parts.every((p) => /^(0|[1-9]\d{0,2})$/.test(p) && Number(p) < 256)) return text;
@@ -143,6 +144,6 @@ export const portalText = (p: Portal) => `${p.addr.includes(":") ? `[${p.addr}]`
 
 export const samePortal = (a: Portal, b: Portal) => a.transport === b.transport && a.addr === b.addr && a.port === b.port;
 
-// connectCommands are the commands with which a host connects, one for each address.
+// connectCommands returns the commands with which a host connects, one for each address.
 export const connectCommands = (nqn: string, portals: Portal[]) =>
   portals.map((p) => `nvme connect -t ${p.transport.toLowerCase()} -a ${shellWord(p.addr)} -s ${shellWord(p.port)} -n ${shellWord(nqn)}`);

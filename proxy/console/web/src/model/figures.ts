@@ -1,4 +1,4 @@
-// The target's figures that the proxy collects for Prometheus. Reading them costs the target nothing.
+// This module reads the target's figures that the proxy collects for Prometheus. Reading them causes no calls to the target.
 import { CallError, getText } from "../api";
 import { metric } from "../format";
 
@@ -12,7 +12,7 @@ export interface Figures {
 
 const names = ["spdk_lvstore_committed_bytes", "spdk_lvstore_volumes", "spdk_lvstore_snapshots", "spdk_start_time_seconds", "spdk_restarts_total"];
 
-// readFigures returns null if the user may not read them.
+// readFigures returns the target's figures, or null if the user is not permitted to read them.
 export async function readFigures(signal: AbortSignal): Promise<Figures | null> {
   let text: string;
   try {

@@ -4,7 +4,7 @@ import { session } from "./session";
 
 export interface Subject { volume: string; uuid: string; store: string }
 
-// fill replaces the placeholders in the template's query. Without a subject, parameters that contain a placeholder are left out.
+// fill replaces the placeholders in the template's query. Without a subject, parameters that contain a placeholder are omitted.
 export function fill(template: string, subject?: Subject): string {
   const url = new URL(template);
   const query = new URLSearchParams();

@@ -8,24 +8,25 @@ export interface IOSample {
   read_ios_per_sec: number; write_ios_per_sec: number;
   read_bytes_per_sec: number; write_bytes_per_sec: number;
   read_latency_us: number; write_latency_us: number;
-  latency_p50_us?: number; latency_p99_us?: number; // of all operations, if the histogram is on
+  latency_p50_us?: number; latency_p99_us?: number; // of all operations, if the histogram is enabled
 }
 
 export interface BdevIO { name: string; alias?: string; histogram: "on" | "off" | "partial" | "unknown"; samples: IOSample[] }
 
-// A Rate is the last minute's sample of a volume, with the state of its latency histogram.
+// A Rate is a volume's sample for the last minute, with the state of the volume's latency histogram.
 export interface Rate extends IOSample { histogram: BdevIO["histogram"] }
 
 const method = "spdkgate_get_io_history";
 
-// useRates returns the last minute's sample of each volume with I/O, or null if the user may not read it or the proxy does not keep it.
+// useRates returns the last minute's sample for each volume with I/O. It returns null if the user is not permitted to read samples, or if
+// the proxy keeps none.
 export function useRates(): Map<string, Rate> | null {
   const may = can(method);
   const { data } = useLoad(async (signal) => (may ? new Map((await call<BdevIO[]>(method, undefined, signal)).map((b): [string, Rate] => [b.name, { ...b.samples[0], histogram: b.histogram }])) : null), [may], 30000);
   return data ?? null;
 }
 
-// useHistory returns a volume's samples of the last hour, or null if there are none.
+// useHistory returns a volume's samples for the last hour, or null if there are none.
 export const useHistory = (name: string) => useLoad(async (signal) => (await call<BdevIO[]>(method, { name }, signal))[0] ?? null, [name], 30000);
 
 export const mayReadHistory = () => can(method);
@@ -36,12 +37,12 @@ export const throughput = (s?: IOSample) => (s ? s.read_bytes_per_sec + s.write_
 
 export const measuring = "bdev_enable_histogram";
 
-// measureParams returns the parameters that switch a volume's latency histogram on or off, as JSON text, because JavaScript's numbers
-// cannot hold max_nsec. With other limits, SPDK leaves out I/O channels that open later.
+// measureParams returns the parameters that enable or disable a volume's latency histogram. They are JSON text, because JavaScript's
+// numbers cannot represent max_nsec. With other limits, the histogram does not count I/O on channels that are opened later.
 export const measureParams = (name: string, on: boolean, bounded: boolean) =>
   `{"name":${JSON.stringify(name)},"enable":${on}${on && bounded ? `,"min_nsec":0,"max_nsec":18446744073709551615` : ""}}`;
 
-// withoutPercentiles says why there are no percentiles, or returns "".
+// withoutPercentiles returns the reason why there are no percentiles, or "".
 export function withoutPercentiles(b: Pick<BdevIO, "histogram">, measured: boolean): string {
   switch (b.histogram) {
     case "off": return "The latency histogram is off.";

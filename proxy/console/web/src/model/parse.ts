@@ -1,4 +1,4 @@
-// Converts parameters written as JSON to entries in the form.
+// This module converts parameters written as JSON to entries in the form.
 import { Method, Schema, resolve } from "./document";
 import { Entry, Problems, formKind } from "./value";
 
@@ -62,7 +62,8 @@ export function indented(text: string): string {
   });
 }
 
-// parseParams reads the parameters of a call, and finds what the form cannot hold. It returns null if the text is not a JSON object.
+// parseParams converts the parameters of a call to entries, and lists the values that the form cannot represent. It returns null if the
+// text is not a JSON object.
 export function parseParams(m: Method, text: string): { entries: { [name: string]: Entry }; problems: Problems } | null {
   const problems: Problems = new Map();
   if (!text.trim()) return { entries: {}, problems };

@@ -1,4 +1,5 @@
-// Formats a call as a command for SPDK's scripts/rpc.py, with the words that the schema contains for each parameter (x-spdk-rpcpy).
+// This module formats a call as a command for SPDK's scripts/rpc.py, with the words that the schema contains for each parameter
+// (x-spdk-rpcpy).
 import { Method, RPCPyWord, Schema, resolve } from "./document";
 import { Entry, formKind, isRecord, toJSON } from "./value";
 import { shellWord } from "./shell";
@@ -8,8 +9,9 @@ interface Given { schema: Schema; entry: Entry }
 
 const mib = 1048576n;
 
-// rpcpyCommand returns a method's name with the positional values, and each option with its value, quoted for a shell. It returns null if
-// rpc.py cannot make the call: if it has no option for a parameter, requires one that is not given, or adds its own value.
+// rpcpyCommand returns the method's name with the positional values, and each option with its value, quoted for a shell. It returns null if
+// rpc.py cannot make the call, because it has no option for a parameter, requires a parameter that is not given, or adds a value of its
+// own.
 export function rpcpyCommand(m: Method, entry: { [name: string]: Entry }): string[] | null {
   const known = m["x-spdk-rpcpy"];
   if (!known || m.params.some((p) => p.required && entry[p.name] === undefined)) return null;
@@ -31,14 +33,14 @@ export function rpcpyCommand(m: Method, entry: { [name: string]: Entry }): strin
     }
     sent.add(name);
     const text = w.list ? listText(w, g) : scalarText(w, g, given);
-    if (!text || /[\p{Cc}\p{Cs}]/u.test(text)) return null; // some releases leave out empty values; terminals act on control characters
+    if (!text || /[\p{Cc}\p{Cs}]/u.test(text)) return null; // some releases omit empty values; terminals act on control characters
     if (w.position && isValue(text)) positions[w.position - 1] = shellWord(text);
     else if (w.option && isValue(text)) options.push(`${w.option} ${shellWord(text)}`);
     else if (w.option?.startsWith("--")) options.push(shellWord(`${w.option}=${text}`));
     else return null;
   }
   for (let i = 0; i < positions.length; i++) if (positions[i] === undefined) return null;
-  for (const name of implied) if (!Object.hasOwn(known, name) && !sent.has(name)) return null; // rpc.py would leave out the whole object
+  for (const name of implied) if (!Object.hasOwn(known, name) && !sent.has(name)) return null; // rpc.py would omit the whole object
   return [[m.name, ...positions].join(" "), ...options];
 }
 
@@ -51,7 +53,7 @@ function collect(path: string, schema: Schema, entry: Entry, given: Map<string, 
   else for (const [name, member] of members) collect(`${path}.${name}`, member, (entry as { [name: string]: Entry })[name], given);
 }
 
-// isValue reports whether rpc.py reads a text as a value, not as an option. A negative number is a value.
+// isValue reports whether rpc.py reads a text as a value rather than an option. A negative number is a value.
 const isValue = (text: string) => text[0] !== "-" || /^-\d+(\.\d+)?$/.test(text);
 
 // plainText returns a text or number without quotes, and null for anything else.

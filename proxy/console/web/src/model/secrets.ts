@@ -1,4 +1,4 @@
-// Secrets in calls. They must not be in a process's arguments, which all users on a host can read.
+// This module detects secrets in calls. Secrets must not be in a process's arguments, which all users on a host can read.
 import { Method, Param, Schema, resolve } from "./document";
 import { Entry } from "./value";
 

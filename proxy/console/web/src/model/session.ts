@@ -1,4 +1,4 @@
-// The user's session, and what the user may call.
+// This module holds the user's session, and which methods the user may call.
 import * as api from "../api";
 import { Cell } from "../state";
 
@@ -21,7 +21,7 @@ export function end(why: string) {
   farewell.value = why;
   allowed.value = null;
   session.value = null;
-  void api.currentSession().then(({ ways: w }) => { if (w) ways.value = w; }, () => {}); // a page that began with a session does not know them
+  void api.currentSession().then(({ ways: w }) => { if (w) ways.value = w; }, () => {}); // a page that was loaded during a session has not read them yet
 }
 
 api.onSessionEnd(() => end("Your session has ended. Sign in again."));

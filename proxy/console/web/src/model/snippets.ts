@@ -1,4 +1,4 @@
-// Shows how other programs make a call.
+// This module shows how other programs make a call.
 import { Method, resolve } from "./document";
 import { Entry, formKind, toJSON } from "./value";
 import { rpcpyCommand } from "./rpcpy";
@@ -33,7 +33,8 @@ export function asCommand(m: Method, entry: { [name: string]: Entry }): string {
 const place = "# in SPDK's folder, on the storage server";
 const socket = "/run/spdk-proxy-rpc.sock";
 
-// asRPCPy shows a command for SPDK's rpc.py if that makes the same call, and otherwise a program that makes the call with rpc.py's client.
+// asRPCPy shows a command for SPDK's rpc.py if such a command makes the same call, and otherwise a program that makes the call with
+// rpc.py's client.
 export function asRPCPy(m: Method, entry: { [name: string]: Entry }, params: string): string {
   const secret = mayUseSecrets(m, entry), words = secret ? null : rpcpyCommand(m, entry);
   if (words) {

@@ -1,4 +1,4 @@
-// What the target stores and exports, read with ordinary calls.
+// This module reads what the target stores and exports, with ordinary calls.
 import { useEffect, useLayoutEffect } from "preact/hooks";
 import { CallError, call } from "../api";
 import { Cell, useCell } from "../state";
@@ -39,7 +39,8 @@ export interface Limits {
   w_mbytes_per_sec: number;
 }
 
-// An Entry is a volume in SPDK's list of logical volumes, which is shorter and faster than the list of bdevs, because it lacks sizes.
+// An Entry is a volume in SPDK's list of logical volumes. This list is shorter and faster to read than the list of bdevs, because it lacks
+// sizes.
 interface Entry {
   alias: string;
   uuid: string;
@@ -48,7 +49,7 @@ interface Entry {
   is_snapshot: boolean;
   is_clone: boolean;
   is_esnap_clone: boolean;
-  num_allocated_clusters?: number; // from v25.01 on
+  num_allocated_clusters?: number; // since v25.01
   lvs: { name: string };
 }
 
@@ -66,7 +67,7 @@ interface Lvol {
 
 export interface Address { trtype: string; adrfam?: string; traddr: string; trsvcid?: string }
 
-// A Host is admitted to a subsystem. Its keys are names in the keyring.
+// A Host is admitted to a subsystem. Its keys are given by their names in the keyring.
 export interface Host { nqn: string; dhchap_key?: string; dhchap_ctrlr_key?: string }
 
 export interface Subsystem {
@@ -147,8 +148,8 @@ async function orRefused<T>(refused: string[], method: string, params?: object):
 
 export const inventory = new Cell<Inventory | null>(null);
 
-// firstLook contains what lists can show before the inventory has been read: exports, and soon also volumes, without sizes, limits and
-// parents.
+// firstLook contains what the pages can list before the inventory has been read: exports and, a moment later, volumes without their sizes,
+// limits and parents.
 export const firstLook = new Cell<Inventory | null>(null);
 export const inventoryError = new Cell<Error | null>(null);
 export const inventoryStale = new Cell(false);
@@ -158,8 +159,8 @@ session.follow(() => { if (!session.value) inventory.value = firstLook.value = n
 let reading: Promise<void> | null = null;
 let again = false;
 
-// readInventory reads all volumes and exports. If a reading is in progress, which may have missed the latest change, another one follows
-// it.
+// readInventory reads all volumes and exports. If a read is already in progress, readInventory starts another one after it, because the
+// running one may have missed the latest change.
 export function readInventory(): Promise<void> {
   again = reading !== null;
   reading ??= readUntilCurrent().finally(() => { reading = null; });
@@ -197,8 +198,8 @@ export function useInventory(): Inventory | null {
   return found;
 }
 
-// read requests the long list of bdevs last, because SPDK does not respond to anything else meanwhile. The first time, what is already
-// known is shown earlier.
+// read reads the inventory. It requests the long list of bdevs last, because SPDK responds to nothing else in the meantime. On the first
+// read, the other results are shown before that list arrives.
 async function read(first: boolean): Promise<Inventory> {
   inventoryStale.value = false;
   const refused: string[] = [];
@@ -208,7 +209,7 @@ async function read(first: boolean): Promise<Inventory> {
     orRefused<TargetNode[]>(refused, "iscsi_get_target_nodes"),
   ]);
   const entries = first ? orRefused<Entry[]>(refused, "bdev_lvol_get_lvols") : undefined;
-  entries?.catch(() => {}); // if the others fail, nothing waits for it
+  entries?.catch(() => {}); // prevents an unhandled rejection if the other calls fail
   const [stores = [], subsystems, nodes] = await short;
   const known: Inventory = { stores, volumes: [], disks: [], subsystems: subsystems ?? null, nodes: nodes ?? null, at: Date.now(), refused };
   const exports = exportsByBdev(subsystems ?? [], nodes ?? []);

@@ -1,7 +1,8 @@
-// A form's values: what the user wrote, its JSON, and its problems. Integers remain text, because JavaScript's numbers cannot hold 64 bits.
+// This module handles the values in a form: what the user wrote, the JSON for it, and its problems. Integers remain text, because
+// JavaScript's numbers cannot represent 64 bits.
 import { Method, Param, Schema, resolve } from "./document";
 
-// An Entry is what the user wrote for one schema. undefined means left out.
+// An Entry is what the user wrote for one schema. undefined means that the value is omitted.
 export type Entry = undefined | string | boolean | Entry[] | { [name: string]: Entry };
 
 // A Problem describes what is wrong at a place such as "namespace.nsid".
@@ -9,7 +10,7 @@ export type Problems = Map<string, string>;
 
 export const isRecord = (e: Entry): e is { [name: string]: Entry } => typeof e === "object" && !Array.isArray(e);
 
-// formKind returns how a value is entered.
+// formKind returns the kind of input with which a value is entered.
 export function formKind(schema: Schema): "choice" | "boolean" | "text" | "number" | "list" | "object" | "json" {
   const s = resolve(schema);
   if (s.enum) return "choice";
@@ -54,7 +55,7 @@ export function paramsJSON(m: Method, entry: { [name: string]: Entry }): string 
 
 const uuid = /^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/i;
 
-// check finds an entry's problems. place is its place in the form.
+// check finds an entry's problems. place is the entry's place in the form.
 export function check(schema: Schema, entry: Entry, place: string, problems: Problems) {
   const s = resolve(schema);
   if (entry === undefined) return;

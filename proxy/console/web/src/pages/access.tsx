@@ -1,4 +1,4 @@
-// Who the user is, what the user may call, and why.
+// The page that shows who the user is, which methods the user may call, and why.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { getJSON, postJSON } from "../api";
 import * as format from "../format";

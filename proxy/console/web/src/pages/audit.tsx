@@ -1,4 +1,4 @@
-// The live audit log: who called what, and who was refused.
+// The page with the live audit log: who called which method, and who was refused.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { listen } from "../api";
 import * as format from "../format";

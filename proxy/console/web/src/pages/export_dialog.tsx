@@ -1,4 +1,4 @@
-// Exporting a volume over NVMe-oF, and adding hosts and addresses to its export.
+// The dialog that exports a volume over NVMe-oF, or adds hosts and addresses to its export.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { ExportState, Incomplete, Portal, connectCommands, driverPrefix, exporting, parsePortal, portalText, portalsOf, readExportState, reportsANA, samePortal } from "../model/exports";
@@ -35,7 +35,7 @@ function requestOf(w: Written, s: ExportState): Request {
   return { nqn: w.nqn.trim(), serial: w.serial.trim(), hosts, anyHost, shared: w.shared, listen, key: keyOf(w.key, w.secret), ctrlrKey: keyOf(w.ctrlrKey, w.ctrlrSecret), release: session.value?.release ?? "" };
 }
 
-// planOf plans what the form asks for. A refusal that no value of the form can change comes before what is not written yet.
+// planOf plans what the form requests. A refusal that no value in the form can change is shown before any missing values.
 function planOf(w: Written, s: ExportState): { plan: Plan | null; request?: Request; problem?: Error } {
   try {
     const request = requestOf(w, s);
@@ -44,7 +44,7 @@ function planOf(w: Written, s: ExportState): { plan: Plan | null; request?: Requ
   } catch (e) { return { plan: null, problem: e as Error }; }
 }
 
-// ExportVolume exports a volume or, if it is exported already, adds what is missing.
+// ExportVolume exports a volume or, if the volume is already exported, adds what is missing.
 export function ExportVolume({ volume: v, onClose }: { volume: Volume; onClose: () => void }) {
   const [state, setState] = useState<ExportState | null>(null);
   const [error, setError] = useState<Error | null>(null);
@@ -133,7 +133,7 @@ function Keys({ w, put, keys }: Part & { keys: Set<string> | null }) {
   );
 }
 
-// Exported says how hosts connect.
+// Exported shows how hosts connect.
 function Exported({ plan: p, wrong }: { plan: Plan; wrong: string }) {
   return (
     <>

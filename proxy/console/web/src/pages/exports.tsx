@@ -1,4 +1,4 @@
-// What is exported to whom: NVMe-oF subsystems and iSCSI target nodes.
+// The page that shows which volumes are exported to which hosts, by NVMe-oF subsystems and iSCSI target nodes.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
@@ -87,13 +87,14 @@ function VolumeLink({ bdev, all }: { bdev: string; all: Inventory }) {
   return v ? <a href={link("volumes", { id: v.id, q: v.name })}>{v.alias}</a> : <span class="mono wrap">{bdev}</span>;
 }
 
-// Acting is what a dialog changes: it withdraws hosts, or without hosts the export; otherwise it adds.
+// Acting describes the open dialog. If withdraw is set, the dialog withdraws these hosts, or the whole export if the list is empty.
+// Otherwise, it adds hosts and addresses.
 interface Acting { volume: Volume; withdraw?: string[] }
 
-// soleVolume is the volume that a subsystem exports, if it exports nothing else.
+// soleVolume returns the volume that a subsystem exports, if the subsystem exports nothing else.
 const soleVolume = (s: Subsystem, all: Inventory) => (s.namespaces?.length === 1 ? all.volumes.find((v) => [v.id, v.alias].includes(s.namespaces![0].bdev_name ?? s.namespaces![0].name ?? "")) : undefined);
 
-// Unchangeable says why the console does not change an export.
+// Unchangeable shows why the console does not change an export.
 function Unchangeable({ subsystem: s }: { subsystem: Subsystem }) {
   const count = s.namespaces?.length ?? 0;
   if (!can("nvmf_delete_subsystem") && !can("nvmf_subsystem_add_host")) return null;
@@ -160,7 +161,7 @@ function Initiators({ node }: { node: string }) {
 
 interface Listener { address: Address; ana_states?: { ana_group?: number; anagrpid?: number; ana_state?: string; state?: string }[] }
 
-// ANA queries the target only on demand, because SPDK pauses the subsystem to respond.
+// ANA shows a subsystem's ANA states. It queries the target only on demand, because SPDK pauses the subsystem to respond.
 function ANA({ nqn }: { nqn: string }) {
   const [found, set] = useState<Listener[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

@@ -1,4 +1,4 @@
-// One method: what it does, a form for its parameters, the call, and its response.
+// The page of one method: what it does, a form for its parameters, the call, and its response.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Answer, CallError, callText } from "../api";
 import * as format from "../format";
@@ -20,7 +20,7 @@ interface Past { id: number; method: string; entries: Entries; at: number; milli
 
 const history_ = new Cell<Past[]>([]);
 
-// MethodView shows a method. lacking: the target was built without it.
+// MethodView shows a method. lacking means that the target was built without the method.
 export function MethodView({ method: m, lacking }: { method: Method; lacking: boolean }) {
   const again = history_.value.find((h) => h.method === m.name);
   const [entries, setEntries] = useState<Entries>(again?.entries ?? {});
@@ -31,10 +31,10 @@ export function MethodView({ method: m, lacking }: { method: Method; lacking: bo
   const [error, setError] = useState<CallError | null>(null);
   const box = useRef<HTMLElement>(null);
   const answers = useRef<HTMLElement>(null);
-  const [written, setWritten] = useState<string | null>(null); // the parameters as JSON; null: they are in the form
+  const [written, setWritten] = useState<string | null>(null); // the parameters as JSON; null if they are in the form
   const problems = useMemo(() => (written === null ? checkParams(m, entries) : problemsOf(m, written)), [m, entries, written]);
   const params = paramsJSON(m, entries);
-  const fits = written === null || parseParams(m, written)?.problems.size === 0; // the JSON fits into the form
+  const fits = written === null || parseParams(m, written)?.problems.size === 0; // whether the form can represent the JSON
   useEffect(() => { box.current?.focus({ preventScroll: true }); announce(m.name); }, []);
 
   const enter = (name: string, e: Entry, place: string) => {

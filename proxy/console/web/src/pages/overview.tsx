@@ -1,4 +1,4 @@
-// How full and how busy the storage server is, and what needs attention.
+// The page that shows how full and how busy the storage server is, and what needs attention.
 import { useEffect, useMemo } from "preact/hooks";
 import { CallError, call } from "../api";
 import * as format from "../format";
@@ -163,7 +163,7 @@ function Tiles({ look, status, volumes, started }: { look?: Look; status?: Statu
   const uptime = started ? Date.now() / 1000 - started : r ? Math.max(...r.reactors.map((c) => (c.busy + c.idle) / r.tick_rate)) : NaN;
   const totals = (look?.stores ?? []).reduce((t, s) => ({ used: t.used + used(s), all: t.all + capacity(s) }), { used: 0, all: 0 });
   const saved = status?.saved;
-  const tiles: [string, string, string, boolean?][] = [ // the last: it concerns the whole target, of which tenants see nothing
+  const tiles: [string, string, string, boolean?][] = [ // the last element is true for figures of the whole target, which tenants cannot see
     ["SPDK", look ? session.value?.release ?? (/v\d[\w.-]*/.exec(look.version)?.[0] ?? "–") : "", look ? `proxy ${session.value?.version ?? ""}` : ""],
     ["Uptime of the target", look ? format.duration(uptime) : "", uptime > 0 ? `since ${format.date(Date.now() - uptime * 1000)}` : !look || !may ? "" : hidden(may, "framework_get_reactors") ? "not shown to you" : "not reported by this target", true],
     ["Capacity used", look ? (look.stores ? format.percent(totals.used / totals.all) : "–") : "", look?.stores ? `${format.bytes(totals.used)} of ${format.bytes(totals.all)}` : ""],

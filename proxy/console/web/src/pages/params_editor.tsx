@@ -1,4 +1,4 @@
-// A call's parameters as JSON text, checked against the schema while the user types.
+// An editor for a call's parameters as JSON text, which checks them against the schema while the user types.
 import { useId, useState } from "preact/hooks";
 import { Method } from "../model/document";
 import { parseParams } from "../model/parse";

@@ -1,4 +1,4 @@
-// A dialog that makes several calls: it shows them before, makes them one after the other, and says what is in effect if one fails.
+// A dialog that makes several calls. It first shows the calls, then makes them one after another. If one fails, it shows what is in effect.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { document_ } from "../model/document";
@@ -17,13 +17,13 @@ interface Props<P extends Planned> {
   title: string;
   action: string;
   danger?: boolean;
-  plan: P | null; // null: the request is not complete, or refused
+  plan: P | null; // null if the request is incomplete or refused
   problem?: Error; // why there is no plan
-  confirmed?: boolean; // false: a name must be typed first
-  command: string; // of the terminal
+  confirmed?: boolean; // false if the user must type a name first
+  command: string; // the spdk-proxy command that makes the same calls
   effect: ComponentChildren;
   again: () => Promise<P>; // reads the target's state again, and plans again
-  after: (plan: P) => Promise<ComponentChildren>; // what to show when all calls were made; null closes the dialog
+  after: (plan: P) => Promise<ComponentChildren>; // what to show after all calls have been made; null closes the dialog
   done: string;
   onClose: () => void;
   children?: ComponentChildren;
@@ -35,7 +35,7 @@ const calls = (p: Planned) => p.steps.map(textOf).join("\n");
 
 export function PlanForm<P extends Planned>({ title, action, danger, plan, problem, confirmed = true, command, effect, again, after, done, onClose, children }: Props<P>) {
   const [phase, setPhase] = useState<Phase>("form");
-  const [error, setError] = useState<Error | null>(null); // of reading
+  const [error, setError] = useState<Error | null>(null); // the error of reading the state
   const [changed, setChanged] = useState(false);
   const [outcome, setOutcome] = useState<Outcome | null>(null);
   const [running, setRunning] = useState<Step[]>([]), [made, setMade] = useState(0);
@@ -76,7 +76,7 @@ export function PlanForm<P extends Planned>({ title, action, danger, plan, probl
     if (end.failed) {
       setOutcome(end);
       setPhase("failed");
-      if (!shown.current) notify(failureText(title, end), true, true); // the dialog is gone, but not what it did
+      if (!shown.current) notify(failureText(title, end), true, true); // the dialog was closed, but its calls have had an effect
       return;
     }
     notify(done);
@@ -117,7 +117,7 @@ export function PlanForm<P extends Planned>({ title, action, danger, plan, probl
   );
 }
 
-// Calls shows what SPDK will be told, and how the terminal does the same.
+// Calls shows the calls that will be made, and the spdk-proxy command that makes the same calls.
 function Calls({ steps, command }: { steps: Step[]; command: string }) {
   const other = (show: (s: Step) => string) => () => steps.map(show).join("\n\n");
   const written = (as: (m: NonNullable<typeof document_.value>["methods"][number], entries: NonNullable<ReturnType<typeof parseParams>>["entries"], params: string) => string) => other((s) => {

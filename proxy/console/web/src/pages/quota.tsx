@@ -1,4 +1,4 @@
-// What a tenant may use, what it uses, and the same for the user's calls.
+// Components that show a tenant's quota and usage, and the limits on the user's calls.
 import { Fragment } from "preact";
 import * as format from "../format";
 import { Limits, method as limitsMethod, useLimits } from "../model/limits";
@@ -9,7 +9,7 @@ import { CapacityBar, Empty, ErrorNote } from "../ui/parts";
 
 const bounds: [keyof Amounts, string][] = [["bytes", "Space"], ["volumes", "Volumes and snapshots"], ["subsystems", "Subsystems"], ["hosts", "Hosts"], ["listeners", "Listeners"], ["keys", "Keys"]];
 
-// Quota shows the bounds of the tenant's quota and of the user's calls as bars.
+// Quota shows the limits of the tenant's quota, and those on the user's calls, as bars.
 export function Quota({ tenant }: { tenant: string }) {
   const { data, error, refresh } = useTenant(), may = useCell(allowed);
   return (

@@ -46,9 +46,9 @@ export function RenameStore({ store, stores, volumes, onClose }: { store: Store;
   );
 }
 
-const named = 8; // volumes that a dialog names
+const named = 8; // maximum number of volumes that a dialog names
 
-// DeleteStore first reads everything again, because it must name what would be lost now.
+// DeleteStore deletes an lvstore. It first reads the inventory again, because the dialog must name the volumes that would be lost.
 export function DeleteStore({ store, all, onClose, onDone }: { store: Store; all: Inventory; onClose: () => void; onDone: () => void }) {
   const [typed, setTyped] = useState("");
   const [current, setCurrent] = useState(false);
@@ -94,7 +94,7 @@ export function AttachDisk({ all, onClose }: { all: Inventory; onClose: () => vo
 // siblings returns the disks that are removed together with a disk: all namespaces of an NVMe controller.
 export const siblings = (d: Disk, all: Inventory) => (d.controller ? all.disks.filter((o) => o.controller === d.controller) : [d]);
 
-// removable reports whether nothing uses a disk or those that are removed with it.
+// removable reports whether nothing uses a disk, or the disks that are removed together with it.
 export function removable(d: Disk, all: Inventory): boolean {
   const call = removal(d);
   return !!call && can(call.method) && siblings(d, all).every(isUnused);

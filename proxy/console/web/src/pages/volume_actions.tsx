@@ -96,7 +96,7 @@ export function LimitVolume({ volume: v, onClose }: { volume: Volume; onClose: (
   );
 }
 
-// MeasureVolume switches the volume's latency histogram on or off.
+// MeasureVolume enables or disables the volume's latency histogram.
 export function MeasureVolume({ volume: v, on, partial, onClose }: { volume: Volume; on: boolean; partial: boolean; onClose: () => void }) {
   const bounded = !!document_.value?.methods.find((m) => m.name === measuring)?.params.some((p) => p.name === "max_nsec"); // since v25.05
   return (

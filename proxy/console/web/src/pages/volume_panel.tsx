@@ -1,4 +1,4 @@
-// What is known about one volume.
+// The panel that shows what is known about one volume.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
@@ -16,7 +16,7 @@ import { limits } from "./volumes";
 
 type Action = "" | "export" | "grow" | "snapshot" | "limit" | "delete";
 
-// exporting lists the methods without which no volume can be exported.
+// exporting lists the methods that are needed to export a volume.
 const exporting = ["nvmf_get_subsystems", "nvmf_create_subsystem", "nvmf_subsystem_add_ns", "nvmf_subsystem_add_listener"];
 
 export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: Inventory; onClose: () => void }) {
@@ -68,7 +68,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
   );
 }
 
-// VolumeIO shows the last hour.
+// VolumeIO shows a volume's I/O in the last hour.
 function VolumeIO({ volume: v }: { volume: Volume }) {
   const { data: found, error, refresh } = useHistory(v.id);
   const data = found?.samples;
@@ -91,7 +91,7 @@ function VolumeIO({ volume: v }: { volume: Volume }) {
   );
 }
 
-// Measuring says why there are no percentiles at present, and lets users who may do so switch the histogram on or off.
+// Measuring shows why there are no percentiles at present. It lets users enable or disable the histogram if they are permitted to.
 function Measuring({ volume: v, state, measured, refresh }: { volume: Volume; state: "on" | "off" | "partial" | "unknown"; measured: boolean; refresh: () => void }) {
   const [switching, set] = useState<"" | "on" | "off">("");
   const close = () => {
@@ -127,7 +127,7 @@ function ExportOf({ kind, name, unit, all }: { kind: string; name: string; unit:
   );
 }
 
-// Connected queries the target only on demand, because SPDK pauses the subsystem to respond.
+// Connected shows the hosts connected to a subsystem. It queries the target only on demand, because SPDK pauses the subsystem to respond.
 export function Connected({ nqn }: { nqn: string }) {
   const [found, set] = useState<Controller[] | null>(null);
   const [error, setError] = useState<Error | null>(null);

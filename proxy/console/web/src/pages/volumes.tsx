@@ -1,4 +1,4 @@
-// All volumes and snapshots: search, sorting, tree, and actions.
+// The page that lists all volumes and snapshots, with search, sorting, a tree, and actions.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { allowed, can } from "../model/session";
@@ -38,7 +38,7 @@ function exportsOf(v: Volume): string {
   return `${v.exports[0].kind} ${short}` + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
 }
 
-// ioColumns show the I/O of the last minute.
+// ioColumns returns the columns that show the I/O of the last minute.
 const ioColumns = (rates: Map<string, Rate>): Column<Volume>[] => [{
   key: "io", title: "I/O", sorts: true, number: true,
   show: (v) => { const s = rates.get(v.id); return s ? <span title={`read ${format.perSecond(s.read_ios_per_sec)}, write ${format.perSecond(s.write_ios_per_sec)}, ${format.bytesPerSecond(throughput(s))}, in the last minute`}>{format.perSecond(operations(s))}</span> : ""; },
@@ -53,7 +53,8 @@ const latencyColumn = (rates: Map<string, Rate>, title: string, member: "latency
   },
 });
 
-// ioValues are the values by which the columns of ioColumns sort. Volumes without a value are below all others.
+// ioValues contains, for each column of ioColumns, the function that returns the value to sort by. Volumes without a value sort below all
+// others.
 const ioValues: Record<string, (s: Rate | undefined) => number> = { io: operations, p50: (s) => s?.latency_p50_us ?? -1, p99: (s) => s?.latency_p99_us ?? -1 };
 
 const values: Record<string, (v: Volume) => number | string> = {
@@ -109,7 +110,7 @@ export function Volumes() {
   const sort: Sort = { key: here.sort?.replace(/^-/, "") || "name", down: here.sort?.startsWith("-") ?? false };
   const tree = here.view === "tree", kind = kinds.includes(here.kind ?? "") ? here.kind : "";
 
-  // The first look has neither parents nor sizes.
+  // firstLook contains neither parents nor sizes.
   const found = whole ?? (early?.volumes.length && !tree && ["name", "store", "exports", ...Object.keys(ioValues)].includes(sort.key) ? early : null);
 
   const shown = useMemo(() => {

@@ -1,4 +1,4 @@
-// Withdrawing an export over NVMe-oF, or the admission of some of its hosts.
+// The dialog that withdraws an NVMe-oF export, or the admission of some of its hosts.
 import { useEffect, useState } from "preact/hooks";
 import { Refusal, connectedHosts, driverPrefix, readWithdrawalState } from "../model/exports";
 import { Withdrawal, asUnexport, planWithdrawal } from "../model/export_plan";
@@ -7,7 +7,7 @@ import { Confirm } from "../ui/action_form";
 import { Alert, Button, Dialog, ErrorNote, Failure, Field } from "../ui/parts";
 import { PlanForm } from "./plan_form";
 
-// A Look is what is known about an export before it is withdrawn.
+// A Look contains what is known about an export before it is withdrawn.
 interface Look { state: Awaited<ReturnType<typeof readWithdrawalState>>; connected: string[]; blind?: Error }
 
 async function lookAt(id: string, nqn: string): Promise<Look> {
@@ -63,5 +63,5 @@ export function WithdrawExport({ volume: v, nqn, hosts, onClose }: { volume: Vol
   );
 }
 
-// losing are the connected hosts that a withdrawal cuts off.
+// losing returns the connected hosts that would lose access in a withdrawal.
 const losing = (l: Look, plan: Withdrawal | null) => (plan ? l.connected.filter((h) => plan.whole || plan.leaving.includes(h)) : []);

@@ -12,7 +12,7 @@ interface FormProps {
   danger?: boolean;
   ready: boolean;
   method: string;
-  params: object | string; // a string is JSON text, for numbers that JavaScript cannot hold
+  params: object | string; // a string is JSON text, for numbers that JavaScript cannot represent
   done: string;
   effect: ComponentChildren;
   children?: ComponentChildren;
@@ -53,7 +53,7 @@ export function ActionForm({ title, action, danger, ready, method, params, done,
   );
 }
 
-// Confirm asks for an object's name before something is destroyed.
+// Confirm asks the user to type an object's name before the object is destroyed.
 export function Confirm({ name, typed, onInput }: { name: string; typed: string; onInput: (typed: string) => void }) {
   return <Field label={`To confirm, type ${name}`}>{(f) => <input {...f} value={typed} autocomplete="off" spellcheck={false} onInput={(e) => onInput(e.currentTarget.value)} />}</Field>;
 }

@@ -1,4 +1,4 @@
-// A response as a tree, as a table, and as text.
+// A component that shows a response as a tree, as a table, or as text.
 import { useState } from "preact/hooks";
 import { Code, Tabs } from "./parts";
 

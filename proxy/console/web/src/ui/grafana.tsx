@@ -1,4 +1,4 @@
-// A link to the Grafana dashboard that the proxy's configuration names.
+// A component that links to the Grafana dashboard in the proxy's configuration.
 import { Subject, useGrafana } from "../model/grafana";
 
 export function GrafanaLink({ subject }: { subject?: Subject }) {

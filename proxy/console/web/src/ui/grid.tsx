@@ -1,4 +1,4 @@
-// A table of any length: only the rows in view are in the page. Arrow keys move, Enter opens.
+// A table of any length, of which the page contains only the rows in view. The arrow keys select a row, and Enter opens it.
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "./parts";
@@ -22,7 +22,7 @@ interface Props<Row> {
   onSort?: (key: string) => void;
   chosen?: string;
   onOpen?: (row: Row) => void;
-  // For a tree: how deep a row is, and whether it is open; undefined if it has no children.
+  // In a tree, depth is how deep a row is. open is whether the row is open, or undefined if the row has no children.
   depth?: (row: Row) => number;
   open?: (row: Row) => boolean | undefined;
   onToggle?: (row: Row, open: boolean) => void;
@@ -31,8 +31,8 @@ interface Props<Row> {
 }
 
 const rowHeight = 38;
-const step = 8; // rows by which the window of rows in the page moves
-const spare = 10; // rows above and below the view
+const step = 8; // number of rows by which the range of rows in the page moves
+const spare = 10; // number of rows above and below the view
 
 export function Grid<Row>(p: Props<Row>) {
   const box = useRef<HTMLDivElement>(null);
@@ -96,7 +96,7 @@ export function Grid<Row>(p: Props<Row>) {
 
   const from = Math.max(0, Math.min(first, p.rows.length - visible) - spare);
   const shown = p.rows.slice(from, from + visible + 2 * spare);
-  // Elements of rows that scroll out of view are reused for those that scroll into view.
+  // Elements of rows that scroll out of view are reused for rows that scroll into view.
   const slots = visible + 2 * spare;
   const activeShown = at >= from && at < from + shown.length;
   return (
@@ -153,5 +153,6 @@ class Line<Row> extends Component<LineProps<Row>> {
   }
 }
 
-// nextSort sorts by another column, or reverses the order of the same one.
+// nextSort returns the sort order when the user selects a column: by this column, or the reverse order if the table is already sorted by
+// it.
 export const nextSort = (now: Sort, key: string): Sort => ({ key, down: now.key === key ? !now.down : false });

@@ -57,8 +57,8 @@ export function Button({ children, icon, label, kind, disabled, title, type = "b
   );
 }
 
-// Dialog is modal while it is in the page. Escape and a click outside close it, if onClose takes it out of the page: browsers close it
-// at the second Escape whatever the page says.
+// Dialog is a dialog that is modal while it is in the page. Escape and a click outside of the dialog call onClose, which can remove it from
+// the page. Browsers always close a dialog at the second Escape; if the dialog is still in the page, it is opened again.
 export function Dialog({ title, onClose, children, wide }: { title: string; onClose: () => void; children: ComponentChildren; wide?: boolean }) {
   const box = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -90,7 +90,7 @@ export function ErrorNote({ error, retry }: { error: Error; retry?: () => void }
   return <Alert level="bad" action={retry && <Button icon="refresh" onClick={retry}>Retry</Button>}><Failure error={error} /></Alert>;
 }
 
-// meanings explains SPDK's error codes to people.
+// meanings contains explanations of SPDK's error codes.
 const meanings: Record<number, string> = {
   [-1]: "The target is not in the state that this call needs.",
   [-2]: "There is no such object.",
@@ -109,7 +109,7 @@ export function Failure({ error }: { error: Error }) {
   return <>{kind === "denied" ? "Refused: " : ""}{meaning ? `${meaning} ` : ""}{meaning ? <span class="faint">SPDK: {error.message}, code {code}</span> : error.message}</>;
 }
 
-// Ends shows a name whose middle is cut if it does not fit: names such as NQNs differ at their ends.
+// Ends shows a name. If the name does not fit, its middle is omitted, because names such as NQNs differ at their ends.
 export function Ends({ text, full = text }: { text: string; full?: string }) {
   if (text.length <= 24) return <span class="clip" title={full}>{text}</span>;
   const tail = 14;
@@ -132,12 +132,12 @@ export function Field({ label, hint, error, children }: { label: string; hint?: 
   );
 }
 
-// Rich shows `names` in a text as code.
+// Rich shows a text, with the words in `backquotes` as code.
 export function Rich({ text = "" }: { text?: string }) {
   return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
 }
 
-// CapacityBar shows how much of an lvstore is used, and with a thin line how much is provisioned to its volumes.
+// CapacityBar shows how much of an lvstore is used. A thin line shows how much is provisioned to its volumes.
 export function CapacityBar({ label, used, provisioned, total }: { label: string; used: number; provisioned?: number; total: number }) {
   const share = total > 0 ? used / total : 0;
   const given = provisioned === undefined || total <= 0 ? undefined : provisioned / total;
@@ -172,7 +172,7 @@ export function Copy({ text, label = "Copy" }: { text: string; label?: string })
   return <Button icon="copy" kind="quiet" label={label} onClick={copy} />;
 }
 
-// Tabs show one of several panels. Arrow keys move between the tabs.
+// Tabs shows one of several panels. Arrow keys move between the tabs.
 export function Tabs({ label, tabs }: { label: string; tabs: { name: string; show: () => ComponentChildren }[] }) {
   const [chosen, choose] = useState(0);
   const at = Math.min(chosen, tabs.length - 1);
@@ -202,7 +202,7 @@ export function Code({ text, label }: { text: string; label: string }) {
   return <div class="code"><Copy text={text} label={`Copy ${label}`} /><pre tabIndex={0} role="region" aria-label={label}>{text}</pre></div>;
 }
 
-// Announcements is the live region, and the notes at the edge of the window.
+// Announcements shows the live region for screen readers, and the notes at the edge of the window.
 export function Announcements() {
   const list = useCell(notes);
   return (

@@ -1,10 +1,10 @@
-// Plots of the last minutes, drawn by uPlot.
+// Components that plot the last minutes with uPlot.
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { duration, time as clock } from "../format";
 import { Cell, useCell } from "../state";
 
-// look changes with the theme, so that plots use its colours.
+// look changes with the theme, so that plots use the theme's colors.
 export const look = new Cell(0);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { look.value++; });
 
@@ -19,17 +19,17 @@ function color(name: string): string {
 
 export interface Line { name: string; color: "--line-a" | "--line-b"; values: (number | null)[] }
 
-// powers are the distances between grid lines for bytes.
+// powers contains the possible distances between grid lines for bytes.
 const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const height = 132;
 
-// shownTimes returns the first and last time that a plot shows. uPlot's own bounds of a single sample span a day.
+// shownTimes returns the first and last time that a plot shows. For a single sample, uPlot by itself would show a whole day.
 function shownTimes(times: ArrayLike<number>, span: number): [number, number] {
   const last = times.length ? times[times.length - 1] : Date.now() / 1000;
   return [last - Math.min(span, Math.max(60, last - (times[0] ?? last))), last];
 }
 
-// isolated returns the indices of values without a neighbour. A line does not show them, so they are drawn as points.
+// isolated returns the indices of values without a neighbor. A line does not show such values, so they are drawn as points.
 function isolated(u: uPlot, series: number): number[] | null {
   const values: (number | null | undefined)[] = Array.from(u.data[series]);
   const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []));

@@ -1,4 +1,4 @@
-// Object names that a field offers, from what the user can see.
+// A component that offers the names of objects that the user can see, for a field.
 import { useEffect, useState } from "preact/hooks";
 import { byName } from "../format";
 import { can } from "../model/session";
@@ -19,7 +19,7 @@ const sources: Record<string, (all: NonNullable<typeof inventory.value>) => stri
 
 export const suggests = (resource: string | undefined) => resource !== undefined && resource in sources && (can("bdev_get_bdevs") || can("nvmf_get_subsystems"));
 
-// Suggestions is a field's list of names. The target is queried when the field has the focus.
+// Suggestions lists the names that a field offers. The target is queried when the field receives the focus.
 export function Suggestions({ id, resource, text }: { id: string; resource: string; text: string }) {
   const whole = useCell(inventory), early = useCell(firstLook), all = whole ?? early;
   const [names, set] = useState<string[]>([]);
