@@ -160,7 +160,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 	}
 }
 
-// These options exist only in the chart.
+// The options in this test exist only in the chart, not in the manifests.
 func TestChartValues(t *testing.T) {
 	objects := rendered(t, map[string]any{
 		"image":            map[string]any{"repository": "registry.example/spdk-csi", "tag": "v9"},

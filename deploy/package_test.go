@@ -183,7 +183,7 @@ func checkScript(t *testing.T, script string) {
 }
 
 // After an upgrade, the scripts restart the service if the new version accepts the configuration.
-// Otherwise, the previous version continues to run.
+// If it does not, the previous version continues to run.
 func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{

@@ -19,8 +19,8 @@ import (
 )
 
 // TestSidecarsFinishBeforeTheDriver stops a sidecar and the driver at the same time. The sidecar
-// makes the calls that it needs to complete its work, and then disconnects. Until then, the driver
-// must serve the sidecar.
+// makes the calls that it needs to complete its work, and then disconnects. Until the sidecar
+// disconnects, the driver must serve it.
 func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 	for name, linger := range map[string]time.Duration{"lingers": time.Hour, "does not": 0} {
 		t.Run(name, func(t *testing.T) {

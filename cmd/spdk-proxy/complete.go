@@ -15,8 +15,8 @@ func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion)
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 }
 
-// completeUsers offers the users in the configuration file for --as. It offers none if the file
-// cannot be read.
+// completeUsers offers the users in the configuration file for --as. If the file cannot be read,
+// completeUsers offers no users.
 func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if d, err := o.load(); err == nil {
 		for _, u := range d.Users() {

@@ -36,7 +36,7 @@ func (o *callOptions) complete(cmd *cobra.Command, args []string, word string) (
 }
 
 // usableMethods returns a function that reports whether the target has a method and the user may
-// call it, or nil if this cannot be determined. It never asks for a password.
+// call it, or nil if this cannot be determined. usableMethods never asks for a password.
 func (o callOptions) usableMethods(ctx context.Context) func(*rpcschema.Method) bool {
 	if _, given := os.LookupEnv(passwordVariable); !given && o.passwordFile == "" && o.socket == "" && o.tokenFile == "" && o.cert == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand is the subcommand that handles the command line of rpc_http_proxy.py. That command
-// line does not contain a subcommand, so main inserts this one.
+// scriptCommand is the subcommand that handles the command line of rpc_http_proxy.py. The script's
+// command line does not contain a subcommand, so main inserts scriptCommand.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {

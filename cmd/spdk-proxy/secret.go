@@ -30,9 +30,9 @@ func printSecret(w io.Writer, secret string) error {
 	return err
 }
 
-// replaceSecretFile replaces the contents of a file with a line. If it fails, the file is
-// unchanged. An existing file keeps its owner, group and mode, except for other users' access,
-// which is removed.
+// replaceSecretFile replaces the contents of a file with a line. If replaceSecretFile fails, the
+// file is unchanged. An existing file keeps its owner, group and mode, except for other users'
+// access, which is removed.
 func replaceSecretFile(path, secret string) (err error) {
 	defer func() {
 		if err != nil {

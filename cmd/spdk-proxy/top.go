@@ -126,8 +126,8 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether the proxy has responded that it cannot reach its target. It returns
-// false if the proxy itself cannot be reached.
+// targetDown reports whether the proxy has responded that it cannot reach its target. If the proxy
+// itself cannot be reached, targetDown returns false.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error

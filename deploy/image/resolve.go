@@ -23,7 +23,8 @@ const release = "bookworm"
 
 const mirror = "http://deb.debian.org/"
 
-// debianKeys names the keys that verify Debian's indexes. It is an option in apt's sources.
+// debianKeys names the keys that verify Debian's indexes. debianKeys is written to apt's sources as
+// an option.
 const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}

@@ -84,7 +84,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	}
 }
 
-// ended is called when a read has ended. It starts the next read if callers are waiting for one.
+// ended is called when a read has ended. If callers are waiting for the next read, ended starts it.
 func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

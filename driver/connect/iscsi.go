@@ -80,7 +80,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 		i.recordArgs(e, "-o", "new"),
 		// Only the driver logs in, when the volume is staged; the node's startup scripts must not.
 		i.recordArgs(e, "-o", "update", "-n", "node.startup", "-v", "manual"),
-		// By default, iscsid retries for two minutes.
+		// By default, iscsid retries a login for two minutes.
 		i.recordArgs(e, "-o", "update", "-n", "node.session.initial_login_retry_max", "-v", "2"),
 		i.recordArgs(e, "-o", "update", "-n", "node.conn[0].timeo.login_timeout", "-v", "5"),
 	} {

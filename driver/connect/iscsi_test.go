@@ -252,7 +252,7 @@ func TestISCSILoginFailures(t *testing.T) {
 	require.NoError(t, err, "it is not a failure that records exist")
 }
 
-// These exit codes are defined by open-iscsi and do not change.
+// iscsiadm's exit codes are defined by open-iscsi and do not change.
 func TestISCSIExitCodes(t *testing.T) {
 	for code, kind := range map[int]error{
 		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,

@@ -7,7 +7,7 @@ import (
 
 // LoadedTransports returns a sorted list of the transports whose modules are currently loaded. It
 // does not load modules itself: the first volume of another transport may still cause its module to
-// be loaded. It uses only the field Root of o.
+// be loaded. LoadedTransports uses only the field Root of o.
 func LoadedTransports(o Options) []string {
 	n := newNode(o.Root)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(moduleOf)), func(t string) bool { return !n.hasModule(moduleOf[t]) })

@@ -26,7 +26,7 @@ func CheckTransport(name string) error {
 
 // LoadModules makes sure that the kernel has the modules for transports (nvme-tcp, nvme-rdma,
 // iscsi): it loads those that are neither loaded nor built in. It fails with [ErrUnsupported] if a
-// module is missing on the node. It uses only the fields Root and Exec of o.
+// module is missing on the node. LoadModules uses only the fields Root and Exec of o.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
 	if o.Exec == nil {
 		o.Exec = utilexec.New()

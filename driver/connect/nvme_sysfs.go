@@ -131,8 +131,8 @@ func (n *nvme) subsystems() (map[string][]string, error) {
 }
 
 // namespaces lists the block devices of the controllers' namespaces. With native multipath, sysfs
-// lists these devices below the subsystem; otherwise, it lists them below each controller. Both
-// kinds may exist at the same time.
+// lists these devices below the subsystem; otherwise, it lists them below each controller. Devices
+// of both kinds may exist at the same time.
 func (n *nvme) namespaces(controllers []controller, subsystems map[string][]string) ([]namespace, error) {
 	var found []namespace
 	add := func(c controller, names []string) {

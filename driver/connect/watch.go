@@ -76,8 +76,8 @@ func (p Paths) Live() int {
 	return n
 }
 
-// finish adds to p the device, or the reason why there is no device. It returns an error only if
-// the state remains unknown.
+// finish adds to p the device, or the reason why there is no device. finish returns an error only
+// if the connection state remains unknown.
 func (p Paths) finish(d Device, err error) (Paths, error) {
 	p.Device, p.NoDevice = d, err
 	for _, kind := range []error{nil, ErrNotConnected, ErrNoNamespace, ErrAmbiguous, ErrUnreachable} {

@@ -299,7 +299,7 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor queries the paths of all volumes at once. These queries share one view of sysfs,
+// The monitor queries the paths of all volumes at once. The path queries share one view of sysfs,
 // which other operations never use.
 func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)

@@ -116,7 +116,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 	}
 }
 
-// addVolumes adds volumes as if other clients had created them. One in ten is exported.
+// addVolumes adds volumes as if other clients had created them. One volume in ten is exported.
 func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	t.Helper()
 	g, ctx := errgroup.WithContext(t.Context())

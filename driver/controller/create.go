@@ -159,5 +159,5 @@ func sizes(r *csi.CapacityRange, byDefault int64) (least, most int64, err error)
 	return least, most, nil
 }
 
-// maxSize is the largest size that can be requested. It can be rounded up without overflow.
+// maxSize is the largest size that can be requested. Rounding it up does not overflow.
 const maxSize = 1 << 60

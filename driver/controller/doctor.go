@@ -27,8 +27,8 @@ func (c *Controller) DoctorTargets() ([]doctor.Target, error) {
 	return all, nil
 }
 
-// A checker periodically inspects all targets and reports its findings. It changes nothing on the
-// targets.
+// A checker periodically inspects all targets and reports its findings. A checker changes nothing
+// on the targets.
 type checker struct {
 	wait func(context.Context) error // waits between the two inspections of a check
 	// reported holds the findings of the last check, by [doctor.Finding.Key].

@@ -93,8 +93,8 @@ func (m *measured) list() map[string][]metrics.VolumeIO {
 	return all
 }
 
-// deny records that this controller lacks permission to read a target's statistics. It returns
-// false if that was already recorded.
+// deny records that this controller lacks permission to read a target's statistics. deny returns
+// false if the lack of permission was already recorded.
 func (m *measured) deny(target string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +111,8 @@ func (m *measured) deny(target string) bool {
 const ioInFlight = 8
 
 // measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// It needs the same permissions as measureSpace. It leaves out volumes on unresponsive targets.
+// measureIO needs the same permissions as measureSpace. Volumes on unresponsive targets are left
+// out.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

@@ -57,9 +57,9 @@ func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 // export to the node is complete, and if this process has published or unpublished a volume on that
 // node.
 //
-// If an attached volume is not listed as published, Kubernetes publishes it again. That is
-// harmless, and it is necessary if a target has lost its configuration. The list contains no sizes:
-// Kubernetes does not read them, and each size would need a query to SPDK.
+// If an attached volume is not listed as published, Kubernetes publishes it again. Publishing a
+// volume again is harmless, and is necessary if the target has lost its configuration. The list
+// contains no sizes: Kubernetes does not read them, and each size would need a query to SPDK.
 func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	volumes, next, err := list(ctx, c, nil, "", req.GetStartingToken(), req.GetMaxEntries(), (*volume.Service).ListIDs)
 	if err != nil {

@@ -63,8 +63,8 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// This timeout is long enough for targets that are working, even on a busy machine. Calls that
-	// need the hanging target take this long.
+	// The target timeout is long enough for targets that are working, even on a busy machine. Calls
+	// that need the hanging target take this long.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))

@@ -89,8 +89,8 @@ func (r *Reloading) measure(ctx context.Context) {
 	}
 }
 
-// Reload reads the configuration and applies it if it is valid and has changed. Otherwise the
-// controller keeps the previous configuration.
+// Reload reads the configuration and applies it if it is valid and has changed. If the
+// configuration is invalid, the controller keeps the previous one.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

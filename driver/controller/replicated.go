@@ -28,8 +28,8 @@ type Witnesses interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// SetWitnesses sets where witnesses are stored. Without it, the controller does not support
-// replicated volumes. Call it before the controller serves calls.
+// SetWitnesses sets where witnesses are stored. Without a call of SetWitnesses, the controller does
+// not support replicated volumes. Call it before the controller serves calls.
 func (c *Controller) SetWitnesses(w Witnesses) { c.witnesses = w }
 
 // SetWitnesses sets where witnesses are stored, for the current and all later configurations.
@@ -53,8 +53,8 @@ func errReplicated(id request.VolumeID) error {
 		"it cannot be copied, restored, resized, moved, or in a snapshot; copy its data within a pod instead. Nothing was changed", request.ErrUnsupported, id)
 }
 
-// checkReplicated refuses requests for features that replicated volumes do not support. It is
-// called before anything is created.
+// checkReplicated refuses requests for features that replicated volumes do not support.
+// CreateVolume calls checkReplicated before it creates anything.
 func checkReplicated(n creation, capabilities []*csi.VolumeCapability) error {
 	wanted := n.spec.Class
 	refuse := func(format string, args ...any) error {

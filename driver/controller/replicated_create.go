@@ -109,7 +109,8 @@ func (s *site) create(ctx context.Context, n creation, id string) (volume.Volume
 	return s.target.Create(ctx, stores[i], spec)
 }
 
-// replicatedVolume describes a volume whose replicas exist. Its size is that of the smaller one.
+// replicatedVolume describes a volume whose replicas exist. The volume's size is that of the
+// smaller replica.
 func (c *Controller) replicatedVolume(id request.VolumeID, record witness.Record, sites []*site, n creation, parameters map[string]string) *csi.Volume {
 	r := request.Replicated{UID: record.UID}
 	topology := map[string]string{}
@@ -130,8 +131,8 @@ func (c *Controller) replicatedVolume(id request.VolumeID, record witness.Record
 	return v
 }
 
-// placeReplicas chooses an lvstore on each of two storage servers. Both have room for a replica,
-// and a single node can reach both. placeReplicas changes nothing.
+// placeReplicas chooses an lvstore on each of two storage servers. Both lvstores have room for a
+// replica, and a single node can reach both servers. placeReplicas changes nothing.
 func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) ([]witness.Place, error) {
 	allowed, err := c.replicaTargets(n.spec.Class)
 	if err != nil {
@@ -177,8 +178,8 @@ func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) (
 	return []witness.Place{place(first, 0), place(second, 1)}, nil
 }
 
-// replicaTargets returns the targets that the class allows and that can export replicas. There are
-// at least two.
+// replicaTargets returns the targets that the class allows and that can export replicas. If there
+// are fewer than two such targets, replicaTargets fails.
 func (c *Controller) replicaTargets(wanted class.Class) ([]placement.Target, error) {
 	allowed, err := c.allowedTargets(wanted, false)
 	if err != nil {

@@ -159,7 +159,7 @@ func pristineReplicas(ctx context.Context, w replica.Witness, sites []*site) (bo
 }
 
 // unpublishReplicated ends the publication of a volume to a node, or to any node if node is empty.
-// It changes the witness first.
+// unpublishReplicated changes the witness first.
 func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeID, node string, secrets map[string]string) error {
 	failed := func(err error) error { return fmt.Errorf("unpublish volume %s: %w", id, err) }
 	if c.witnesses == nil {

@@ -52,8 +52,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores queries targets in parallel for their lvstores. It omits the targets that fail, and
-// returns their errors.
+// surveyStores queries targets in parallel for their lvstores. surveyStores omits the targets that
+// fail, and returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group

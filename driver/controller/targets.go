@@ -32,8 +32,8 @@ type targets struct {
 	metrics   *metrics.Metrics // nil for no metrics
 	outages   *outage.Log
 
-	// former contains the services of targets that a reload has changed. These services remember
-	// which lvstores have been seen.
+	// former contains the services of targets that a reload has changed. The services record which
+	// lvstores have been seen.
 	former map[clientKey]*volume.Service
 
 	mu      sync.Mutex

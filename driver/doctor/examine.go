@@ -17,10 +17,10 @@ const LongestCall = time.Minute
 // effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives a node's host from its id. It is required if Known is set, and also to name
+	// Hosts derives a node's host from its id. Hosts is required if Known is set, and also to name
 	// fenced nodes.
 	Hosts func(node string) export.Host
-	// Timeout limits each reading of a target. It is required.
+	// Timeout limits each reading of a target. A timeout is required.
 	Timeout time.Duration
 	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
 	// is repaired. Wait is not called if every finding is conclusive (see [Kind.Conclusive]).

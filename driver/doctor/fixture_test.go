@@ -168,7 +168,8 @@ func run(t *testing.T, e doctor.Examination) []doctor.Finding {
 	return found
 }
 
-// file returns the path of the file for the AIO bdev with this name. It is always the same path.
+// file returns the path of the file for the AIO bdev with this name. The same name always yields
+// the same path.
 func (f *fixture) file(t *testing.T, name string) string {
 	t.Helper()
 	if f.files == nil {

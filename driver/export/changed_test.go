@@ -53,7 +53,7 @@ func TestForeignISCSITargetIsNotChanged(t *testing.T) {
 		assert.Empty(t, e.NotListening)
 		assert.True(t, e.Complete)
 	}
-	// None of the exports is reachable at a different portal.
+	// With another portal configured, Inspect reports that no export is reachable there.
 	elsewhere := f.listeningOn(export.Portal{Addr: "127.0.0.1", Port: "3261"})
 	found, err = elsewhere.Inspect(t.Context())
 	require.NoError(t, err)

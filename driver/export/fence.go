@@ -35,8 +35,8 @@ func (h Host) id() string { return h.NQN[strings.LastIndexByte(h.NQN, ':')+1:] }
 type Fencing struct {
 	Export string // NQN or IQN; empty for the mark
 	Change string // such as "remove host nqn.…"
-	// Problem explains why the host can still use the export, and what to do about it. It is empty
-	// if there is no problem.
+	// Problem explains why the host can still use the export, and what to do about it. Problem is
+	// empty if the host can no longer use the export.
 	Problem string
 }
 

@@ -156,7 +156,7 @@ func (n nvmf) placeKeys(ctx context.Context, k *hostauth.Keys) error {
 	return place(names.target, k.Target)
 }
 
-// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. It also
+// usesKeys reports whether a host, or any host if h is nil, has keys in a subsystem. usesKeys also
 // returns true if an interrupted call may have placed keys for the host. sub may be nil.
 func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 	return h != nil && n.keyNames(h.Keys).host != nil ||

@@ -207,8 +207,8 @@ func TestFailedFirstExportLeavesNoClaim(t *testing.T) {
 	}
 }
 
-// firstExportFails exports a volume first with an injected failure and then without. It reports
-// whether the failure was injected.
+// firstExportFails exports a volume first with an injected failure and then without. The result
+// reports whether the failure was injected.
 func firstExportFails(t *testing.T, address, name string, inject func(*drivertest.FaultyCaller)) bool {
 	f := newFixture(t, export.ISCSI, "")
 	config := f.Config

@@ -3,8 +3,9 @@
 // not respond, and rebuilds the replica when the server is back. No class can request replicated
 // volumes yet.
 //
-// Packages replica and mirror determine what is permitted. This package only determines when to
-// request it. If anything fails, the package tries again later, and writes wait until then.
+// Packages replica and mirror determine what is permitted. Package heal only determines when to
+// request a permitted change. If anything fails, the package tries again later, and writes wait
+// until then.
 //
 // Package heal must not depend on CSI, gRPC, the controller, file systems or encryption.
 package heal

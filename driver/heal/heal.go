@@ -158,7 +158,7 @@ type volume struct {
 	state State // guarded by Healer.mu
 }
 
-// of returns a volume, and creates it if it is new. It fails if this node has another publication
+// of returns a volume, and creates it if it is new. of fails if this node has another publication
 // of the volume.
 func (h *Healer) of(v Volume) (*volume, error) {
 	h.mu.Lock()
@@ -220,8 +220,8 @@ func (v *volume) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Stage connects to the replicas, starts the mirror, and returns the mirror's device. It can be
-// repeated. If Stage fails, Unstage undoes what it has done.
+// Stage connects to the replicas, starts the mirror, and returns the mirror's device. Stage can be
+// repeated. If Stage fails, Unstage undoes the steps that Stage has done.
 func (h *Healer) Stage(ctx context.Context, described Volume) (device string, err error) {
 	v, err := h.of(described)
 	if err != nil {
@@ -283,8 +283,8 @@ func (v *volume) connect(ctx context.Context, r Replica) error {
 	}
 }
 
-// Unstage stops the mirror, records that it was stopped cleanly, and disconnects the replicas. It
-// can be repeated, even by another process. The device must not be in use.
+// Unstage stops the mirror, records that it was stopped cleanly, and disconnects the replicas.
+// Unstage can be repeated, even by another process. The device must not be in use.
 func (h *Healer) Unstage(ctx context.Context, described Volume) error {
 	v, err := h.of(described)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 type State struct {
 	// Degraded means that the volume is working without one of its replicas.
 	Degraded bool
-	// Synced is the number of regions that have been rebuilt, out of Regions. Both are zero if
-	// nothing is being rebuilt.
+	// Synced is the number of regions that have been rebuilt, out of Regions. Both numbers are zero
+	// if nothing is being rebuilt.
 	Synced, Regions uint64
 	// Problem is the reason why a step failed, or what the volume is waiting for; empty if there is
 	// none.

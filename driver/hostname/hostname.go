@@ -21,8 +21,8 @@ type Host struct {
 }
 
 // Of derives the host of a node from its CSI node id, byte for byte. The controller admits this
-// host to a subsystem, and the node connects as this host. Both compute the host from the id; it is
-// not stored.
+// host to a subsystem, and the node connects as this host. Controller and node both compute the
+// host from the node's id; the host is not stored.
 func Of(nodeID string) Host {
 	id := uuid.NewSHA1(namespace, []byte(nodeID)).String()
 	return Host{

@@ -26,8 +26,8 @@ type Capacity struct {
 	Largest string `json:"largestVolume,omitempty"`
 }
 
-// Capacities returns a driver's CSIStorageCapacity objects. It returns none if Kubernetes does not
-// track the driver's capacity.
+// Capacities returns a driver's CSIStorageCapacity objects. If Kubernetes does not track the
+// driver's capacity, there are no such objects.
 func (c Client) Capacities(ctx context.Context, driver string) ([]Capacity, error) {
 	objects, err := list[storageCapacity](ctx, c, capacitiesPath, url.Values{"labelSelector": {"csi.storage.k8s.io/drivername=" + driver}})
 	if err != nil {

@@ -169,8 +169,8 @@ func addFenced(byName map[string]*Node, marks inventory.Inventory) {
 	}
 }
 
-// selected returns the nodes with these names, or all nodes if no names are given. It fails if a
-// name is unknown.
+// selected returns the nodes with these names, or all nodes if no names are given. selected fails
+// if a name is unknown.
 func selected(nodes []Node, names []string) ([]Node, error) {
 	var unknown []error
 	for _, name := range names {

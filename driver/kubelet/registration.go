@@ -49,8 +49,8 @@ func (r Registration) Check() error {
 // that kubelet unregisters the driver. Serve fails with [ErrRefused] if kubelet refuses the driver.
 // The driver must already be listening on its own socket, because kubelet calls it at once. Kubelet
 // registers the driver again whenever kubelet restarts. If the socket disappears, for example
-// because kubelet's directory was cleaned up, Serve listens again. Otherwise, kubelet would not
-// find the driver.
+// because kubelet's directory was cleaned up, Serve listens again. Without the socket, kubelet
+// would not find the driver.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)
@@ -87,8 +87,8 @@ func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (
 	}
 }
 
-// watch waits until ctx ends, kubelet refuses the driver, or the server fails. It returns early if
-// the socket disappears.
+// watch waits until ctx ends, kubelet refuses the driver, or the server fails. watch also returns
+// if the socket disappears.
 func (r Registration) watch(ctx context.Context, path string, own os.FileInfo, refused, served <-chan error) (gone bool, err error) {
 	interval := r.interval
 	if interval == 0 {

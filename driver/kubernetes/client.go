@@ -29,8 +29,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrChanged means that an object has changed since it was read, or already exists.
 	ErrChanged = errors.New("changed meanwhile")
-	// ErrNoResource means that the API does not have this kind of object. It also matches
-	// [ErrNotFound].
+	// ErrNoResource means that the API does not have this kind of object. ErrNoResource also
+	// matches [ErrNotFound].
 	ErrNoResource = fmt.Errorf("the Kubernetes API does not have this resource: %w", ErrNotFound)
 	// ErrInvalid means that the object violates its schema or an admission policy.
 	ErrInvalid = errors.New("the API server refuses this object")

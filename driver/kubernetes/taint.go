@@ -42,8 +42,8 @@ const (
 	lateTaint = 10 * time.Minute
 )
 
-// Run waits until the driver is ready, and removes the taint. It removes the taint again if it
-// reappears within the first few minutes. Run returns after these minutes, or when ctx ends. Run
+// Run waits until the driver is ready, and removes the taint. If the taint reappears within the
+// first few minutes, Run removes it again. Run returns after these minutes, or when ctx ends. Run
 // never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {

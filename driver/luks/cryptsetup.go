@@ -97,8 +97,8 @@ func derivation() []string {
 	return []string{"--pbkdf", "argon2id", "--pbkdf-memory", strconv.Itoa(argonKiB), "--pbkdf-force-iterations", strconv.Itoa(argonPasses), "--pbkdf-parallel", strconv.Itoa(argonLanes)}
 }
 
-// formatArgs returns the arguments for creating a new header. They set every option whose default
-// depends on how cryptsetup was built.
+// formatArgs returns the arguments for creating a new header. The arguments set every option whose
+// default depends on how cryptsetup was built.
 func formatArgs(v Volume) []string {
 	args := []string{"luksFormat", "--type", "luks2", "--batch-mode", "--key-file=-", "--subsystem", subsystemNew, "--cipher", "aes-xts-plain64", "--key-size", "512"}
 	if v.SectorSize != 0 {

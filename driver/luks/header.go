@@ -25,7 +25,7 @@ type header struct {
 func (h header) unused() bool { return h.version == 2 && h.subsystem == subsystemNew }
 
 // readHeader reads the header at the beginning of a device. The LUKS2 On-Disk Format Specification
-// defines the layout: the magic, the version at byte 6, and the subsystem at byte 208. All of these
+// defines the layout: the magic, the version at byte 6, and the subsystem at byte 208. The three
 // fields are in one sector, so they are consistent with each other.
 func readHeader(device string) (header, error) {
 	const sector, subsystemAt, subsystemLength = 512, 208, 48

@@ -52,7 +52,7 @@ func TestEncryptOpenAndClose(t *testing.T) {
 }
 
 // After cryptsetup has reported success, the kernel must have the mapping, and the mapping must
-// lead to the device. Otherwise, another device would be mounted.
+// lead to the device. If the mapping led to another device, that device would be mounted.
 func TestMappingIsVerifiedAfterOpening(t *testing.T) {
 	for name, change := range map[string]func(w *world, mapping string){
 		"no mapping":     func(w *world, mapping string) { delete(w.mappings, mapping) },

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-// A Witness is the record of a volume's in-sync replicas. All nodes share it.
+// A Witness is the record of a volume's in-sync replicas, which all nodes share.
 type Witness interface {
 	// Read returns the current witness.
 	Read(ctx context.Context) (replica.Witness, error)
@@ -236,8 +236,8 @@ func restored(id replica.ID) error {
 	return &DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.WitnessOlder, Because: replica.SetOf(id)}}
 }
 
-// notRestored fails if the witness is older than the superblock of a replica. In that case, the
-// witness must not be changed.
+// notRestored fails if the witness is older than the superblock of a replica. Such a witness must
+// not be changed.
 func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) error {
 	state, there, err := m.lookAt(ctx, id)
 	switch {

@@ -160,8 +160,8 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 }
 
 // finishSwap finishes an interrupted change of a device's table. If the device is suspended,
-// finishSwap completes the change, because the witness has already permitted the loaded table.
-// Otherwise, it discards the loaded table.
+// finishSwap completes the change, because the witness has already permitted the loaded table. If
+// the device is running, finishSwap discards the loaded table.
 func (m *Mirror) finishSwap(name string) error {
 	k, found, err := m.kernel.find(name)
 	switch {

@@ -37,7 +37,7 @@ type Options struct {
 	// Interval is the time between two checks of all volumes.
 	Interval time.Duration
 	// StatusFile is the file in which the monitor reports the findings of each round, as JSON of
-	// type inventory.Staged. If it is empty, no file is written.
+	// type inventory.Staged. If StatusFile is empty, no file is written.
 	StatusFile string
 }
 
@@ -126,8 +126,8 @@ func (m *Monitor) States() []State {
 	return slices.SortedFunc(maps.Values(m.states), func(a, b State) int { return cmp.Compare(a.Volume.ID, b.Volume.ID) })
 }
 
-// Forget removes the state of a volume. It is called when a call has changed the volume. The
-// monitor checks the volume again in its next round.
+// Forget removes the state of a volume. The node service calls Forget when a call has changed the
+// volume. The monitor checks the volume again in its next round.
 func (m *Monitor) Forget(volumeID string) {
 	if m == nil {
 		return

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An attempt is the last attempt to restore a volume's connections. It determines when the next one
-// may be made if connections are still missing.
+// An attempt is the last attempt to restore a volume's connections. An attempt determines when the
+// next attempt may be made if connections are still missing.
 type attempt struct {
 	next      time.Time
 	pause     time.Duration

@@ -58,8 +58,8 @@ func (m *Mounter) bind(ctx context.Context, source, target string, readOnly bool
 	return m.bindMount(ctx, source, target, readOnly, flags, step)
 }
 
-// isPublished reports whether target is mounted from the right source with the right options. It
-// removes a stale mount, and fails for any other mount.
+// isPublished reports whether target is mounted from the right source with the right options.
+// isPublished removes a stale mount, and fails for any other mount.
 func (m *Mounter) isPublished(target string, same func(Point) bool, readOnly bool, flags []string) (bool, error) {
 	p, err := m.at(target)
 	switch {

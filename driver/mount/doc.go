@@ -1,6 +1,6 @@
 // Package mount makes a block device of this node available at a path. It creates a file system,
-// mounts it at a staging path, bind mounts it at target paths, and undoes each of these steps. It
-// also grows file systems and reads their statistics.
+// mounts it at a staging path, bind mounts it at target paths, and undoes each of these steps.
+// Package mount also grows file systems and reads their statistics.
 //
 // Its most important goal is not to lose data. It creates a file system only on a device that it
 // has read and found to be empty, and only if the caller permits it ([Stage.MayFormat]). A device

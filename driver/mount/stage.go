@@ -12,9 +12,9 @@ import (
 )
 
 // FormatAndMount mounts a device at its staging path. Before that, it creates a file system on an
-// empty device, if permitted, and checks an existing ext4 file system. Afterwards, it grows the
-// file system to the size of the device, if possible. FormatAndMount succeeds if the device is
-// already mounted there, and replaces a broken mount.
+// empty device, if permitted, and checks an existing ext4 file system. After mounting,
+// FormatAndMount grows the file system to the size of the device, if possible. FormatAndMount
+// succeeds if the device is already mounted there, and replaces a broken mount.
 func (m *Mounter) FormatAndMount(ctx context.Context, s Stage) error {
 	s, err := s.checked()
 	if err != nil {

@@ -74,9 +74,9 @@ func (p Point) Fault() Fault {
 }
 
 // Probe queries the statistics of a mounted file system, and opens its root directory, which fails
-// after some errors that [Point.Fault] does not show. It writes nothing, and reads from the device
-// only data that is not in memory. Only one probe of a path runs at a time; if that probe hangs,
-// each caller fails when its own context ends.
+// after some errors that [Point.Fault] does not show. Probe writes nothing, and reads from the
+// device only data that is not in memory. Only one probe of a path runs at a time; if that probe
+// hangs, each caller fails when its own context ends.
 func (m *Mounter) Probe(ctx context.Context, p Point) error {
 	_, err := operation.Share(ctx, &m.operations, "probe of "+p.Path, func() (struct{}, error) { return struct{}{}, p.probe() })
 	if err != nil {

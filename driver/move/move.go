@@ -59,8 +59,8 @@ type Mover struct {
 	// Topology contains the labels of this machine, which determine the target addresses that it
 	// uses.
 	Topology map[string]string
-	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret. It is
-	// needed if a volume requires authentication.
+	// Secrets contains the keys with which nodes authenticate, as in a StorageClass's Secret.
+	// Secrets is needed if a volume requires authentication.
 	Secrets map[string]string
 	// Filesystem means that Kubernetes mounts the file system on the volume. Other volumes may be
 	// raw block devices, which are not copied to a target that may load lvstores or RAIDs from
@@ -225,8 +225,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 // finds the copy.
 func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
-// onlyRead makes publish treat the volume as one with a file system. That is safe for any contents,
-// because the move only reads the volume.
+// onlyRead makes publish treat the volume as one with a file system. This treatment is safe for any
+// contents, because the move only reads the volume.
 const onlyRead = true
 
 // capability returns the capability that the move requests. A move needs no file system, but

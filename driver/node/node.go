@@ -73,8 +73,8 @@ func (n *Node) SetTopology(segments map[string]string) error {
 	return request.CheckTopology(segments)
 }
 
-// NodeGetInfo returns the node's id and topology. Its NVMe host NQN and iSCSI initiator name are
-// derived from the id.
+// NodeGetInfo returns the node's id and topology. The node's NVMe host NQN and iSCSI initiator name
+// are derived from the id.
 func (n *Node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	resp := &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: n.maxVolumes}
 	if len(n.topology) > 0 {

@@ -116,8 +116,8 @@ func (n *Node) publishMount(ctx context.Context, r stageRecord, req *csi.NodePub
 	err := n.mounter.Check(ctx, source)
 	if errors.Is(err, mount.ErrNotMounted) || errors.Is(err, mount.ErrBroken) || errors.Is(err, mount.ErrUnreadable) {
 		n.log.WarnContext(ctx, "staging the volume again", "volume", r.VolumeID, "error", err)
-		// The volume was staged before, so it either contains a file system or has lost one. It
-		// must not be formatted in either case.
+		// The volume was staged before, so it either contains a file system or has lost one. In
+		// neither case may the volume be formatted.
 		*again = !n.isConnected(ctx, r)
 		err = n.stage(ctx, staging, r, n.mountOf(c, attachment{fsType: req.GetVolumeContext()[request.KeyFSType]}))
 	}

@@ -86,8 +86,8 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// noteStaged makes the monitor watch a volume and discard its earlier findings. If that fails, it
-// only logs the error.
+// noteStaged makes the monitor watch a volume and discard its earlier findings. If the link cannot
+// be written, noteStaged only logs the error.
 func (n *Node) noteStaged(volumeID, staging string) {
 	if err := n.staged.add(volumeID, staging); err != nil {
 		n.log.Warn("cannot record that a volume is staged: it is not monitored", "volume", volumeID, "error", err)

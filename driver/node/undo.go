@@ -42,8 +42,8 @@ func (n *Node) failedStage(ctx context.Context, staging, id string, before bool,
 	return failed
 }
 
-// inUse reports whether a pod may be using a volume. That is possible if the volume's file system
-// is mounted or the volume is published.
+// inUse reports whether a pod may be using a volume. A pod may be using a volume that is published
+// or whose file system is mounted.
 func (n *Node) inUse(staging, id string, r stageRecord) bool {
 	return n.isMounted(stagePath(staging, id)) || slices.ContainsFunc(r.Targets, n.isMounted)
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// firstPause is the time from the first failure to the first line with a count. It doubles with
-	// each line, up to longestPause.
+	// firstPause is the time from the first failure to the first line with a count. The pause
+	// doubles with each line, up to longestPause.
 	firstPause   = 30 * time.Second
 	longestPause = 15 * time.Minute
 	// memory is how long an outage is remembered after its last failure, so that a target that
@@ -87,13 +87,13 @@ func (l *Log) Failed(target, kind, method, text string) (first bool) {
 	return first
 }
 
-// Answered records that a target has responded. It ends all of the target's outages.
+// Answered records that a target has responded, which ends all of the target's outages.
 func (l *Log) Answered(target string) {
 	l.end(target, func(*outage) bool { return true })
 }
 
-// Succeeded records that a call that needed a target has succeeded. It ends the target's outages in
-// which calls of the same method failed.
+// Succeeded records that a call that needed a target has succeeded. The target's outages in which
+// calls of the same method failed are then over.
 func (l *Log) Succeeded(target, method string) {
 	l.end(target, func(o *outage) bool { return o.methods[method] })
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A lateList delays the list of lvstores until the target has reported that all of them are loaded.
-// It counts the calls of bdev_wait_for_examine that follow.
+// The lateList counts the calls of bdev_wait_for_examine that follow.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine

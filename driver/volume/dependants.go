@@ -73,7 +73,7 @@ func (s *Service) dependants(ctx context.Context, store, name string) ([]string,
 }
 
 // Undeletable returns the error with which DeleteSnapshot would currently refuse to delete a
-// snapshot, or nil if it would delete it. It changes nothing.
+// snapshot, or nil if it would delete it. Undeletable changes nothing.
 func (s *Service) Undeletable(ctx context.Context, id string) error {
 	snap, err := s.GetSnapshot(ctx, id)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 // first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). Copying
 // is safe only while no host is writing to the clone; the proxy checks this.
 
-// A Claim locks a volume against other calls until the current call ends. It fails if another call
-// is already working on the volume.
+// A Claim locks a volume against other calls until the current call ends. A Claim fails if another
+// call is already working on the volume.
 type Claim func(id string) error
 
 // makeDeletable makes sure that a snapshot has at most one clone. Without Config.DetachClones, it

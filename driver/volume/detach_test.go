@@ -103,8 +103,8 @@ func TestUndetachableClonesAreRefused(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), filler.UUID))
 
 	// A later snapshot of the same volume is also a clone of the first snapshot. The later snapshot
-	// is read-only, so it cannot be detached, and receives the first snapshot's clusters instead.
-	// There can be only one such clone.
+	// is read-only, so it cannot be detached, and receives the first snapshot's clusters instead. A
+	// snapshot can have only one later snapshot as a clone.
 	_, err = b.Snapshot(t.Context(), "snapshot-2", v.UUID)
 	require.NoError(t, err)
 	third, err := b.Snapshot(t.Context(), "snapshot-3", c.UUID)

@@ -28,15 +28,15 @@ func (u Unlisted) Bytes() int64 { return u.Clusters * u.Store.ClusterBytes }
 // it is clearing for deletion.
 const unlistedReadings = 4
 
-// unlistedPause is the pause before the second pass. It doubles with each pass.
+// unlistedPause is the pause before the second pass. The pause doubles with each pass.
 const unlistedPause = 50 * time.Millisecond
 
 // errNoClusters means that the release does not report the number of clusters of a volume.
 var errNoClusters = errors.New("this release of SPDK does not report allocated clusters")
 
 // Unlisted lists the lvstores in which every pass found allocated clusters that do not belong to
-// any listed volume, with the lowest number found. It returns nothing for releases that do not
-// report the clusters of volumes.
+// any listed volume, with the lowest number found. For releases that do not report the clusters of
+// volumes, Unlisted returns nothing.
 func (s *Service) Unlisted(ctx context.Context) (found []Unlisted, err error) {
 	unproven, err := s.unproven(ctx)
 	if errors.Is(err, errNoClusters) {
@@ -126,10 +126,10 @@ func (s *Service) readUnlisted(ctx context.Context, before []Store) (after []Sto
 	return after, found, nil
 }
 
-// proveDeleted verifies that an unlisted volume was deleted rather than dropped. It fails with
-// ErrDropped if that cannot be verified. Cluster counts prove nothing if the volume had no clusters
-// or the release does not report them. In those cases, the only evidence is whether this process
-// saw SPDK refuse to delete the volume but stop listing it.
+// proveDeleted verifies that an unlisted volume was deleted rather than dropped. If the deletion
+// cannot be verified, proveDeleted fails with ErrDropped. Cluster counts prove nothing if the
+// volume had no clusters or the release does not report them. In those cases, the only evidence is
+// whether this process saw SPDK refuse to delete the volume but stop listing it.
 func (s *Service) proveDeleted(ctx context.Context, id string) error {
 	unproven, err := s.unproven(ctx)
 	counted := !errors.Is(err, errNoClusters)

@@ -56,8 +56,8 @@ func snapshotsNamed(lvols []spdkrpc.LvolInfo, name string) []spdkrpc.LvolInfo {
 }
 
 // oldest returns the UUID of the oldest of these snapshots, according to their order in the chain
-// of parents. Snapshots of different volumes are in different chains. In that case, oldest uses the
-// chain of the snapshot that was requested first.
+// of parents. If the snapshots are in different chains, because their volumes differ, oldest uses
+// the chain of the snapshot that was requested first.
 func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, error) {
 	first := slices.MinFunc(all, func(a, b spdkrpc.LvolInfo) int {
 		m, _ := parseName(a.Name)

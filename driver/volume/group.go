@@ -126,8 +126,8 @@ func groupSources(ctx context.Context, members []Members) ([]source, error) {
 }
 
 // clearHalfMade deletes the members of incomplete attempts to take the group with this name, unless
-// an attempt is complete. It returns the remaining attempts. It lists the attempts again after each
-// deletion, because a target may still be executing an earlier call.
+// an attempt is complete. clearHalfMade returns the remaining attempts. It lists the attempts again
+// after each deletion, because a target may still be executing an earlier call.
 func clearHalfMade(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (found groups, cleared bool, err error) {
 	for try := range 3 {
 		if found, err = groupsOf(ctx, members, GroupHash(name)); err != nil || len(found) == 0 || len(found.complete()) > 0 {
@@ -254,10 +254,10 @@ func GetGroup(ctx context.Context, id GroupID, members []Members) (Group, error)
 	return describeGroup(ctx, id, m)
 }
 
-// DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. It treats clones
-// in the same way as DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it deletes
-// anything, if members are not its snapshots; members may include snapshots that are already
-// deleted. DeleteGroup succeeds if the group does not exist.
+// DeleteGroup deletes a group snapshot and the leftovers of interrupted attempts. DeleteGroup
+// treats clones in the same way as DeleteSnapshot. DeleteGroup fails with ErrMismatch, before it
+// deletes anything, if members are not its snapshots; members may include snapshots that are
+// already deleted. DeleteGroup succeeds if the group does not exist.
 func DeleteGroup(ctx context.Context, id GroupID, members []Members, claim Claim) error {
 	found, err := groupsOf(ctx, members, id.Hash)
 	if err != nil {

@@ -23,8 +23,8 @@ func (s *Service) List(ctx context.Context, p Page) (volumes []Volume, next stri
 	return s.page(ctx, p, isVolume)
 }
 
-// ListIDs is like List, but returns only UUIDs. It needs only two calls to the target, no matter
-// how many volumes there are.
+// ListIDs is like List, but returns only UUIDs. ListIDs needs only two calls to the target, no
+// matter how many volumes there are.
 func (s *Service) ListIDs(ctx context.Context, p Page) (ids []string, next string, err error) {
 	return s.ids(ctx, p, isVolume)
 }

@@ -16,8 +16,9 @@ import (
 
 // A target returns "no such bdev" not only for a deleted volume, but also for a volume whose bdev
 // is currently missing: the base bdev of its lvstore may be detached, the lvstore may still be
-// loading, or SPDK could not create the volume's bdev. This file distinguishes these cases. A
-// volume counts as absent only if every lvstore that may contain it is loaded and does not list it.
+// loading, or SPDK could not create the volume's bdev. This file distinguishes deleted volumes from
+// volumes whose bdevs are missing. A volume counts as absent only if every lvstore that may contain
+// it is loaded and does not list it.
 //
 // The configuration can list the lvstores that a target should have. If it does not, a service can
 // only compare with the lvstores that it has seen.

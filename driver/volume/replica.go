@@ -108,7 +108,7 @@ func (s *Service) DeleteReplica(ctx context.Context, v Volume) error {
 }
 
 // HasOnlyHead reports whether a replica has no clusters beyond its head, which means that no data
-// has ever been written to it. It returns false if that is unknown.
+// has ever been written to it. If this is unknown, HasOnlyHead returns false.
 func (s *Service) HasOnlyHead(ctx context.Context, v Volume, headBytes int64) (bool, error) {
 	if !v.Thin || v.Allocated == nil || v.Base != "" {
 		return false, nil

@@ -30,7 +30,8 @@ func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume
 }
 
 // collapse deletes the bases above a volume that are no longer needed, for example because their
-// clones were deleted while a host was using the volume. It returns the volume in its new state.
+// clones were deleted while a host was using the volume. collapse returns the volume in its new
+// state.
 func (s *Service) collapse(ctx context.Context, v Volume) (Volume, error) {
 	above, err := s.bases(ctx, v)
 	if err != nil {

@@ -83,8 +83,8 @@ type (
 		Logged []int     `json:"logged"`
 		Held   *heldJSON `json:"held"`
 	}
-	// heldJSON contains the replicas in the mirror of one publication. It does not apply to other
-	// publications.
+	// heldJSON contains the replicas in the mirror of one publication. Other publications ignore a
+	// heldJSON.
 	heldJSON struct {
 		Generation *uint64 `json:"generation"`
 		Replicas   []int   `json:"replicas"`

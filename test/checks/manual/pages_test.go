@@ -13,8 +13,8 @@ type page struct {
 	typed map[string]string
 	// synopses lists blocks that show the syntax of a command line, and are not run.
 	synopses []string
-	// leave lists blocks that show a command with its output. They are not run; other tests check
-	// them.
+	// leave lists blocks that show a command with its output. Such blocks are not run here; other
+	// tests check them.
 	leave []string
 }
 

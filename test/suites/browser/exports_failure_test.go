@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If a call fails, the dialog undoes the preceding calls and reports this. It also undoes the
-// failed call if that call may have been executed.
+// If a call fails, the dialog undoes the preceding calls and reports that it has done so. The
+// failed call is also undone if it may have been executed.
 func TestFailedExportIsUndone(t *testing.T) {
 	for _, fault := range []string{"fail", "close", "close,executed"} {
 		t.Run(fault, func(t *testing.T) {

@@ -93,8 +93,8 @@ func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]b
 	return used
 }
 
-// damages contains functions that change a page. They return nil if the damage does not apply to
-// the page.
+// damages contains functions that change a page. A function returns nil if its damage does not
+// apply to the page.
 var damages = map[string]func(page []byte, all map[int64][]byte) []byte{
 	"dropped": func(page []byte, _ map[int64][]byte) []byte { return make([]byte, len(page)) },
 	"torn": func(page []byte, all map[int64][]byte) []byte {

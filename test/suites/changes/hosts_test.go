@@ -12,7 +12,7 @@ import (
 // to a namespace of another target takes tens of milliseconds: each target has to be scheduled.
 const inFlight = 8
 
-// hosts are connections to the same export. Each executes one command at a time.
+// hosts are connections to the same export. Each connection executes one command at a time.
 type hosts []*initiator.Device
 
 func connect(t initiator.Target) (hosts, error) {
@@ -27,7 +27,7 @@ func connect(t initiator.Target) (hosts, error) {
 	return h, nil
 }
 
-// run executes commands, up to inFlight at once. It starts them in the given order.
+// run executes commands, up to inFlight at once, and starts them in the given order.
 func (h hosts) run(commands []func(d *initiator.Device) error) error {
 	next := make(chan func(d *initiator.Device) error, len(commands))
 	for _, command := range commands {

@@ -222,8 +222,8 @@ func (f *farm) checkAllocated() (wrong []string) {
 	return wrong
 }
 
-// reload unloads the lvstore and loads it from its disk again. It returns the differences between
-// before and after.
+// reload unloads the lvstore and loads it from its disk again. The result lists the differences
+// between the lvstore before and after.
 func (f *farm) reload() (wrong []string) {
 	read := func() string {
 		volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})

@@ -36,7 +36,7 @@ type built struct {
 
 const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
 
-// These are the modules from which the tests apply manifests.
+// The modules from which the tests apply manifests.
 const (
 	snapshotCRDs       = snapshotter + "client/v8"
 	snapshotController = snapshotter + "v8"

@@ -147,7 +147,7 @@ func TestChangedBlocks(t *testing.T) {
 	other.ready("stranger")
 	assert.Contains(t, other.fails("stranger", lister), "PermissionDenied")
 
-	// This token is for another audience.
+	// A token for another audience is refused.
 	service := n.run("get", "snapshotmetadataservice", driverName, "--output=jsonpath={.spec.caCert}")
 	n.apply(fmt.Sprintf("{apiVersion: cbt.storage.k8s.io/v1beta1, kind: SnapshotMetadataService, metadata: {name: another}, spec: {address: %q, audience: another, caCert: %s}}", metadataHost+":"+metadataPort, service))
 	t.Cleanup(func() { n.run("delete", "snapshotmetadataservice", "another") })

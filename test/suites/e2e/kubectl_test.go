@@ -43,8 +43,9 @@ func parallelNamespace(t *testing.T, proof string) *namespace {
 }
 
 // disturbingNamespace creates a namespace for a test that restarts the driver's pods or the proxy,
-// or that would fail while another test does so. These tests run one after another, concurrently
-// with tests that use parallelNamespace. They must not disturb pods that use volumes.
+// or that would fail while another test does so. Tests with a disturbingNamespace run one after
+// another, concurrently with tests that use parallelNamespace. They must not disturb pods that use
+// volumes.
 func disturbingNamespace(t *testing.T, proof string) *namespace {
 	t.Parallel()
 	disturbance.Lock()
@@ -53,9 +54,9 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 }
 
 // newNamespace creates a namespace for a test that runs alone, before all others, because it
-// disturbs pods that use volumes, or changes how new volumes are created. It also adds a row to the
-// table of results. When the test ends, the namespace and its volumes are deleted while other tests
-// run.
+// disturbs pods that use volumes, or changes how new volumes are created. newNamespace also adds a
+// row to the table of results. When the test ends, the namespace and its volumes are deleted while
+// other tests run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}

@@ -78,7 +78,8 @@ func (l leader) signal(t *testing.T, program string, s syscall.Signal) {
 	require.NotZero(t, found, "no process %s of pod %s", program, l.pod)
 }
 
-// trySignal is like signal for a pod that may have ended. It returns the number of processes.
+// trySignal is like signal for a pod that may have ended. The result is the number of processes
+// that were found.
 func (l leader) trySignal(program string, s syscall.Signal) (found int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // record is the command of a container that writes the numbers 1, 2, 3, … to a file, and prints
-// each number once it is on disk. It starts a new file when it is restarted.
+// each number once it is on disk. A restarted container starts a new file.
 const record = `f=0; while [ -e /volume/$f ]; do f=$((f+1)); done; i=0; while i=$((i+1)); do echo $i | dd of=/volume/$f oflag=append conv=notrunc,fsync 2>/dev/null && echo $i; done`
 
 func TestPowerLossOfANode(t *testing.T) {

@@ -46,7 +46,8 @@ func TestUpstreamSnapshotMetadata(t *testing.T) {
 	}
 	n := newNamespace(t, "Kubernetes' own tests of SnapshotMetadata")
 	n.serveMetadataService()
-	// These tests delete snapshots before they delete the volumes that were restored from them.
+	// The SnapshotMetadata tests delete snapshots before they delete the volumes that were restored
+	// from those snapshots.
 	n.changeValues(func(values map[string]any) {
 		values["config"] = map[string]any{"snapshots": map[string]any{"deleteWithClones": "detach"}}
 	})

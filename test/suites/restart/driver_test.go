@@ -94,8 +94,8 @@ func (d *driverWorld) again() {
 	d.fresh()
 }
 
-// dies kills the target after an operation's call number at. It reports whether the operation made
-// that many calls.
+// dies kills the target after an operation's call number at. The result reports whether the
+// operation made that many calls.
 func (d *driverWorld) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()

@@ -144,8 +144,8 @@ func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
 }
 
 // copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may be unable to
-// connect within its own timeout of several seconds. In that case, it has not copied anything, and
-// is started again.
+// connect within its own timeout of several seconds. If so, spdk_dd has not copied anything, and is
+// started again.
 func (w *world) copyData(nqn string, args ...string) {
 	w.t.Helper()
 	config, err := json.Marshal(p{"subsystems": []p{{"subsystem": "bdev", "config": []p{

@@ -111,7 +111,7 @@ func TestKilledTargetIsRestored(t *testing.T) {
 
 // SPDK cannot load its own saved configuration of a RAID without a superblock that has volumes on
 // it. The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk
-// first. It also lists QoS limits before SPDK has found the volumes.
+// first. The configuration also lists QoS limits before SPDK has found the volumes.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

@@ -40,7 +40,7 @@ type world struct {
 }
 
 // newWorld creates a world with the real target if one is given, and with a simulated one
-// otherwise. It skips the test if rpc.py is not given.
+// otherwise. If rpc.py is not given, newWorld skips the test.
 func newWorld(t *testing.T) *world {
 	w := &world{T: t, script: os.Getenv(variable), dir: t.TempDir()}
 	if w.script == "" {

@@ -82,7 +82,7 @@ func (b *bench) names() map[string]string {
 	return names
 }
 
-// play sends the calls in a file. Each of them is first sent with every kind of mistake, and then
+// play sends the calls in a file. Each call is first sent with every kind of mistake, and then
 // unchanged.
 func (b *bench) play(file string, words *strings.Replacer) {
 	source, err := os.ReadFile(filepath.Join("testdata", file))
@@ -130,10 +130,11 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	b.prove(before, nil)
 }
 
-// disconnected waits until the target is no longer its own host. Until then, no namespace may
-// change. SPDK would request details of the change on the very thread that must respond, and would
-// wait there (nvme_ctrlr_process_async_event). The target would then never respond to any call
-// again. bdev_nvme_detach_controller times out after 10 s, and the target may still be connected.
+// disconnected waits until the target is no longer its own host. Until the target has disconnected,
+// no namespace may change. SPDK would request details of the change on the very thread that must
+// respond, and would wait there (nvme_ctrlr_process_async_event). The target would then never
+// respond to any call again. bdev_nvme_detach_controller times out after 10 s, and the target may
+// still be connected.
 func (b *bench) disconnected() {
 	require.EventuallyWithT(b, func(c *assert.CollectT) {
 		controllers, err := b.call("nvmf_subsystem_get_controllers", map[string]any{"nqn": testNQN})

@@ -210,7 +210,7 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 }
 
 // refusals sends every broken call that was not already sent for existing objects. These calls name
-// objects that do not exist, so nothing happens if SPDK does not refuse them. It then logs a
+// objects that do not exist, so nothing happens if SPDK does not refuse them. refusals then logs a
 // summary.
 func (b *bench) refusals() {
 	for _, m := range b.methods() {

@@ -191,7 +191,7 @@ func inOrder(t *testing.T, group *csi.VolumeGroupSnapshot, sources []string) (id
 }
 
 // brokenWithoutFreeze takes snapshots with SPDK's own method, and counts how often the order is
-// broken. This may destroy the lvstore, which is not used afterwards.
+// broken. Snapshots without the freeze may destroy the lvstore, which is not used afterwards.
 func (w *environment) brokenWithoutFreeze(d *dependentWriter, sources []string, rounds int) (found int) {
 	w.t.Helper()
 	for round := range rounds {

@@ -77,7 +77,7 @@ func (x level) medians() round {
 	}
 }
 
-// These functions return the ratios of a round.
+// The following functions return ratios of a round's figures.
 func proxyToSocket(r round) float64  { return r.proxy.perSecond / r.raw.perSecond }
 func localToSocket(r round) float64  { return r.local.perSecond / r.raw.perSecond }
 func streamToSocket(r round) float64 { return r.stream.perSecond / r.raw.perSecond }

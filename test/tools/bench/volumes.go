@@ -57,7 +57,7 @@ func measureVolumes(ctx context.Context, p *proxy, path string, o options, inFli
 	if _, err := rpc.BdevLvolCreateLvstore(ctx, spdkrpc.BdevLvolCreateLvstoreParams{BdevName: volumesBase, LvsName: volumesStore, ClusterSz: new(uint32(65536))}); err != nil {
 		return bare, byCSI, fmt.Errorf("create the lvstore for volumes: %w", err)
 	}
-	// This fails if the target already has the transport.
+	// Creating the transport fails if the target already has it.
 	_ = rpc.NVMfCreateTransport(ctx, spdkrpc.NVMfCreateTransportParams{Trtype: "TCP"})
 
 	address, err := freeAddress()

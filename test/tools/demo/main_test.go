@@ -71,8 +71,8 @@ func TestCtrlCEndsMakeDemoWithoutError(t *testing.T) {
 	assert.NotContains(t, out.String(), "*** ", "make reports an error")
 }
 
-// The first build takes minutes. It shows modules, packages and errors as they appear, and fails if
-// the build fails.
+// The first build of the demo takes minutes. make shows modules, packages and errors as they
+// appear, and fails if the build fails.
 func TestBuildShowsProgress(t *testing.T) {
 	dir := t.TempDir()
 	const goCommand = `#!/bin/sh

@@ -1,12 +1,12 @@
 // Command mutate measures how many faults the tests detect. It changes one token at a time, in a
 // seeded sample of places. For each change, it runs the changed package's short tests, then those
 // of the packages named by -importers that depend on the changed one, and then all tests of the
-// changed package. It runs short tests only if they execute the changed line. At the end, it lists
+// changed package. Short tests are run only if they execute the changed line. At the end, it lists
 // the changes with which all tests passed.
 //
 //	go run ./test/tools/mutate -n 100 -seed 1 -importers ./driver/... ./driver/...
 //
-// Each test binary is built only once. It contains all changes in the sample, and a variable
+// Each test binary is built only once. A binary contains all changes in the sample, and a variable
 // selects one of them. Nothing is written to the source tree: the go command gets the changed files
 // as an overlay. Read each survivor: either the change makes no difference to users, or a test is
 // missing. Without any change, the tests of each package must pass.

@@ -29,7 +29,7 @@ type suite struct {
 	blocks   map[string][]block // by import path and file name
 }
 
-// These are the possible results for a mutant.
+// A verdict is the result of the tests for a mutant.
 type verdict string
 
 const (

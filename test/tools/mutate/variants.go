@@ -22,7 +22,8 @@ import (
 // contains a text of the same length, for mutant 0. No mutant has the number 0.
 func chosen(number int) string { return fmt.Sprintf("mutant %09d chosen", number) }
 
-// A variant is a changed copy of a function. It is at these lines of the rewritten file.
+// A variant is a changed copy of a function. The fields from and to are the lines of the copy in
+// the rewritten file.
 type variant struct {
 	mutant   mutant
 	from, to int

@@ -186,7 +186,7 @@ func (w *world) flood(ctx context.Context) {
 	}
 }
 
-// These users have no volumes of their own.
+// The users without volumes of their own.
 const (
 	flooder     = "flooder"
 	hostileUser = "hostile" // belongs to the first tenant

@@ -70,7 +70,7 @@ func newStreams(w *world, user, from string) *streams {
 	return &streams{world: w, user: user, from: net.ParseIP(from)}
 }
 
-// openWebSocket opens a stream from an address. It tries again if it does not receive a response.
+// openWebSocket opens a stream from an address. If there is no response, openWebSocket tries again.
 func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
 	dialer := websocket.Dialer{
 		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
@@ -264,7 +264,7 @@ func statusOf(a answer) int {
 	return http.StatusOK // SPDK's own error; it also uses CodeInvalidParams and CodeInternalError
 }
 
-// The crowd's users keep many streams open. Each of them belongs to a tenant.
+// The crowd's users keep many streams open. Each user in the crowd belongs to a tenant.
 const (
 	crowdUsers   = 4
 	crowdStreams = 256 // the proxy allows each user 64 of them
@@ -276,8 +276,8 @@ func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
-// crowd keeps crowdStreams streams open. Each of them makes a call now and then. One in eight makes
-// several at once, and is slow to read the responses.
+// crowd keeps crowdStreams streams open. Each stream makes a call now and then. One stream in eight
+// makes several calls at once, and is slow to read the responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

@@ -30,8 +30,8 @@ type Options struct {
 	// node's processes and mounts have ended.
 	Unplug func(node string) error
 	// PolicyController is the path of kube-router, which enforces NetworkPolicies on each node.
-	// Packages must then also contain PolicyPackages, and pods can use host ports. If it is empty,
-	// NetworkPolicies are not enforced.
+	// Packages must then also contain PolicyPackages, and pods can use host ports. If
+	// PolicyController is empty, NetworkPolicies are not enforced.
 	PolicyController string
 }
 

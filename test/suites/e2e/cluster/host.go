@@ -26,8 +26,8 @@ const (
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
 // prepareHost adds the packages' programs to /usr, and creates the directories that nodes replace
-// with their own, and the network between the nodes. All of this disappears together with the
-// sandbox, and the machine does not change.
+// with their own, and the network between the nodes. These changes disappear together with the
+// sandbox, and do not affect the machine.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{
 		{"/usr", "/usr:" + filepath.Join(c.options.Packages, "usr")}, {"/var/lib", "/var/lib"},

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// These are the users of the API. Each of them has its own token.
+// The users of the API. Each user has its own token.
 const (
 	admin      = "admin"
 	controller = "controller-manager"

@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// These are the programs in the package iptables. Its installation also creates links to them.
+// The programs in the package iptables. An installation of the package also creates links to these
+// programs.
 const (
 	iptablesFolder  = "/usr/sbin/"
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables creates the links through which iptables is called. They hide the links in the
+// linkIPTables creates the links through which iptables is called. The new links hide those in the
 // host's /usr, which is visible in the sandbox.
 func linkIPTables() error {
 	var err error

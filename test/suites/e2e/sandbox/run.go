@@ -55,7 +55,7 @@ func Inside() (dir string, inside bool) {
 	return "", false
 }
 
-// Cgroup returns the name of the cgroup that belongs to a state directory. It exists in all
+// Cgroup returns the name of the cgroup that belongs to a state directory. The cgroup exists in all
 // hierarchies.
 func Cgroup(dir string) string { return filepath.Base(dir) }
 

@@ -7,7 +7,7 @@ import "time"
 // Address is the address at which the guest reaches the host's loopback.
 const Address = "10.0.2.2"
 
-// These are kernel parameters that configure the guest's init.
+// The kernel parameters that configure the guest's init.
 const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
@@ -48,7 +48,7 @@ const (
 	SPDKISCSI = "spdk-iscsi" // an SPDK target on the host, over iSCSI
 )
 
-// These are paths on the host's HTTP server.
+// The paths on the host's HTTP server.
 const (
 	PathStep     = "/step"     // Step
 	PathTarget   = "/target"   // TargetCall, answered by TargetReply
@@ -60,13 +60,13 @@ const (
 // Plugin is the path of spdk-csi in the guest.
 const Plugin = "/spdk-csi"
 
-// These are the machines' node ids.
+// The node ids of the machines.
 const (
 	FirstNode  = "vm-node"
 	SecondNode = "vm-node-2"
 )
 
-// These are phases of the scenario PowerLoss.
+// The phases of the scenario PowerLoss.
 const (
 	PhaseWrite = "write" // volumes are formatted and written until the power is lost
 	// volumes are staged again, compared, and written until power is lost again

@@ -159,8 +159,8 @@ func (v *csiVolume) ciphertext(context.Context) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// A copy of the marker may be split by a chunk boundary. There are enough copies that at least
-	// one is entirely within a chunk.
+	// A copy of the marker may be split by a chunk boundary. There are so many copies of the marker
+	// that at least one is entirely within a chunk.
 	chunk := make([]byte, mib)
 	for at := int64(0); ; at += mib {
 		n, err := f.ReadAt(chunk, at)

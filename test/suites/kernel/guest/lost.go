@@ -62,8 +62,8 @@ func (s *scenario) lostDevice(p *plugin) {
 }
 
 // unstagedWithoutTarget ends a pod while the target is unreachable and some data has not been
-// written. Kubelet's calls are retried until the volume has disappeared from the node. This must
-// not take longer than the kernel's attempts to reach the target.
+// written. Kubelet's calls are retried until the volume has disappeared from the node. Removing the
+// volume must not take longer than the kernel's attempts to reach the target.
 func (s *scenario) unstagedWithoutTarget(p *plugin, fsType string) {
 	v := s.newCSIVolume(p, "away-"+fsType, smallest(fsType), fsType)
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "10", "reconnect_delay": "1"})

@@ -53,7 +53,8 @@ func (r *relay) port() string {
 	return port
 }
 
-// set changes the path's state. All connections end, unless data is to be dropped from now on.
+// set changes the path's state. All connections through the path end, unless data is to be dropped
+// from now on.
 func (r *relay) set(c cut) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// OrderedBlocks is the number of blocks on each device to which WriteInTurn writes. They are in
-// different clusters, so that writes allocate clusters after each snapshot.
+// OrderedBlocks is the number of blocks on each device to which WriteInTurn writes. The blocks are
+// in different clusters, so that writes allocate clusters after each snapshot.
 const OrderedBlocks = 16
 
 const clusterBytes = 1 << 20

@@ -1,7 +1,7 @@
 // Package initiator is a small NVMe/TCP host for one namespace, with one command at a time.
 //
 // It handles ANA like Linux's native multipath: a command to a namespace without an accessible path
-// does not fail, but waits until a path is accessible again. It has no keep-alive, no
+// does not fail, but waits until a path is accessible again. The host supports no keep-alive, no
 // authentication and no digests.
 package initiator
 
@@ -34,7 +34,7 @@ type Device struct {
 
 const nsid = 1
 
-// These are status codes with their types, as in completions.
+// Status codes with their types, as in completions.
 const (
 	statusPathInaccessible = 0x302
 	statusPathTransition   = 0x303

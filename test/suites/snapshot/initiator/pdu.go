@@ -20,8 +20,8 @@ const (
 	pduR2T         = 0x09
 )
 
-// maxInCapsule is the maximum size of the data within a command. It is SPDK's default. Connect
-// sends 1,024 bytes.
+// maxInCapsule is the maximum size of the data within a command. The value is SPDK's default.
+// Connect sends 1,024 bytes.
 const maxInCapsule = 4096
 
 // A queue is one connection, with one command at a time.

@@ -2,6 +2,6 @@
 
 package main
 
-// Kubernetes' tests run their scripts in this image. It is imported here so that go.sum lists its
-// modules.
+// Kubernetes' tests run their scripts in the image agnhost. Importing the package makes go.sum list
+// the image's modules.
 import _ "k8s.io/kubernetes/test/images/agnhost"
