@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// canary is the value of every secret in the test. It is also valid as a hexadecimal key.
+// canary is the value of every secret in the test. The canary is also valid as a hexadecimal key.
 const canary = "0ca0a0ca0a0ca0a0ca0a0ca0a0ca0a00"
 
 // A poisoner puts the canary into every part of a value that the schema marks as sensitive.

@@ -22,7 +22,7 @@ type endpoint struct {
 	// method is the only method that the endpoint serves. "" means that the endpoint accepts calls
 	// to any method.
 	method string
-	// open is called before the stage's preparations. It may be nil.
+	// open is called before the stage's preparations. open may be nil.
 	open func(d *visitor)
 	// send sends a request that the endpoint must refuse.
 	send func(d *visitor, r request) response

@@ -41,8 +41,8 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 	}
 }
 
-// A deletion makes only these calls to SPDK. It does not open a new connection, on which the proxy
-// would also have to query the release.
+// A deletion makes only these calls to SPDK. The deletion does not open a new connection, on which
+// the proxy would also have to query the release.
 func TestDeletionMakesTheseRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)

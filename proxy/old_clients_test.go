@@ -252,8 +252,8 @@ func (w *wire) call(body, want string, names map[string]string) {
 
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// Every kind of translation is logged with the call. It causes only one warning per user, even
-// after reloads.
+// Every kind of translation is logged with the call. Each kind causes only one warning per user,
+// even after reloads.
 func TestTranslationsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: hashes()[adminPassword], Roles: []string{"admin"}})

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// ownMethods returns the table of the methods and pages that the proxy serves itself. They pass
-// through the same stages as SPDK's methods (see gate.Gate.Perform), except as the fields of
-// gate.Own specify.
+// ownMethods returns the table of the methods and pages that the proxy serves itself. These methods
+// and pages pass through the same stages as SPDK's methods (see gate.Gate.Perform), except as the
+// fields of gate.Own specify.
 func (s *Server) ownMethods() []gate.Own {
 	const (
 		save, keys = "target.save", "target.keys"
@@ -66,8 +66,8 @@ func (s *Server) byExecutor(serve func(*execute.Executor, context.Context, execu
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.execute, ctx, r.Command) }
 }
 
-// byConsole adapts a method of the console's Server to the table. That Server is created after the
-// table.
+// byConsole adapts a method of the console's Server to the table. The console's Server is created
+// after the table.
 func (s *Server) byConsole(serve func(*console.Server, context.Context, *gate.Request) (any, error)) func(context.Context, *gate.Request) (any, error) {
 	return func(ctx context.Context, r *gate.Request) (any, error) { return serve(s.console, ctx, r) }
 }

@@ -3,8 +3,8 @@ package rpcschema
 import "encoding/json"
 
 // Allocates marks a number that determines how much memory SPDK allocates, or how often it loops,
-// during a call. Such a call blocks the whole target. The bounds apply to tenants. A parameter that
-// tenants cannot send does not need bounds.
+// during a call. While SPDK allocates or loops, the whole target is blocked. The bounds apply to
+// tenants. A parameter that tenants cannot send does not need bounds.
 type Allocates struct {
 	AtMost json.Number `json:"at-most"` // "" means no bound
 	// AtLeast is the smallest allowed value; smaller values need more memory. The value 0, which

@@ -198,7 +198,7 @@ func TestDocumentedDropIns(t *testing.T) {
 	}, spdk["Service/ExecStartPre"])
 	for _, command := range spdk["Service/ExecStartPre"] {
 		// Commands that run as root must not follow links in another user's directory. Only
-		// spdk-proxy ensures this.
+		// spdk-proxy's own commands ensure this.
 		assert.True(t, strings.HasPrefix(strings.TrimLeft(command, "-+"), "/usr/bin/spdk-proxy "), command)
 	}
 	assert.Equal(t, []string{"", "/usr/local/bin/spdk_tgt -r " + socket + " -c " + saved + " --json-ignore-init-errors"}, spdk["Service/ExecStart"])

@@ -17,8 +17,8 @@ type Result struct {
 	UUID  string
 	Bdev  string // the bdev that contains the lvstore
 	Place string // the file or device, for messages
-	// Unchecked, if not nil, is the reason why the lvstore could not be checked. In that case, the
-	// report is empty.
+	// Unchecked, if not nil, is the reason why the lvstore could not be checked. If the lvstore was
+	// not checked, the report is empty.
 	Unchecked error
 	Report    blobstore.Report
 }

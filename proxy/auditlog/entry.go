@@ -28,7 +28,7 @@ const (
 type Entry struct {
 	RequestID string
 	// ClientRequestID and TraceID are the ids by which the client identifies its request:
-	// X-Request-Id and the trace id in traceparent. They are empty if the client did not send them.
+	// X-Request-Id and the trace id in traceparent. An id that the client did not send is empty.
 	ClientRequestID, TraceID string
 
 	User       string // if the call is unauthenticated, the name that the client gave, or ""
@@ -161,9 +161,9 @@ func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable returns the parameters in the form that is logged. They are omitted if they are too
-// long. Only their own length counts: otherwise, a client could hide them by lengthening the rest
-// of the request.
+// loggable returns the parameters in the form that is logged. Parameters that are too long are
+// omitted. Only the parameters' own length counts: otherwise, a client could hide them by
+// lengthening the rest of the request.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

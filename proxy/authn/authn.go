@@ -101,8 +101,8 @@ func rejected(format string, args ...any) error {
 	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// A TooManyFailuresError means that there were too many failures. It replaces the error with the
-// actual reason. While it is returned, passwords are not even checked.
+// A TooManyFailuresError means that there were too many failures. A TooManyFailuresError replaces
+// the error with the actual reason. While it is returned, passwords are not even checked.
 type TooManyFailuresError struct{ RetryAfter time.Duration }
 
 func (e *TooManyFailuresError) Error() string {

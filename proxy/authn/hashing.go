@@ -14,7 +14,8 @@ const maxUnknownWaiting = 64
 
 // hashing limits how many passwords are hashed concurrently. A source is known if a user has logged
 // in from its address before. Logins from known sources take precedence, so they wait for at most
-// one hash of a login from an unknown source. Other logins wait in a queue of limited length.
+// one hash of a login from an unknown source. Logins from unknown sources wait in a queue of
+// limited length.
 type hashing struct {
 	mu      sync.Mutex
 	free    int

@@ -22,8 +22,8 @@ var algorithms = []jose.SignatureAlgorithm{
 const (
 	// clockSkew is the maximum tolerated difference between the issuer's clock and the proxy's.
 	clockSkew = time.Minute
-	// jwtRemembered is the maximum time for which a verified token is remembered. It is limited so
-	// that a key that the issuer has withdrawn soon stops working.
+	// jwtRemembered is the maximum time for which a verified token is remembered. The time is
+	// limited so that a key that the issuer has withdrawn soon stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
@@ -93,7 +93,7 @@ func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, erro
 }
 
 // moreConclusive selects the error to report if two issuers with the same URL reject a token. It
-// prefers ErrCannotTell to an error with a reason, and that to any other error.
+// prefers ErrCannotTell to an error with a reason, and an error with a reason to any other error.
 func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {

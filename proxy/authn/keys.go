@@ -21,7 +21,7 @@ const (
 	maxKeyAge = 24 * time.Hour
 )
 
-// A keyring holds the keys of one issuer. It fetches them when the first token from that issuer
+// A keyring holds the keys of one issuer. It fetches the keys when the first token from that issuer
 // arrives.
 type keyring struct {
 	fetch func(context.Context) ([]jose.JSONWebKey, error)

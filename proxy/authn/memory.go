@@ -21,8 +21,8 @@ func newMacer() *macer {
 	return &macer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
 }
 
-// sumOf returns the mac of several strings. It includes their lengths, so that the macs of "ab",
-// "c" and "a", "bc" differ.
+// sumOf returns the mac of several strings. The mac includes the strings' lengths, so that the macs
+// of "ab", "c" and "a", "bc" differ.
 func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	m := s.pool.Get().(*macState)
 	defer s.pool.Put(m)

@@ -22,8 +22,8 @@ type SignIn struct {
 	Code, Nonce, Verifier string
 }
 
-// A Binding ties a session to the credential that was used to begin it. It does not reveal the
-// credential.
+// A Binding ties a session to the credential that was used to begin it. A Binding does not reveal
+// the credential.
 type Binding struct {
 	// Until is when the credential expires. It is zero if the credential does not expire.
 	Until time.Time
@@ -149,8 +149,8 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	return nil
 }
 
-// These strings are part of each session's mac, so that it cannot equal the mac of a remembered
-// credential.
+// Each session's mac includes one of these strings, so that the session's mac cannot equal that of
+// a remembered credential.
 const (
 	sessionPassword    Method = "session:basic"
 	sessionCertificate Method = "session:certificate"

@@ -29,8 +29,8 @@ type Source struct {
 // Current may be called concurrently, but only one Load may run at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
-	// inMemory is a self-signed certificate that is not stored in a file. It is reused until the
-	// process ends, because clients may trust it.
+	// inMemory is a self-signed certificate that is not stored in a file. This certificate is
+	// reused until the process ends, because clients may trust it.
 	inMemory *tls.Certificate
 	// warned contains the fingerprints of the self-signed certificates that have been logged,
 	// because each is logged only once.
@@ -105,8 +105,8 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 }
 
 // LoadClientCAs reads the authorities that sign client certificates. expire is when the first of
-// their certificates expires. If path is empty, the pool is nil. read must refuse a file that it
-// does not trust.
+// the authorities' certificates expires. If path is empty, the pool is nil. read must refuse a file
+// that it does not trust.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -127,8 +127,8 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	return pool, expire, nil
 }
 
-// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file, and returns
-// when the first one expires. If path is empty, it returns no lists.
+// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file. It also returns
+// the time at which the first list expires. If path is empty, it returns no lists.
 func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists []*x509.RevocationList, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil

@@ -18,7 +18,7 @@ type Balancers struct {
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
 	// header, which contains the client's address.
 	ProxyProtocol bool
-	// Wait is how long the proxy waits for that header.
+	// Wait is how long the proxy waits for a PROXY protocol header.
 	Wait time.Duration
 }
 

@@ -99,7 +99,8 @@ func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	assert.Contains(t, log.String(), "too many were open")
 }
 
-// Connections without a valid header are closed. They are logged if the peer sent any bytes.
+// Connections without a valid header are closed. A connection closed in this way is logged if the
+// peer sent any bytes.
 func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)

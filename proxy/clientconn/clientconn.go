@@ -309,8 +309,8 @@ const (
 	// Limits.WriteWait.
 	maxWrite = 64 << 10
 	// slowestClient is how many bytes of a response a client must read per second after
-	// Limits.WriteWait. There must be a minimum, because the proxy keeps unread responses in
-	// memory.
+	// Limits.WriteWait. Clients must read at some minimum speed, because the proxy keeps unread
+	// responses in memory.
 	slowestClient = 128 << 10
 )
 

@@ -3,7 +3,7 @@
 //
 // [Load] reads a file and makes all checks that do not need the schema of SPDK's methods. The
 // methods of [Config] return values for the stages: users for package authn, roles for policy,
-// tenants for tenancy. They do not create the stages.
+// tenants for tenancy. The methods do not create the stages.
 //
 // The package must not import package proxy, which uses it.
 package config

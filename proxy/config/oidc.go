@@ -54,8 +54,8 @@ func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 			}
 		}
 		if o.BearerFile != "" {
-			// The file's content changes, so it is read again for each fetch. Here, only check that
-			// the file can be read.
+			// The bearer file's content changes, so the file is read again for each fetch. Only
+			// check here that the file can be read.
 			if _, err := c.read(o.BearerFile); err != nil {
 				fail("bearer_file", err)
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// These are the names of the console's own requests in the log and the metrics. They are not
-// methods: no client can call them over JSON-RPC, and roles cannot name them.
+// These are the names of the console's own requests in the log and the metrics. These requests are
+// not methods: no client can call them over JSON-RPC, and roles cannot name them.
 const (
 	SignInMethod  = "console.sign_in"
 	SignOutMethod = "console.sign_out"

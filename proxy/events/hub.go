@@ -10,8 +10,8 @@ import (
 
 // An Event describes something that happened. Clients receive it as JSON.
 type Event struct {
-	// ID increases with each event, even after a restart of the proxy. It has at most 53 bits, so
-	// that JavaScript can represent it exactly.
+	// ID increases with each event, even after a restart of the proxy. An ID has at most 53 bits,
+	// so that JavaScript can represent it exactly.
 	ID     uint64    `json:"id"`
 	Time   time.Time `json:"time"`
 	Type   string    `json:"type"`

@@ -31,8 +31,8 @@ type Command struct {
 	AcceptLoading   bool                              // target.accept_loading_what_hosts_write
 	AcceptUncounted bool                              // target.accept_changes_without_counts
 
-	// Reserve counts bytes of the user's memory until release is called. It fails if that would
-	// exceed the user's limit. If Reserve is nil, there is no limit.
+	// Reserve counts bytes of the user's memory until release is called. Reserve fails if the
+	// user's memory limit would be exceeded. If Reserve is nil, there is no limit.
 	Reserve func(bytes int) (release func(), err error)
 }
 

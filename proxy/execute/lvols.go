@@ -28,7 +28,7 @@ const (
 )
 
 // forwardUntilSettled is like forward, for a caller that holds locks until the channel settled is
-// closed. That happens when SPDK has responded, possibly after the call's deadline.
+// closed. The channel is closed when SPDK has responded, possibly after the call's deadline.
 func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result json.RawMessage, settled <-chan struct{}, err error) {
 	done := make(chan struct{})
 	c.Observer.Settled = sync.OnceFunc(func() { close(done) })
@@ -37,7 +37,7 @@ func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result j
 }
 
 // forwardShared forwards a call, and keeps a shared lock on the objects named in it. It first waits
-// until no other call has an exclusive lock on any of them.
+// until no other call has an exclusive lock on any of these objects.
 func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessage, error) {
 	names := e.namedBy(c)
 	if len(names) == 0 {

@@ -36,7 +36,7 @@ func (w *world) withoutHosts() {
 }
 
 // competing plans an export, a, for host A. After a has called method, it runs b, which is the same
-// request for host B. It returns the errors of both.
+// request for host B. The results are the errors of both requests.
 func (w *world) competing(method string, change func(*Request)) (errA, errB error) {
 	w.t.Helper()
 	request := func(host string) Request {

@@ -47,8 +47,8 @@ type Plan struct {
 	key     bool // the hosts must authenticate
 }
 
-// PlanExport plans an export. It changes nothing. If the request must not be carried out, the error
-// wraps ErrInvalid or ErrRefused.
+// PlanExport plans an export. It changes nothing on the target. If the request must not be carried
+// out, the error wraps ErrInvalid or ErrRefused.
 func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, error) {
 	if err := r.check(); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (d *Distribution) Since(before *Distribution) (since *Distribution, ok bool
 }
 
 // Percentile returns the latency, in seconds, that the given share of operations did not exceed.
-// The result is at least the true value, and at most 1/32 greater. It is 0 if there are no
+// The result is at least the true value, and at most 1/32 greater. The result is 0 if there are no
 // operations.
 func (d *Distribution) Percentile(share float64) float64 {
 	total := uint64(0)

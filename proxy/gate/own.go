@@ -27,8 +27,8 @@ type Own struct {
 	Slot bool
 
 	// Unlogged excludes some requests for a page from the log and the metrics: successful ones, and
-	// those from unauthenticated senders. It is for pages that the console requests each time it is
-	// opened.
+	// those from unauthenticated senders. Unlogged is for pages that the console requests each time
+	// it is opened.
 	Unlogged bool
 
 	// configuration key that enables the method; "" if the method is always enabled

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// A panic is a bug in the proxy. It is counted, and logged as an error with its stack. It ends only
-// the call or request in which it occurred. net/http also recovers from panics, but in this program
-// its messages are logged only at level debug.
+// A panic is a bug in the proxy. Each panic is counted, and logged as an error with its stack. A
+// panic ends only the call or request in which it occurred. net/http also recovers from panics, but
+// in this program its messages are logged only at level debug.
 
 // Panicked logs and counts a panic. id identifies the request or, if there is none, the code that
 // panicked.
@@ -17,7 +17,7 @@ func (g *Gate) Panicked(id string, value any) {
 	g.Log.Error("panic", slog.String("request_id", id), slog.Any("panic", value), slog.String("stack", string(debug.Stack())))
 }
 
-// recoverFrom turns a panic during one call into that call's error. It must be deferred.
+// recoverFrom turns a panic during one call into that call's error. recoverFrom must be deferred.
 func (g *Gate) recoverFrom(x *Exchange, err *error) {
 	p := recover()
 	if p == nil {

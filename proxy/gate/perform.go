@@ -22,8 +22,8 @@ type Arrival struct {
 	Conn net.Conn // may be nil
 	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page on another site made a browser send. It is nil if
-	// no browser can send the request.
+	// CheckOrigin refuses a request that a page on another site made a browser send. CheckOrigin is
+	// nil if no browser can send the request.
 	CheckOrigin func(*Exchange) error
 }
 
@@ -68,7 +68,7 @@ func (g *Gate) Perform(ctx context.Context, current *Settings, x *Exchange) {
 	}
 }
 
-// Leave ends a request. It may be called twice.
+// Leave ends a request. Leave may be called twice.
 func (g *Gate) Leave(x *Exchange) {
 	g.memory.Release(x.Sender.User, x.reserved)
 	x.reserved = 0

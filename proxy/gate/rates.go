@@ -163,8 +163,8 @@ func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
 // PerSecond returns how many calls per second a user may make; 0 means any number.
 func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
-// SpendRate uses up a user's rate limit, so that the user cannot make any call for a minute. It is
-// for tests.
+// SpendRate uses up a user's rate limit, so that the user cannot make any call for a minute.
+// SpendRate is for tests.
 func (g *Gate) SpendRate(user string) {
 	limiter := g.rates.limiterOf(user)
 	for range 60 * limiter.Burst() {

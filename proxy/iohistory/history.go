@@ -37,7 +37,7 @@ type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
 	// Median and P99 are percentiles of the latencies of all operations together, in microseconds.
-	// They are 0 if no histogram reports them.
+	// The percentiles are 0 if no histogram reports them.
 	Median, P99 float32
 }
 

@@ -32,7 +32,8 @@ var outcomeNames = [outcomes]string{
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// reachedSPDK reports whether the call reached SPDK. Only then is its duration recorded.
+// reachedSPDK reports whether the call reached SPDK. The duration is recorded only for calls that
+// reached SPDK.
 func (o Outcome) reachedSPDK() bool { return o == OK || o == SPDKError || o == UnknownOutcome }
 
 // A Denial is the kind of rule that refused a call.

@@ -17,7 +17,7 @@ func loadsWritten(s target.State) *bool {
 	return new(s.Examination == target.ExaminesAll)
 }
 
-// State returns the current values for the metrics. It is called at each scrape.
+// State returns the current values for the metrics. State is called at each scrape.
 func (o *Observer) State() metrics.State {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWait)
 	defer cancel()

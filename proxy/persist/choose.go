@@ -150,7 +150,7 @@ func (s *Saver) keepChosen(live, current *Configuration) (outcome, error) {
 	return outcome{savedAt: current.Saved.Time, chosen: current.Saved.Chosen.At}, nil
 }
 
-// noteChosen logs that the target has not loaded the chosen file yet. It does so once for each
+// noteChosen logs that the target has not loaded the chosen file yet. It logs this once for each
 // choice. The caller must hold s.mu.
 func (s *Saver) noteChosen(at time.Time) {
 	if !at.IsZero() && !at.Equal(s.status.Chosen) {

@@ -37,8 +37,8 @@ func TestStoreKeepsPreviousVersions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Text{Current, at(0), []byte("one")}, got)
 
-	// The other host kept its current file as a previous version named after the file's time. This
-	// directory contains the same version.
+	// The other host kept its current file as a previous version named after the file's time. The
+	// local directory contains the same version.
 	_, err = store(Current, "two", 2)
 	require.NoError(t, err)
 	stored, err = store("20260131T120000.005Z.json", "one", 0)

@@ -44,7 +44,7 @@ func TestSavedFileHasSPDKsFormat(t *testing.T) {
 }
 
 // SPDK saves limits on logical volumes before the call that waits for these volumes, and RAIDs
-// after their base bdevs. Neither order can be loaded.
+// after their base bdevs. spdk_tgt cannot load a file in either order.
 func TestSavedOrderIsCorrected(t *testing.T) {
 	w := newWorld(t)
 	call := func(method, name string) string {

@@ -14,7 +14,7 @@ type Status struct {
 	Held    string    // path of the configuration of a target that lacks parts of File
 	SavedAt time.Time // time of File; zero before File is first read or written
 	Pending bool      // there are unsaved changes
-	// Missing lists the calls in File that the target lacks. They stay in File.
+	// Missing lists the calls in File that the target lacks. The missing calls stay in File.
 	Missing []Call
 	// Unsettled means that the running process once contained the missing calls, and that no call
 	// through this proxy has removed them. If the target keeps running, they will count as removed.

@@ -7,7 +7,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// match lists the methods that a glob matches. It returns an error if there are none.
+// match lists the methods that a glob matches. It returns an error if the glob matches no method.
 func match(glob string, schema *rpcschema.Document) ([]*rpcschema.Method, error) {
 	methods, err := schema.Match(glob)
 	if err != nil {

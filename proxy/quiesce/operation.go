@@ -23,7 +23,7 @@ type Mode struct {
 	// Unchecked means that volumes in use are neither frozen nor refused.
 	Unchecked bool
 	// Wait is called before the first snapshot, once no host can write to any of the volumes. If it
-	// fails, no snapshot is taken. It may be nil.
+	// fails, no snapshot is taken. Wait may be nil.
 	Wait func(context.Context) error
 }
 
@@ -47,7 +47,8 @@ type finding struct {
 
 // A task describes an operation on volumes.
 type task struct {
-	// find returns the volumes that must be either unused or frozen. They are locked exclusively.
+	// find returns the volumes that must be either unused or frozen. These volumes are locked
+	// exclusively.
 	find     func(context.Context, *spdkrpc.Client) ([]*volume, error)
 	related  func() lockSet // further locks for the objects that find returned; may be nil
 	noEffect func() bool    // reports whether SPDK will leave the volumes unchanged; may be nil

@@ -15,8 +15,8 @@ type operation struct {
 	free   func()   // returns the slot and closes the connection; no effect after free or done
 	done   func()   // like free, for an operation whose calls all succeeded
 	held   []func() // functions that release the operation's locks
-	// settled is closed when SPDK has responded to a call that outlasted its caller. It is nil if
-	// there is no such call.
+	// settled is closed when SPDK has responded to a call that outlasted its caller. settled is nil
+	// if no call outlasted its caller.
 	settled <-chan struct{}
 }
 

@@ -144,8 +144,8 @@ func (q *Quiescer) takeAll(t *Target, volumes []*volume) ([]Taken, error) {
 }
 
 // undo deletes the snapshots that were taken. The deletions run concurrently, because hosts are
-// waiting. They must have ended before the thaw, because SPDK does not wait for I/O when it deletes
-// a snapshot below a volume.
+// waiting. The deletions must have ended before the thaw, because SPDK does not wait for I/O when
+// it deletes a snapshot below a volume.
 func (q *Quiescer) undo(t *Target, volumes []*volume, taken []Taken, errs []error) error {
 	failed := make([]error, len(volumes))
 	var g errgroup.Group

@@ -130,8 +130,8 @@ func firstUnit(names, folders []string) string {
 }
 
 // dropInsOf returns a unit's drop-ins in the order in which systemd reads them. Of several drop-ins
-// with the same file name, only the first one counts. Those for the unit's own name come before the
-// template's, and each of these groups is in the order of the directories.
+// with the same file name, only the first one counts. Drop-ins for the unit's own name come before
+// the template's drop-ins, and each of these groups is in the order of the directories.
 func dropInsOf(names, folders []string) ([]string, error) {
 	found := map[string]string{}
 	for _, name := range names {

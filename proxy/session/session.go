@@ -36,9 +36,10 @@ type Session[T any] struct {
 	User  string
 	Value T         // the value passed to Begin
 	Ends  time.Time // the latest time at which the session ends
-	// Name identifies the session in logs. It is not secret.
+	// Name identifies the session in logs. The name is not secret.
 	Name string
-	// CSRF is the token that proves that the session's own page sent a request. It is secret.
+	// CSRF is the token that proves that the session's own page sent a request. The token is
+	// secret.
 	CSRF string
 
 	sum sum

@@ -41,7 +41,7 @@ type conn struct {
 // A transport implements the differences between kinds of connections. Only the goroutine with the
 // right to read may call its methods, except gone and frame.
 type transport interface {
-	// next returns the next message. It is valid until next is called again.
+	// next returns the next message. The message is valid until next is called again.
 	next(c *conn) ([]byte, error)
 	// identify authenticates and records the sender of a message.
 	identify(current *gate.Settings, x *gate.Exchange) error

@@ -25,7 +25,7 @@ type Conn struct {
 	examined askedExamination
 
 	// load and byUser count the calls that were sent on this connection, or that are waiting for a
-	// slot to be sent. They are guarded by Target.mu.
+	// slot to be sent. Target.mu guards both fields.
 	load   int
 	loadOf map[string]int
 }
@@ -106,11 +106,11 @@ type Observer struct {
 	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.
 	Sent func()
-	// Answered is called when SPDK's response has arrived, before the call continues. It must not
-	// block.
+	// Answered is called when SPDK's response has arrived, before the call continues. The function
+	// must not block.
 	Answered func()
 	// Settled is called when SPDK has responded to the call, or certainly will not respond, because
-	// the call was not sent or its connection has closed. This can be long after the call's
+	// the call was not sent or its connection has closed. SPDK may respond long after the call's
 	// deadline.
 	Settled func()
 }

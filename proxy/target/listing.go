@@ -38,8 +38,8 @@ type listingGate struct {
 }
 
 // Deletions pause for up to deletionPause to let a waiting listing begin, at most once every
-// deletionPauseInterval. They do not wait longer, because the listing may itself be waiting for a
-// deletion that takes minutes.
+// deletionPauseInterval. Deletions do not wait longer, because the listing may itself be waiting
+// for a deletion that takes minutes.
 const (
 	deletionPause         = 500 * time.Millisecond
 	deletionPauseInterval = 5 * time.Second

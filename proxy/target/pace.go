@@ -20,7 +20,8 @@ const (
 	minRound = 4 * time.Millisecond
 )
 
-// A pace defines how many calls of one user may be sent in one round. It is guarded by queue.mu.
+// A pace defines how many calls of one user may be sent in one round. A pace is guarded by
+// queue.mu.
 type pace struct {
 	burst     int
 	round     uint64

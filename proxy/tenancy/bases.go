@@ -154,8 +154,8 @@ func askBases(ctx context.Context, ask Ask, name string) (names []string, err er
 	return names, err
 }
 
-// written reports whether a host may have created the named object by writing to a volume. That is
-// possible if the lvstore or bdev is based on a logical volume.
+// written reports whether a host may have created the named object by writing to a volume. A host
+// can do so if the lvstore or bdev is based on a logical volume.
 func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, error) {
 	store, _, isAlias := strings.Cut(name, "/")
 	switch {

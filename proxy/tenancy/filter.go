@@ -76,8 +76,8 @@ const (
 	enter                // the value is kept, but its content is filtered
 )
 
-// root filters the whole result. It returns false if the tenant may not see any part of it. If the
-// call changed the tenant's objects, a name in its result is that of an object that the call
+// root filters the whole result. It returns false if the tenant may not see any part of the result.
+// If the call changed the tenant's objects, a name in its result is that of an object that the call
 // created.
 func (f *filter) root(w *plan.Form) bool {
 	i, owned := f.Space(0), f.grant.owned

@@ -211,8 +211,8 @@ func TestFailedLookupsPreventTheCall(t *testing.T) {
 	require.NotErrorIs(t, err, spdkrpc.OutcomeUnknown)
 }
 
-// The configuration states the quota in GiB, so error messages do as well. They must not round
-// sizes that are not a whole number of GiB.
+// The configuration states the quota in GiB, so error messages do as well. The messages must not
+// round sizes that are not a whole number of GiB.
 func TestQuotaErrorsUseTheConfiguredUnit(t *testing.T) {
 	assert.EqualError(t, &QuotaError{Tenant: "a", What: "bytes", Most: 100 << 30, Used: 99<<30 + 512<<20, Asked: 1 << 30},
 		"tenant a: the quota is 100 GiB, of which 101888 MiB are used, and this call needs 1 GiB more: delete volumes or snapshots, or ask the administrator of this proxy for a larger quota (quota.gib)")

@@ -31,7 +31,7 @@ type Stream struct {
 	out strings.Builder // events that have not been written yet
 }
 
-// OpenStream counts a stream that a user has opened. It is for pages that are streams.
+// OpenStream counts a stream that a user has opened. OpenStream is for pages that are streams.
 func (s *Server) OpenStream(r *gate.Request) (any, error) { return s.streams.open(r.User) }
 
 // Stream returns a page whose response is an endless stream of events. run sends the events until

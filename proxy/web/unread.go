@@ -28,8 +28,8 @@ func (s *Server) skipBody(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.UnreadBodyWait))
 }
 
-// SkipAnyBody calls skipBody if the request contains a body. It is for paths that do not read a
-// body.
+// SkipAnyBody calls skipBody if the request contains a body. SkipAnyBody is for paths that do not
+// read a body.
 func (s *Server) SkipAnyBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		s.skipBody(w)

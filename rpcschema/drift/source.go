@@ -17,7 +17,8 @@ import (
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
 	Path string `yaml:"-"`
-	// Release is read from the VERSION file of the tree. It is zero if there is no such file.
+	// Release is read from the VERSION file of the tree. Release is zero if the tree has no VERSION
+	// file.
 	Release rpcschema.Release `yaml:"-"`
 
 	Methods []SourceMethod `yaml:"methods"`

@@ -25,7 +25,7 @@ type Maker struct {
 	Names map[string]string
 }
 
-// Params returns the parameters of a valid call. They are never nil.
+// Params returns the parameters of a valid call. The parameters are never nil.
 func (k Maker) Params(m *rpcschema.Method) map[string]any {
 	params := map[string]any{}
 	for _, p := range m.Params {

@@ -48,7 +48,8 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 }
 
 // A CredentialsFileError means that the caller's token file or client certificate cannot be used,
-// so the call was not sent. It is the Err of an *Error whose kind is Unreachable.
+// so the call was not sent. A CredentialsFileError is the Err of an *Error whose kind is
+// Unreachable.
 type CredentialsFileError struct{ Err error }
 
 func (e *CredentialsFileError) Error() string { return e.Err.Error() }
@@ -56,7 +57,8 @@ func (e *CredentialsFileError) Error() string { return e.Err.Error() }
 func (e *CredentialsFileError) Unwrap() error { return e.Err }
 
 // header returns a request's header, which the caller must not modify. It reads the token file for
-// each request, so that a renewed token takes effect immediately. This takes microseconds.
+// each request, so that a renewed token takes effect immediately. Reading the file takes
+// microseconds.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil

@@ -84,8 +84,8 @@ type WrittenLvol struct {
 }
 
 // WriteStore simulates a host that writes an lvstore into the volume with the given UUID. SPDK
-// loads the lvstore when it examines the volume, or a later snapshot or clone of it. This does not
-// work with a DataDir.
+// loads the lvstore when it examines the volume, or a later snapshot or clone of it. WriteStore
+// does not work with a DataDir.
 func (t *Target) WriteStore(volume string, w WrittenStore) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

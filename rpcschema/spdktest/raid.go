@@ -12,7 +12,7 @@ import (
 // A raid is an array that SPDK has assembled from a superblock on its only base bdev.
 type raid struct{ base *bdev }
 
-// A superblock describes a RAID. It is valid only on the bdev whose UUID it contains.
+// A superblock describes a RAID. A superblock is valid only on the bdev whose UUID it contains.
 type superblock struct{ name, member string }
 
 func (r *raid) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
@@ -43,7 +43,7 @@ func (e *engine) assemble(s superblock, base *bdev) {
 
 // WriteRAID simulates a host that writes a RAID superblock into the volume with the given UUID. The
 // volume is the only member. SPDK assembles the RAID when it examines the volume, for example after
-// a restart. This does not work with a DataDir.
+// a restart. WriteRAID does not work with a DataDir.
 func (t *Target) WriteRAID(volume, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

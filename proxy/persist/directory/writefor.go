@@ -52,8 +52,8 @@ func WriteFor(path string, text []byte, uid, gid int) (err error) {
 	return folder.Sync()
 }
 
-// fill writes a new file, and then changes its owner. Until then, only this process's user can read
-// it.
+// fill writes a new file, and then changes its owner. Until the owner is changed, only this
+// process's user can read the file.
 func fill(file *os.File, text []byte, uid, gid int) error {
 	if _, err := file.Write(text); err != nil {
 		return err

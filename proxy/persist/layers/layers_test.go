@@ -23,7 +23,7 @@ func TestVolumesAreDistinguishedFromPartitions(t *testing.T) {
 	for name, c := range map[string]struct{ kept, disks []string }{
 		"disk": {kept: []string{"disk"}}, "dev/sdb": {kept: []string{"dev/sdb"}}, "lvs0/v": {}, "on-volume": {}, "itself": {},
 		"diskp1": {kept: []string{"diskp1"}, disks: []string{"disk"}}, "in": {kept: []string{"in"}, disks: []string{"diskp1", "disk"}},
-		// These bdevs are missing.
+		// the target lacks these bdevs
 		volume: {}, volume + "p1": {}, "lvs0/other": {}, "late": {kept: []string{"late"}},
 	} {
 		l := New(func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {

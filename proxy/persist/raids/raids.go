@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Raid is a RAID with a superblock. SPDK does not save such a RAID in its configuration. It finds
-// the superblock when it examines the disks.
+// A Raid is a RAID with a superblock. SPDK does not save such a RAID in its configuration. SPDK
+// finds the superblock when it examines the disks.
 type Raid struct {
 	Name  string
 	Disks []string

@@ -45,7 +45,8 @@ type Env struct {
 // P is a set of parameters.
 type P = map[string]any
 
-// callTimeout is the timeout of each call. It is long enough for a target that polls its sockets.
+// callTimeout is the timeout of each call. The timeout is long enough for a target that polls its
+// sockets.
 const callTimeout = 30 * time.Second
 
 // A Summary lists the outcomes of the groups in a run.

@@ -73,7 +73,7 @@ func testKeys(s *suite) {
 	s.fails(invalidParams, "nvmf_subsystem_add_host", host(h1, P{"dhchap_key": s.name("nobody")}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"dhchap_ctrlr_key": k2}))
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": s.name("nobody")}))
-	// This key's file does not contain a PSK.
+	// The file of key k1 does not contain a PSK.
 	s.fails(internalError, "nvmf_subsystem_add_host", host(h1, P{"psk": k1}))
 	assert.Empty(s, s.describe(nqn).Hosts)
 	s.ok("nvmf_subsystem_add_host", host(h1, P{"dhchap_key": k1, "dhchap_ctrlr_key": k2}))

@@ -14,8 +14,8 @@ import (
 
 const discoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
-// transport ensures that a TCP transport exists. It is not removed, because SPDK cannot delete
-// transports.
+// transport ensures that a TCP transport exists. The transport is not removed, because SPDK cannot
+// delete transports.
 func (s *suite) transport() {
 	s.Helper()
 	_, _ = s.call("nvmf_create_transport", P{"trtype": "TCP"})
@@ -70,7 +70,7 @@ func (s *suite) port() string {
 	}
 }
 
-// portsGiven contains all ports that the function port has returned. It is needed because the
+// portsGiven contains all ports that the function port has returned. The map is needed because the
 // kernel may choose the same port again.
 var portsGiven sync.Map
 
