@@ -154,8 +154,8 @@ func TestExamplesReferToExistingObjects(t *testing.T) {
 	}
 }
 
-// sidecarFlags holds the sidecars' flags, from their source at the deployed versions. Check them
-// again whenever the versions change.
+// sidecarFlags holds the sidecars' flags, from their source at the deployed versions. Check these
+// flags again whenever the deployed versions change.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads max-entries default-fstype leader-election feature-gates http-endpoint",

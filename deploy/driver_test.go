@@ -130,8 +130,8 @@ func section(t *testing.T, page, heading string) string {
 
 var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
-// The placement example in docs/csi-placement.md is a valid configuration. The table lists its keys
-// and defaults.
+// The placement example in docs/csi-placement.md is a valid configuration. The table on that page
+// lists the example's keys, with their defaults.
 func TestDocumentedPlacement(t *testing.T) {
 	page, err := os.ReadFile("../docs/csi-placement.md")
 	require.NoError(t, err)

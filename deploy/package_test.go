@@ -283,8 +283,8 @@ func TestDocumentedFirstStart(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// These stubs use root as the root directory: systemctl checks that each unit exists there, and
-	// spdk-proxy finds its files there.
+	// The stubs use the directory root in place of the root directory: systemctl checks that each
+	// unit exists there, and spdk-proxy finds its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,

@@ -88,7 +88,8 @@ Exit codes: 0 the node is fenced on no target any more; 1 error.`,
 	return cmd
 }
 
-// run calls do for all targets concurrently, and prints the results in the order of config.json.
+// run calls the function do for all targets concurrently, and prints the results in the order of
+// config.json.
 func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(context.Context, doctor.Target) (lines []string, err error)) error {
 	if err := request.CheckNodeID(f.node); err != nil {
 		return fmt.Errorf("--node: %w", err)

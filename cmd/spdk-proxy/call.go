@@ -126,7 +126,8 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" {
-		// A proxy translates and validates calls. Without a proxy, the command has to do so itself.
+		// A proxy translates and validates calls. Without a proxy, the command itself translates
+		// and validates them.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err

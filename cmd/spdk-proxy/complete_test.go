@@ -41,7 +41,7 @@ func TestCompletionOffersMethodsAndParameters(t *testing.T) {
 }
 
 // Completion offers the methods that the target has and the user may call, through a proxy and at
-// the target's socket. If neither responds, completion offers all methods.
+// the target's socket. If neither the proxy nor the target responds, completion offers all methods.
 func TestCompletionOffersMethodsThatCanBeCalled(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")

@@ -132,7 +132,7 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 func TestChangedFilesCauseAReload(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
-	// Kubernetes mounts files as a link to a link, and replaces the latter.
+	// Kubernetes mounts a file as a link to a second link, and replaces the second link.
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v1"), 0o700))
 	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "v1/hash")))
 	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "data")))

@@ -8,7 +8,8 @@ import (
 // Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
 // do.
 var (
-	// ErrInvalidExport means that the context map is invalid. A retry cannot succeed.
+	// ErrInvalidExport means that the context map is invalid. A retry with the same context map
+	// cannot succeed.
 	ErrInvalidExport = errors.New("invalid export")
 	// ErrNotConnected means that Find or Rescan did not find the export's device on this node.
 	ErrNotConnected = errors.New("not connected")

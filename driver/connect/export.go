@@ -85,8 +85,8 @@ type Export struct {
 type Address struct {
 	Addr string `json:"address"` // IP address or host name
 	Port string `json:"port"`
-	// Topology contains the labels that a node must have to use the address. In [Export.More], it
-	// is empty.
+	// Topology contains the labels that a node must have to use the address. The addresses in
+	// [Export.More] have no topology.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// WithKeys returns the export with the keys to authenticate with. Only Connect needs them.
+// WithKeys returns the export with the keys to authenticate with. Only Connect needs the keys.
 func (e Export) WithKeys(k *hostauth.Keys) Export {
 	e.keys = k
 	return e

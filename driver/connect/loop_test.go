@@ -191,8 +191,8 @@ func TestLoopRefusesInvalidExports(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// severalTimes returns a generous multiple of the duration of a call that has just ended. Such
-// calls make system calls on a real device, which may take seconds on a busy machine.
+// severalTimes returns a generous multiple of the duration of a call that has just ended. Calls of
+// the loop connector make system calls on a real device, which may take seconds on a busy machine.
 func severalTimes(began time.Time) time.Duration { return max(5*time.Second, 10*time.Since(began)) }
 
 func TestLoopDeviceInUseIsNotDetached(t *testing.T) {

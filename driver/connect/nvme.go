@@ -20,7 +20,7 @@ import (
 
 // nvme attaches NVMe over Fabrics namespaces through the kernel's interface, as nvme-cli does. A
 // write to /dev/nvme-fabrics creates a controller, and a write to its delete_controller removes it.
-// Everything else is read from sysfs.
+// All other information about controllers is read from sysfs.
 type nvme struct {
 	node             *node
 	host             Host

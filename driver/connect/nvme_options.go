@@ -12,7 +12,8 @@ import (
 // that field's documented default. The options apply only to controllers that are created later.
 type NVMeOptions struct {
 	// CtrlLossTimeout is how long the kernel tries to reconnect to a lost target before it fails
-	// all I/O and removes the device; the default is 10 minutes. A negative value means forever.
+	// all I/O and removes the device; the default is 10 minutes. With a negative value, the kernel
+	// tries forever.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between attempts to reconnect to a lost target; the default is 2
 	// s.

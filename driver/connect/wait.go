@@ -24,7 +24,8 @@ func timeout(ctx context.Context) error {
 	return ErrTimeout
 }
 
-// poll calls try repeatedly until it is done or fails. inTime is false if ctx ends first.
+// poll calls the function try repeatedly until it is done or fails. inTime is false if ctx ends
+// first.
 func poll(ctx context.Context, try func() (done bool, err error)) (inTime bool, err error) {
 	const interval = 25 * time.Millisecond
 	ticker := time.NewTicker(interval)

@@ -62,8 +62,8 @@ func warnOf(c *config.Config, log *slog.Logger) {
 	}
 }
 
-// Observe makes the controller count its calls to targets. Call it before the controller serves
-// calls.
+// Observe makes the controller count its calls to targets. Call Observe before the controller
+// serves calls.
 func (c *Controller) Observe(m *metrics.Metrics) { c.targets.metrics = m }
 
 // HasTopology reports whether some targets cannot be reached from every node.

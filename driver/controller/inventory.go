@@ -16,8 +16,8 @@ import (
 )
 
 // Inventory uses the controller's own credentials to read the named targets of config.json
-// concurrently, or all of them if names is empty. It changes nothing. A target that cannot be read
-// within timeout has an error in its entry. Inventory fails if a name is unknown.
+// concurrently, or all of them if names is empty. Inventory only reads. A target that cannot be
+// read within timeout has an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -33,8 +33,8 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 }
 
 // InventoryOfFencedNodes uses the controller's own credentials to find out which nodes are fenced
-// on the targets of config.json. It changes nothing. A target that cannot be read within timeout
-// has an error in its entry.
+// on the targets of config.json. InventoryOfFencedNodes only reads. A target that cannot be read
+// within timeout has an error in its entry.
 func (c *Controller) InventoryOfFencedNodes(ctx context.Context, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {

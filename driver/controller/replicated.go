@@ -29,7 +29,7 @@ type Witnesses interface {
 }
 
 // SetWitnesses sets where witnesses are stored. Without a call of SetWitnesses, the controller does
-// not support replicated volumes. Call it before the controller serves calls.
+// not support replicated volumes. Call SetWitnesses before the controller serves calls.
 func (c *Controller) SetWitnesses(w Witnesses) { c.witnesses = w }
 
 // SetWitnesses sets where witnesses are stored, for the current and all later configurations.

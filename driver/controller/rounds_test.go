@@ -38,7 +38,7 @@ type passed struct {
 }
 
 // pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's own method.
-// Either takes one round.
+// Either method takes one round.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)

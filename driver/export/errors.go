@@ -8,7 +8,7 @@ var (
 	// ErrInUse means that another host is admitted to the volume, or connected to it.
 	ErrInUse = errors.New("in use")
 	// ErrBusy means that the export changed during the call, or that another operation on it is in
-	// progress. The caller may retry.
+	// progress. After ErrBusy, the caller may retry.
 	ErrBusy = errors.New("busy")
 	// ErrNotShareable means that the volume cannot be exported to several hosts at a time.
 	ErrNotShareable = errors.New("not supported")

@@ -120,7 +120,7 @@ func hostIn(sub *spdkrpc.NVMfSubsystem, hostNQN string) *spdkrpc.NVMfSubsystemHo
 func same(a, b *string) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
 // withKeys makes a call that refers to keys. If the target refuses the call because a key is
-// missing, withKeys places the keys and repeats the call. withKeys does so several times, because
+// missing, withKeys places the keys and repeats the call. withKeys makes several attempts, because
 // another call may remove an unused key before this call refers to it.
 func (n nvmf) withKeys(ctx context.Context, k *hostauth.Keys, call func() error) error {
 	var err error

@@ -97,8 +97,9 @@ func (n nvmf) listenAddress(at Portal) spdkrpc.NVMfListenAddress {
 	return spdkrpc.NVMfListenAddress{Trtype: string(n.Transport), Adrfam: &family, Traddr: at.Addr, Trsvcid: &at.Port}
 }
 
-// ensureTransport creates the transport if it does not exist. Several calls may do so concurrently:
-// SPDK refuses all but one of them, and the others then read that the transport exists.
+// ensureTransport creates the transport if it does not exist. Several calls may try to create the
+// transport concurrently: SPDK refuses all but one of them, and the refused calls then read that
+// the transport exists.
 func (n nvmf) ensureTransport(ctx context.Context) error {
 	trtype := string(n.Transport)
 	exists := func() (bool, error) {

@@ -45,7 +45,7 @@ func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64
 }
 
 // WithdrawReplica deletes all subsystems that export a replica. The target closes their
-// connections. WithdrawReplica succeeds if there are none.
+// connections. WithdrawReplica succeeds if no subsystem exports the replica.
 func (s *Service) WithdrawReplica(ctx context.Context, id string) error {
 	if err := s.CheckReplicable(); err != nil {
 		return err

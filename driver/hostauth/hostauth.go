@@ -121,8 +121,8 @@ func ParseMethod(text string) (Method, error) {
 
 // Read reads the keys for a method from a call's secrets. It returns nil if the method is None, and
 // fails with ErrMissing if the secrets contain no key. class is the prefix, before -name and
-// -namespace, of the class parameters that name the Secret for such calls. Errors mention this
-// prefix.
+// -namespace, of the class parameters that name the Secret for such calls. Errors mention the
+// prefix class.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// drainTaints are the taints of nodes that are being drained. A cordoned node has the first one.
+// drainTaints are the taints of nodes that are being drained. A cordoned node has the first of
+// these taints.
 var drainTaints = []string{
 	"node.kubernetes.io/unschedulable",
 	"ToBeDeletedByClusterAutoscaler",

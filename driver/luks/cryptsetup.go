@@ -132,7 +132,7 @@ func (l *LUKS) deriving(ctx context.Context, run func() error) error {
 	}
 }
 
-// opens reports whether a passphrase opens the device. It changes nothing.
+// opens reports whether a passphrase opens the device. opens changes nothing.
 func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Secret) (bool, error) {
 	err := l.deriving(ctx, func() error {
 		return l.cryptsetup(passphrase, "open", "--type", "luks2", "--batch-mode", "--key-file=-", "--test-passphrase", device)
@@ -143,8 +143,8 @@ func (l *LUKS) opens(ctx context.Context, device string, passphrase hostauth.Sec
 	return err == nil, err
 }
 
-// inMemory creates an in-memory file that contains a passphrase, and calls use with a path from
-// which a child process can read it.
+// inMemory creates an in-memory file that contains a passphrase, and calls the function use with a
+// path from which a child process can read the passphrase.
 func inMemory(passphrase hostauth.Secret, use func(path string) error) (err error) {
 	fd, err := unix.MemfdCreate("passphrase", unix.MFD_CLOEXEC)
 	if err != nil {

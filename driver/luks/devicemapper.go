@@ -29,7 +29,7 @@ func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 // ours reports whether cryptsetup created the mapping for a LUKS2 device.
 func (m mapping) ours() bool { return strings.HasPrefix(m.uuid, "CRYPT-LUKS2-") }
 
-// A deviceMapper manages the kernel's mappings, by name. Tests replace it.
+// A deviceMapper manages the kernel's mappings, by name. Tests replace the device mapper.
 type deviceMapper interface {
 	// check fails with ErrUnsupported if the kernel cannot encrypt devices. If possible, the kernel
 	// loads the required modules.

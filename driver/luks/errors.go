@@ -12,7 +12,8 @@ var (
 	ErrUnsupported = errors.New("not supported on this node")
 	// ErrNoPassphrase means that there is no passphrase with which to open the device.
 	ErrNoPassphrase = errors.New("no passphrase")
-	// ErrMalformed means that a passphrase cannot be used. The text contains no part of it.
+	// ErrMalformed means that a passphrase cannot be used. The error text contains no part of the
+	// passphrase.
 	ErrMalformed = errors.New("unusable passphrase")
 	// ErrWrongPassphrase means that the passphrase does not open the device.
 	ErrWrongPassphrase = errors.New("wrong passphrase")

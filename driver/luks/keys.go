@@ -21,7 +21,7 @@ const (
 // because an administrator may have written the header with cryptsetup.
 const leastLength, mostLength = 16, 512
 
-// Keys contains the passphrases for a volume. Printing a Keys does not reveal them.
+// Keys contains the passphrases for a volume. Printing a Keys does not reveal the passphrases.
 type Keys struct {
 	Current hostauth.Secret
 	// Previous is the passphrase that Current replaces; zero if there is none.
@@ -30,7 +30,7 @@ type Keys struct {
 
 // ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
 // none. class is the prefix, before -name and -namespace, of the class parameters that name the
-// Secret for such calls. Errors mention this prefix.
+// Secret for such calls. Errors mention the prefix class.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"

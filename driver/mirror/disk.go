@@ -24,7 +24,7 @@ type disk interface {
 	number() (string, error)
 }
 
-// disks opens replicas by path. Tests replace it.
+// disks opens replicas by path. Tests replace disks.
 type disks interface {
 	open(path string, write bool) (disk, error)
 	// number returns the number of a device without opening it.

@@ -29,10 +29,10 @@ type mapping struct {
 
 func (m mapping) path() string { return fmt.Sprintf("/dev/dm-%d", m.minor) }
 
-// A kernel manages the device mapper's devices, by name. Tests replace it.
+// A kernel manages the device mapper's devices, by name. Tests replace the kernel.
 type kernel interface {
-	// check fails with ErrUnsupported if the kernel does not support mirrors. If possible, it loads
-	// the modules.
+	// check fails with ErrUnsupported if the kernel does not support mirrors. If possible, check
+	// loads the kernel modules.
 	check() error
 	// find returns the device with this name, and false if there is none.
 	find(name string) (mapping, bool, error)

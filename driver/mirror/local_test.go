@@ -32,7 +32,7 @@ func TestLocalReadsTheKernelOnly(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// The mirror of a publication that is over fails its I/O. Other mirrors do not.
+// Abandon fails the I/O of a mirror only if the mirror's publication is over.
 func TestAbandon(t *testing.T) {
 	w, m := started(t)
 	require.ErrorIs(t, m.Abandon(t.Context()), ErrRefused)

@@ -12,7 +12,7 @@ import (
 
 // The layout of a replica, in bytes. The head contains two copies of the superblock, and the log.
 const (
-	// HeadBytes is the size of the head. The volume's data follows it.
+	// HeadBytes is the size of the head. The volume's data follows the head.
 	HeadBytes       = replica.HeadBytes
 	logOffset       = 512 << 10
 	superblockBytes = 4096

@@ -35,7 +35,7 @@ func (m *Mounter) Contents(ctx context.Context, device string, write bool) (sign
 
 // MarkFormatting sets or removes a mark near the end of an empty device. The mark means that a
 // program is formatting the device. If that program is interrupted, the mark shows that the device
-// was never used. See mark.go.
+// was never used. See mark.go for details.
 func (m *Mounter) MarkFormatting(device string, set bool) error { return markFormatting(device, set) }
 
 // read determines what is on a device, by reading the device and running blkid.

@@ -18,7 +18,7 @@ import (
 // yet, so the mount remains until it can be unmounted.
 
 // detachGone detaches a mount that is in use if its device has been removed, and logs the evidence.
-// Otherwise, it fails with ErrBusy.
+// If the device still exists, detachGone fails with ErrBusy.
 func (m *Mounter) detachGone(path string) error {
 	p, err := m.at(path)
 	if errors.Is(err, ErrNotMounted) {

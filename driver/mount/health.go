@@ -115,7 +115,7 @@ func (m *Mounter) checkReplaceable(p Point) error {
 }
 
 // If why is of kind ErrBroken, replace unmounts a mount, so that the device can be mounted again.
-// Otherwise, replace returns why.
+// For any other kind, replace returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	// Exec runs blkid, mkfs, e2fsck, resize2fs and xfs_growfs. Nil runs the real programs.
 	Exec utilexec.Interface
-	// Mount runs mount(8). Nil runs the real program.
+	// Mount runs mount(8). Nil runs the real mount program.
 	Mount mountutils.Interface
 	// MountInfo is the file that lists the mounts. Empty means /proc/self/mountinfo.
 	MountInfo string

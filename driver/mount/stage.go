@@ -200,7 +200,7 @@ func (m *Mounter) mountDevice(ctx context.Context, s Stage, number string, step 
 
 // mountProtected mounts the device. If other nodes may also mount the device, mountProtected
 // write-protects the device during the mount. Even a read-only mount replays the journal, and if
-// several nodes did so at the same time, they would destroy the file system.
+// several nodes replayed it at the same time, they would destroy the file system.
 func (m *Mounter) mountProtected(s Stage) error {
 	mount := func() error { return m.mount.Mount(s.Device, s.Path, s.FSType, s.mountOptions()) }
 	if !s.ReadOnly || !s.Shared {

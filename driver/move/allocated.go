@@ -95,7 +95,7 @@ const (
 	pause = 5 * time.Second
 )
 
-// retry calls do until it succeeds, but only a few times, and returns the last error.
+// retry calls the function do until it succeeds, but only a few times, and returns the last error.
 func (m Mover) retry(ctx context.Context, do func() error) (err error) {
 	for try := range tries {
 		if try > 0 {

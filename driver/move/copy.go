@@ -127,7 +127,8 @@ func (m *moving) clearStale(ctx context.Context) error {
 	return err
 }
 
-// beyond reads the copy beyond the original's end, and calls do for each chunk that is not zero.
+// beyond reads the copy beyond the original's end, and calls the function do for each chunk that is
+// not zero.
 func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) error) error {
 	b, free, err := buffer()
 	if err != nil {
@@ -152,8 +153,8 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls do for each chunk of the volume, with several calls running concurrently. Each call
-// receives two buffers.
+// each calls the function do for each chunk of the volume, with several calls running concurrently.
+// Each call receives two buffers.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -287,7 +287,8 @@ func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *alloc
 		return "", err
 	}
 	// Each write may have allocated a cluster with stale bytes. A write of zeros over stale bytes
-	// may do the same if it extends into the next cluster, so repeat until nothing more is written.
+	// may also allocate such a cluster if it extends into the next cluster, so repeat until nothing
+	// more is written.
 	for written := int64(-1); written != state.written.Load(); {
 		written = state.written.Load()
 		state.to.allocated = clusters.ofCopy(ctx, state.to.size)

@@ -58,9 +58,9 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 	return a
 }
 
-// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. This also
-// holds for clusters that were allocated when zeros were written for other clusters, and for the
-// part beyond the original's end.
+// For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. No stale
+// bytes remain even in clusters that were allocated when zeros were written for other clusters, and
+// for the part beyond the original's end.
 func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {

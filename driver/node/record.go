@@ -27,7 +27,7 @@ type stageRecord struct {
 	Version  int            `json:"version,omitzero"`
 	VolumeID string         `json:"volumeID"`
 	Export   connect.Export `json:"export"`
-	// Replicated describes a replicated volume. Export is then zero.
+	// Replicated describes a replicated volume, for which Export is zero.
 	Replicated *heal.Volume `json:"replicated,omitzero"`
 	Block      bool         `json:"block,omitzero"`
 	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs it to close the

@@ -21,9 +21,9 @@ type Healer interface {
 	State(name string) (heal.State, bool)
 }
 
-// SetHealer sets the Healer; without one, the node refuses replicated volumes. Call it before the
-// node serves requests. SetHealer also makes the Healer watch the volumes that an earlier process
-// has staged.
+// SetHealer sets the Healer; without one, the node refuses replicated volumes. Call SetHealer
+// before the node serves requests. SetHealer also makes the Healer watch the volumes that an
+// earlier process has staged.
 func (n *Node) SetHealer(h Healer) {
 	n.healer = h
 	all, err := n.staged.all()

@@ -122,7 +122,7 @@ func (w *replicatedWorld) check() {
 	}
 }
 
-// write writes a block. The write is acknowledged now or later.
+// write writes a block. The mirror acknowledges the write now or later.
 func (w *replicatedWorld) write(block, value int) {
 	w.held = append(w.held, [2]int{block, value})
 	w.flush()

@@ -106,8 +106,8 @@ func (n *Node) noteUnstaged(volumeID string) {
 // monitored gives a monitor access to a node's volumes.
 type monitored struct{ *Node }
 
-// SetMonitor sets the monitor, whose findings the health calls return. Call it before the node
-// serves requests.
+// SetMonitor sets the monitor, whose findings the health calls return. Call SetMonitor before the
+// node serves requests.
 func (n *Node) SetMonitor(m *monitor.Monitor) { n.monitor = m }
 
 // Volumes returns the source of volumes for a monitor.

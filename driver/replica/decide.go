@@ -84,8 +84,8 @@ type Decision struct {
 	ByBitmap, InFull Set
 	// Left contains the replicas that must not be changed without an administrator's decision.
 	Left Set
-	// Reason is the reason why the volume waits or is refused. Because contains the replicas that
-	// caused this.
+	// Reason is the reason why the volume waits or is refused. The field Because contains the
+	// replicas that caused the decision.
 	Reason  Reason
 	Because Set
 }

@@ -1,6 +1,6 @@
 package replica
 
-// This file contains the steps of a node: those of its plugin and those of its mirror.
+// The steps of a node: those of its plugin and those of its mirror.
 
 // stage adds the steps of a node on which no array is running.
 func (m *stepper) stage(s world, n int) {
@@ -191,8 +191,8 @@ func (m *stepper) fail(s world, n int) {
 	}
 }
 
-// clearBits adds the step in which the mirror clears the bit of a chunk. The mirror does so only if
-// no slot is empty.
+// clearBits adds the step in which the mirror clears the bit of a chunk. The mirror clears bits
+// only if no slot is empty.
 func (m *stepper) clearBits(s world, n int) {
 	node := s.Nodes[n]
 	if node.Core || node.Members != node.Slots && !m.rules.emptySlotSyncs || !s.reachesAll(n, node.Members) {

@@ -7,7 +7,7 @@ import (
 )
 
 // ReplicatedTarget takes the place of the target in the id of a volume with several replicas, which
-// are on several targets. No target has this name.
+// are on several targets. No target has the name ReplicatedTarget.
 const ReplicatedTarget = "replicated"
 
 // Replicated reports whether the id names a volume with several replicas.

@@ -111,8 +111,8 @@ type beforeClone struct {
 	mayBeRenamed bool // whether another call may rename the clone
 }
 
-// askForClone starts the queries whose results beforeClone contains. The caller waits for them with
-// asking.
+// askForClone starts the queries whose results beforeClone contains. The caller waits for the
+// results with asking.
 func (s *Service) askForClone(ctx context.Context, source Volume, from Origin, spec Spec, asking *sync.WaitGroup) *beforeClone {
 	b := new(beforeClone)
 	if !from.Snapshot {

@@ -42,7 +42,7 @@ func (s *Service) deleteLvol(ctx context.Context, v Volume) error {
 }
 
 // onlyClone returns the clone of a snapshot if it has exactly one, and that clone is not a snapshot
-// itself. Otherwise it returns nil.
+// itself. For any other snapshot, onlyClone returns nil.
 func (s *Service) onlyClone(ctx context.Context, v Volume) (*Volume, error) {
 	now, err := s.lookUp(ctx, v.UUID)
 	if err != nil || len(now.Clones) != 1 {

@@ -129,7 +129,7 @@ func (s *Service) tryKeepOldest(ctx context.Context, name string, taken Volume, 
 		return n.source != own.source
 	}); i >= 0 {
 		// It is unknown which of the two snapshots was taken first, so this call deletes its own
-		// snapshot and fails. The other call may do the same.
+		// snapshot and fails. The other call may also delete its own snapshot and fail.
 		return Snapshot{}, false, errors.Join(
 			fmt.Errorf("target %s: %w: snapshot %q was taken of another volume at the same time, as %s: try again", s.Name, ErrBusy, name, found[i].Alias),
 			s.remove(ctx, taken))

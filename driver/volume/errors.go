@@ -25,7 +25,7 @@ var (
 	// ErrTooDeep means that the chain of snapshots below a volume is already at its maximum length.
 	ErrTooDeep = errors.New("too many snapshots")
 	// ErrBusy means that the volume changed during the call, or that another operation on it is in
-	// progress. Try again.
+	// progress. The caller may retry.
 	ErrBusy = export.ErrBusy
 	// ErrWrongKind means that the object is a snapshot rather than a volume, a volume rather than a
 	// snapshot, or not a logical volume.

@@ -160,8 +160,8 @@ func (s *Service) unneeded(ctx context.Context, v Volume) (bool, error) {
 	return err == nil && !used, err
 }
 
-// RemoveUnneeded deletes an internal snapshot or a helper clone if it is still unneeded. Otherwise
-// it fails with ErrInUse.
+// RemoveUnneeded deletes an internal snapshot or a helper clone if it is still unneeded. If the
+// object is needed again, RemoveUnneeded fails with ErrInUse.
 func (s *Service) RemoveUnneeded(ctx context.Context, id string) error {
 	v, err := s.lookUp(ctx, id)
 	if errors.Is(err, ErrNotFound) {

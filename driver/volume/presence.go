@@ -156,10 +156,10 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 }
 
 // listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
-// bdev. It returns nil if there is none. SPDK can list an lvstore only as a whole, so the list is
-// cached for listAge. Using a cached list is safe: an lvol without a bdev already existed when the
-// target last started, so every cached list contains that lvol, perhaps under a different one of
-// these names.
+// bdev. If there is no such lvol, listedWithoutBdev returns nil. SPDK can list an lvstore only as a
+// whole, so the list is cached for listAge. Using a cached list is safe: an lvol without a bdev
+// already existed when the target last started, so every cached list contains that lvol, perhaps
+// under a different one of these names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

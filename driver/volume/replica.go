@@ -52,7 +52,8 @@ func (s *Service) notReplica(v Volume) error {
 	return nil
 }
 
-// FindReplica returns a replica by its place, STORE/NAME. ErrNotFound means that it does not exist.
+// FindReplica returns a replica by its place, STORE/NAME. ErrNotFound means that the replica does
+// not exist.
 func (s *Service) FindReplica(ctx context.Context, place string) (Volume, error) {
 	store, name, _ := strings.Cut(place, "/")
 	if !isReplica(name) {

@@ -122,7 +122,7 @@ func (s *Service) asSnapshot(v Volume) (Snapshot, error) {
 }
 
 // sourceOfLegacySnapshot returns the UUID of v if snap, which spdk-csi took, is an ancestor of v.
-// Otherwise it returns an empty string.
+// If v is not derived from snap, the result is an empty string.
 func (s *Service) sourceOfLegacySnapshot(ctx context.Context, snap, v Volume) (source string, err error) {
 	for name := v.Base; name != ""; {
 		if name == snap.Name && v.Store == snap.Store {

@@ -43,7 +43,7 @@ var (
 // A Store reads and changes witnesses. It is safe for concurrent use.
 type Store struct {
 	client *kubernetes.Client
-	// pause waits before a change repeats a call. Tests replace it.
+	// pause waits before a change repeats a call. Tests replace pause.
 	pause func(ctx context.Context, attempt int) error
 
 	mu   sync.Mutex

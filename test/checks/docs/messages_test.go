@@ -13,7 +13,7 @@ import (
 )
 
 // The driver's messages that are quoted on the troubleshooting page must occur in its code. Dots in
-// them stand for variable parts.
+// quoted messages stand for variable parts.
 func TestTroubleshootingMessagesExist(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/csi-troubleshooting.md"))
 	require.NoError(t, err)

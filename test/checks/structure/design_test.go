@@ -30,8 +30,8 @@ func packagesOf(page string) (listed []string) {
 	return listed
 }
 
-// The table shows newcomers where a change belongs. It must list every package in proxy, driver,
-// lvstore and rpcschema exactly once, and only existing packages.
+// The table of packages shows newcomers where a change belongs. It must list every package in
+// proxy, driver, lvstore and rpcschema exactly once, and only existing packages.
 func TestDesignListsEveryPackage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/design/packages.md")
 	require.NoError(t, err)

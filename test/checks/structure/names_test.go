@@ -66,8 +66,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// Each file should have only one topic, so its length is limited. The length of generated files is
-// not.
+// Each file should have only one topic, so its length is limited. Generated files may have any
+// length.
 func TestFilesAreNotTooLong(t *testing.T) {
 	const most = 400
 	for _, p := range packages(t) {

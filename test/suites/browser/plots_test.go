@@ -39,8 +39,8 @@ func drawn(plot int) string {
 })()`
 }
 
-// A plot shows a single sample, two samples, and samples without neighbors, through which no line
-// can be drawn.
+// A plot shows its samples even if there are only one or two, or if they have no neighbors, so that
+// no line can be drawn through them.
 func TestPlotsOfFewSamples(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

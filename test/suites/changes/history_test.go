@@ -187,7 +187,7 @@ func (w *world) clone() {
 	w.count("clones")
 }
 
-// deleteSnapshot deletes a random snapshot. SPDK moves its clusters to its clone.
+// deleteSnapshot deletes a random snapshot. SPDK moves the snapshot's clusters to its clone.
 func (w *world) deleteSnapshot() {
 	list := w.list()
 	if len(list) < 4 {

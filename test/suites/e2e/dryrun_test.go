@@ -68,7 +68,7 @@ func TestManifestsAreValid(t *testing.T) {
 }
 
 // missingGroup returns the API group of an object of the Prometheus operator or of cert-manager.
-// The cluster does not have their CRDs.
+// The cluster does not have the CRDs of these two projects.
 func missingGroup(object string) string {
 	for _, g := range []string{"monitoring.coreos.com", "cert-manager.io"} {
 		if strings.Contains(object, "apiVersion: "+g+"/") {

@@ -24,8 +24,9 @@ import (
 
 var upstream = flag.Bool("upstream", false, "also run Kubernetes' own tests of storage drivers, which takes long (with -run TestUpstream: only these)")
 
-// definition declares the driver's capabilities to Kubernetes' tests. XFS needs 300 MiB. RWX would
-// also include file systems, so TestReadWriteMany tests it with raw block volumes instead.
+// definition declares the driver's capabilities to Kubernetes' tests. An XFS volume needs 300 MiB.
+// RWX would also include file systems, so TestReadWriteMany tests it with raw block volumes
+// instead.
 const definition = `StorageClass: {FromExistingClassName: ` + storageClass + `}
 SnapshotClass: {FromExistingClassName: spdkcsi-snapclass}
 GroupSnapshotClass: {FromExistingClassName: spdkcsi-groupsnapclass}

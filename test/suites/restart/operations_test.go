@@ -28,7 +28,7 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// This is the state after success: the admitted nodes, and the number of volumes and snapshots.
+	// The state after success: the admitted nodes, and the number of volumes and snapshots.
 	hosts []string
 	lvols int
 	holds func(d *driverWorld)

@@ -15,7 +15,7 @@ import (
 )
 
 // A relay forwards requests to the world's proxy, with each call of a batch as a separate request.
-// It kills the target after the target has executed the modifying call with the number at.
+// The relay kills the target after the target has executed the modifying call with the number at.
 type relay struct {
 	w         *world
 	mu        sync.Mutex

@@ -87,7 +87,7 @@ func (s *Store) removeUnused() error {
 }
 
 // Packages returns a directory with the unpacked packages and their dependencies. Remove the
-// directory to get newer ones.
+// directory to get newer packages.
 func (s *Store) Packages(ctx context.Context, packages ...string) (string, error) {
 	dir, err := s.folder("debian", []byte(strings.Join(packages, " ")))
 	if err != nil {

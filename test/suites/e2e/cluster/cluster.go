@@ -29,9 +29,9 @@ type Options struct {
 	// Unplug detaches the block devices of a node that has lost power. It is called after the
 	// node's processes and mounts have ended.
 	Unplug func(node string) error
-	// PolicyController is the path of kube-router, which enforces NetworkPolicies on each node.
-	// Packages must then also contain PolicyPackages, and pods can use host ports. If
-	// PolicyController is empty, NetworkPolicies are not enforced.
+	// PolicyController is the path of kube-router, which enforces NetworkPolicies on each node. If
+	// PolicyController is set, Packages must also contain PolicyPackages, and pods can use host
+	// ports. If PolicyController is empty, NetworkPolicies are not enforced.
 	PolicyController string
 }
 

@@ -18,7 +18,7 @@ type Node struct {
 	Name    string
 	Address string
 
-	// Kubelet is the node's kubelet, for tests that kill it. StartKubelet starts it again.
+	// Kubelet is the node's kubelet, for tests that kill it. StartKubelet starts the kubelet again.
 	Kubelet *Process
 
 	cluster    *Cluster
@@ -48,8 +48,8 @@ func (n *Node) path(parts ...string) string {
 }
 
 // Disk translates a path on the node, below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or
-// /var/log, to a path outside the node. Disk works even while the node has no power. Mounts are not
-// visible there.
+// /var/log, to a path outside the node. Disk works even while the node has no power. The node's
+// mounts are not visible outside the node.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
 // On reports whether the node has power.

@@ -15,7 +15,7 @@ import (
 // A Mount is a mount below a node's /var/lib/kubelet.
 type Mount struct{ Device, Path, Kind string }
 
-// Mounts returns the mounts below /var/lib/kubelet. A node without power has none.
+// Mounts returns the mounts below /var/lib/kubelet. A node without power has no mounts.
 func (n *Node) Mounts() ([]Mount, error) {
 	if n.machine == nil {
 		return nil, nil

@@ -1,6 +1,6 @@
 // Command livenessprobe replaces the sidecar with this name, whose module may not be available from
 // the Go module proxy. It has the same flags, and serves /healthz by calling the driver's Probe.
-// Use it only in these tests.
+// Use this livenessprobe only in these tests.
 package main
 
 import (

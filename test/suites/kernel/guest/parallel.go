@@ -9,7 +9,7 @@ import (
 )
 
 // parallel stages and unstages many volumes concurrently, several times. The first round formats
-// them.
+// the volumes.
 func (s *scenario) parallel(p *plugin) {
 	const count = 50
 	rounds := 2

@@ -99,7 +99,7 @@ func (v *logVolume) exportFile(context.Context) (_ string, err error) {
 		}
 	}
 	// With nvmet's own buffered I/O, reads of files that are partly in the page cache fail. With a
-	// loop device, they succeed.
+	// loop device, such reads succeed.
 	device, err := run("losetup", "--find", "--show", file)
 	if err != nil {
 		return "", err
@@ -142,7 +142,7 @@ func (v *logVolume) append(ctx context.Context) error {
 		if err := f.Sync(); err != nil {
 			return err
 		}
-		// This file is not synced, so it may or may not exist after the power loss.
+		// The file unsynced may or may not exist after the power loss.
 		_ = os.WriteFile(filepath.Join(v.published, "unsynced"), b, 0o600)
 		report := []control.Progress{{Volume: v.fsType, Acked: uint64(n + 1)}}
 		if err := v.host.post(ctx, control.PathProgress, report, nil); err != nil {
