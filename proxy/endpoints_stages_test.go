@@ -60,7 +60,7 @@ func anyCall(d *endpoint) request {
 	return request{method: "bdev_get_bdevs"}
 }
 
-// callOf returns a function that makes the call at endpoints that take any call.
+// callOf returns a function that makes the given call at endpoints that accept calls to any method.
 func callOf(method, params string) func(*endpoint) request {
 	return func(d *endpoint) request {
 		if d.method != "" {

@@ -2,7 +2,8 @@ package rpcschema
 
 // A Capability is a behavior that SPDK has had since a certain release, and on which code outside
 // of rpcschema depends. The schema itself records the releases of methods, parameters and result
-// members. Use [Window.Has] for these, unless a call depends on several of them.
+// members. Use [Window.Has] for methods, parameters and members, unless a call depends on several
+// of them.
 type Capability struct {
 	since Release
 	// source names the file and commit in SPDK's repository, or the targets on which the behavior
@@ -25,8 +26,8 @@ var (
 	GrowsBeyondParent = Capability{Release{24, 5}, "lib/blob/blob_bs_dev.c: 00311abc73, for chains b357ad48a5"}
 
 	// InflatesBeyondParent means that bdev_lvol_inflate works for a volume that is larger than its
-	// parent. On v24.01, the target crashes. The releases between v24.01 and v26.05 have not been
-	// tested.
+	// parent. On v24.01, inflating such a volume crashes the target. The releases between v24.01
+	// and v26.05 have not been tested.
 	InflatesBeyondParent = Capability{Release{26, 5}, "lib/blob/blobstore.c: bs_cluster_needs_allocation; seen on real v24.01 and v26.05"}
 
 	// SetsParent means that SPDK has bdev_lvol_set_parent.
@@ -61,7 +62,7 @@ var (
 	CountsIOByNames = Capability{Release{26, 1}, "lib/bdev/bdev_rpc.c: 8917de842c"}
 
 	// AcceptsLargeRequests means that a request may contain up to 256 KiB and 8,192 values. In
-	// earlier releases, the limits are 32 KiB and 1,024 values.
+	// earlier releases, a request may contain only 32 KiB and 1,024 values.
 	AcceptsLargeRequests = Capability{Release{26, 5}, "lib/jsonrpc/jsonrpc_internal.h: 5db1aed445"}
 )
 

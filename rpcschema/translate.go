@@ -17,9 +17,9 @@ const LeftOut = "nothing"
 
 // Translate adapts params to release r without loss:
 //   - A call without parameters gets the form that SPDK accepts (x-spdk-params).
-//   - A new name is replaced with the old one (x-spdk-replaces) if the release does not support the
-//     new name yet, and an old name is replaced with the new one if the release no longer supports
-//     the old name. A size in bytes is rounded up to MiB.
+//   - A new name that the release does not support yet is replaced with the old one
+//     (x-spdk-replaces). An old name that the release no longer supports is replaced with the new
+//     one. A size in bytes is rounded up to MiB.
 //   - A removed parameter is omitted if its value describes the behavior of later releases
 //     (x-spdk-drop-if).
 //   - Values that earlier releases accepted in any letter case get their current spelling.

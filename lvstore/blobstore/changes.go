@@ -14,8 +14,8 @@ type Reading struct {
 	Super     Super
 	StoreUUID string // UUID of the lvstore
 	StoreName string
-	// Target and Base are the two chains. Each begins with a snapshot, followed by the snapshots
-	// below it. Base is nil if the reading covers all clusters of Target.
+	// Target and Base are the two chains. Each chain begins with a snapshot, followed by the
+	// snapshots below it. Base is nil if the reading covers all clusters of Target.
 	Target, Base []*Lvol
 	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
 	// whose bit is 0 have the same content as in the base, or contain zeros if there is no base. If

@@ -36,8 +36,8 @@ type Options struct {
 	// Quick means to check only the super block and the page that describes the lvstore. An
 	// unprotected snapshot can destroy this page.
 	Quick bool
-	// Passes is the number of passes. Only damage found in every pass counts, because a running
-	// target changes pages. The default is 1.
+	// Passes is how many times the metadata is checked. Only damage found in every pass counts,
+	// because a running target changes pages. The default is one pass.
 	Passes int
 	// Pause is the time between two passes.
 	Pause time.Duration
@@ -173,7 +173,7 @@ func (c *checker) superBlob() error {
 	return nil
 }
 
-// scan reads all metadata pages and records first pages of blobs.
+// scan reads all metadata pages, and records which of them are the first page of a blob.
 func (c *checker) scan(ctx context.Context) error {
 	const chunk = 256
 	buffer := make([]byte, chunk*PageSize)

@@ -82,8 +82,8 @@ func TestInterruptedReadsContinue(t *testing.T) {
 	}
 }
 
-// Data that was read before an interruption must match what the target reports. If it does not
-// match, it is forgotten, so that a retry can succeed.
+// Data that was read before an interruption must match what the target reports. Data that does not
+// match is forgotten, so that a retry can succeed.
 func TestContinuedReadsAreChecked(t *testing.T) {
 	w, r := newLargeWorld(t), new(Reader)
 	_, all, err := w.attempt(new(Reader), "uuid-a", never)

@@ -34,8 +34,8 @@ const (
 	// maxPiece is the largest number of bytes that one command reads. If a command exceeds the
 	// controller's limit, SPDK closes the connection, and the call never returns.
 	maxPiece = 128 << 10
-	// maxInFlight is the number of concurrent commands. Each takes two polls of SPDK's socket (8
-	// ms), no matter how many are in flight.
+	// maxInFlight is the number of concurrent commands. Each command takes two polls of SPDK's
+	// socket (8 ms), no matter how many are in flight.
 	maxInFlight = 32
 )
 

@@ -204,7 +204,8 @@ func TestLocalUserAndGroupIDs(t *testing.T) {
 	assert.Equal(t, []uint32{8}, gids)
 }
 
-// Methods that take a long time have longer default timeouts. The configuration can override them.
+// Methods that take a long time have longer default timeouts. The configuration can override these
+// defaults.
 func TestSlowMethodsHaveLongTimeouts(t *testing.T) {
 	schema := rpcschema.Default()
 	timeouts, err := Timeouts{Default: Duration(30 * time.Second)}.ByMethod(schema)

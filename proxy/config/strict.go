@@ -15,7 +15,7 @@ import (
 
 // DecodeStrict decodes one YAML document. A key that is misspelled, occurs twice or has the wrong
 // type is an error that names the line, because an ignored key could be one that denies access. The
-// error joins all errors.
+// returned error joins all errors found.
 func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node

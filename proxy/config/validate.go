@@ -61,7 +61,7 @@ func (c *Config) validateTarget() error {
 
 func (c *Config) validateRest() error {
 	var wrong []error
-	// SPDK itself accepts at most 256 KiB.
+	// SPDK itself accepts requests of at most 256 KiB.
 	wrong = append(wrong, between("limits.request_kib", c.Limits.RequestKiB, 256), between("limits.auth_failures_per_minute", c.Limits.AuthFailuresPerMinute, 10000))
 	return errors.Join(wrong...)
 }

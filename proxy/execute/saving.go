@@ -31,7 +31,7 @@ func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 }
 
 // StartSaving starts two background tasks: one saves the configuration after changes, and the other
-// removes unused key files. Both run until StopSaving.
+// removes unused key files. Both tasks run until StopSaving.
 func (e *Executor) StartSaving() {
 	if e.restart.saver == nil {
 		return

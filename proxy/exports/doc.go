@@ -1,5 +1,5 @@
 // Package exports creates, withdraws and lists NVMe-oF exports of volumes for a person. It first
-// plans the calls, so that the person can review them. Then it makes the calls, and undoes them if
+// plans the calls, so that the person can review them. It then makes the calls, and undoes them if
 // one fails.
 //
 // The package must not depend on who the person is or how the target is reached. Package

@@ -139,8 +139,8 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 	})
 }
 
-// If another command admits its host to a new export before the command that created the export
-// does, the subsystem is not deleted, but the creating command withdraws its own host.
+// If a command creates an export, but another command is the first to admit its host, the creating
+// command withdraws its own host. It does not delete the subsystem.
 func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	client := spdkrpc.NewClient(hook{w.socket, func(method string) {

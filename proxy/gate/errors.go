@@ -79,7 +79,7 @@ func as[T error](err error) error {
 	return nil
 }
 
-// when returns a kind that matches errors of type T for which holds returns true.
+// when returns a kind that matches those errors of type T that satisfy the function holds.
 func when[T error](holds func(T) bool) kind {
 	return func(err error) error {
 		if found, ok := errors.AsType[T](err); ok && holds(found) {

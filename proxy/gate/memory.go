@@ -60,8 +60,8 @@ func (b *memoryBudget) Release(user string, n int) {
 }
 
 // Exhausted reports whether this user, or all users together, use so much memory that no further
-// call of the user should be started. Its limit is memoryMargin higher than Reserve's, so that a
-// user with a single batch reaches the limit on batches first.
+// call of the user should be started. Exhausted allows memoryMargin more than Reserve does, so that
+// a user with a single batch reaches the limit on batches first.
 func (b *memoryBudget) Exhausted(user string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

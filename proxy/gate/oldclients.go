@@ -22,8 +22,8 @@ type oldClients struct {
 
 type oldClient struct{ user, method, from, to string }
 
-// maxOldClients is the maximum number of recorded translations. When it is reached, all records are
-// dropped, so each translation will be logged once more.
+// maxOldClients is the maximum number of recorded translations. When the maximum is reached, all
+// records are dropped, so each translation will be logged once more.
 const maxOldClients = 4096
 
 // note logs the translations that have not been logged for this user and method before.

@@ -75,8 +75,8 @@ type Need int
 const (
 	Always     Need = iota
 	ForTenants      // to decide whether tenants may make a call
-	// Never means that the method is served even while the target is down. Its calls cannot name
-	// objects of the target.
+	// Never means that the method is served even while the target is down. Calls to such a method
+	// cannot name objects of the target.
 	Never
 )
 

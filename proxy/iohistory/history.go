@@ -1,5 +1,5 @@
 // Package iohistory keeps the I/O rates of a target's bdevs over the last hour, without a database.
-// Its memory is limited: a bdev needs a few bytes while it has no I/O and 2.2 KiB otherwise, and at
+// Its memory is limited. A bdev needs a few bytes while it has no I/O, and 2.2 KiB otherwise. At
 // most 4,096 bdevs have a history at the same time. The last latency histograms of at most 64 bdevs
 // need another 1 MiB.
 //

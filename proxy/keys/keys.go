@@ -168,7 +168,7 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 const sweepAfter = time.Hour
 
 // Sweep removes files that no registered key uses and that are not needed. Such files are left by
-// interrupted calls that were not repeated. It returns the names of their keys.
+// interrupted calls that were not repeated. It returns the names of the removed files' keys.
 func (k *Keys) Sweep(ctx context.Context, ask Ask, needed func(path string) (bool, error)) (removed []string, err error) {
 	candidates, err := k.leftOver(ctx, ask, "", needed)
 	for _, name := range candidates {

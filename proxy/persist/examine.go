@@ -147,8 +147,8 @@ func examineCalls(bdevs []string, named map[string]bool) (calls []json.RawMessag
 }
 
 // stillExamined returns the bdevs in the target's own list that must be examined in addition to the
-// known ones: bdevs that do not exist now, and bdevs on which SPDK has found lvstores in the
-// meantime. SPDK has found no lvstores on the remaining bdevs.
+// known ones. These are bdevs that do not exist now, and bdevs on which SPDK has found lvstores in
+// the meantime. SPDK has found no lvstores on the remaining bdevs.
 func stillExamined(ctx context.Context, ask Ask, listed, known []string) (names []string, err error) {
 	listed = slices.DeleteFunc(listed, func(name string) bool { return slices.Contains(known, name) })
 	if len(listed) == 0 {

@@ -73,7 +73,7 @@ func (s *Saver) identityKey(p place) string {
 	return p.subsystem + " " + compact(p.call)
 }
 
-// keep adds the listed calls of current to live. It places each of them after the call that
+// keep adds the listed calls of current to live. It places each added call after the call that
 // directly preceded it in current, and after all earlier calls that name the same objects. If live
 // configures the same object differently, the kept call replaces live's call, unless a call through
 // this proxy named the object. The result kept lists the calls that keep has added.

@@ -168,7 +168,7 @@ func (s *Saver) processCompared() bool {
 }
 
 // Changed records a call that may have changed the target, so that Run soon saves the
-// configuration. It must be called after the call.
+// configuration. Changed must be called after the call.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)

@@ -203,7 +203,7 @@ func TestChild(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// If a proxy is killed before or after any of its calls, no volume stays frozen for long: either
+// If a proxy is killed before or after any of its calls, no volume stays frozen for long. Either
 // `spdk-proxy thaw` or a new proxy process thaws the volumes at once, whichever runs first.
 func TestKilledAtEveryCall(t *testing.T) {
 	if testing.Short() {

@@ -2,9 +2,9 @@
 // snapshots below such volumes.
 //
 // SPDK's bdev_lvol_snapshot does not wait for I/O in flight, and that I/O can then overwrite the
-// lvstore's metadata. Therefore, the package first freezes the volumes: it sets the ANA state of
-// all their paths to inaccessible, so that hosts hold back new I/O, and then waits for the I/O that
-// is in flight. After that, it takes or deletes the snapshot, and restores the paths' states.
+// lvstore's metadata. Therefore, the package first freezes the volumes. It sets the ANA state of
+// all their paths to inaccessible, so that hosts hold back new I/O, and waits for the I/O that is
+// in flight. After that, it takes or deletes the snapshot, and restores the paths' states.
 //
 // A host waits for an inaccessible path indefinitely. Therefore, the package records the paths in a
 // journal before it freezes them. If the process that is working on an entry dies, another running

@@ -52,7 +52,7 @@ func TestShrunkSnapshotsAreNotDeleted(t *testing.T) {
 				assert.Equal(t, ShrunkError{"lvs0/s0", "lvs0/v0"}, *shrunk)
 				assert.True(t, b.exists("s0"))
 
-				// Here, the clone is itself a snapshot.
+				// From here on, the clone is itself a snapshot.
 				b.snapshot("v0", "t0")
 				_, err = b.delete("s0", mode)
 				require.ErrorAs(t, err, &shrunk)

@@ -29,10 +29,10 @@ type retryingCaller struct {
 	release rpcschema.Release
 }
 
-// Call returns the result of spdk_get_version without calling the target, because spdkrpc.Client
-// requests the release before its first call and after each failed call, and frozen hosts would
-// have to wait for the response. Call retries failed calls for a subsystem, because older releases
-// refuse a call while they are completing another one.
+// Call returns the result of spdk_get_version without calling the target. Otherwise, spdkrpc.Client
+// would request the release before its first call and after each failed call, and frozen hosts
+// would have to wait for the response. Call retries failed calls for a subsystem, because older
+// releases refuse a call while they are completing another one.
 func (k retryingCaller) Call(ctx context.Context, method string, params, result any) error {
 	if method != "spdk_get_version" {
 		var err error

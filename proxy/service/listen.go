@@ -43,8 +43,8 @@ func (l listeners) close() {
 }
 
 // listen returns the sockets that systemd opened, and opens configured sockets that systemd did not
-// open. It returns an error if systemd has opened a socket that is not configured, so that after a
-// change to the configuration, the proxy does not silently continue to listen on the old address.
+// open. It returns an error if systemd has opened a socket that is not configured. Otherwise, after
+// a change to the configuration, the proxy would silently continue to listen on the old address.
 func listen(server *proxy.Server, want places) (l listeners, err error) {
 	defer func() {
 		if err != nil {

@@ -114,7 +114,7 @@ func (s *Sockets) serve(v *web.Visit, leave func()) {
 const closeWait = time.Second
 
 // close sends the frame that closes a WebSocket, after all responses that are ready, and ends the
-// connection. It takes at most closeWait.
+// connection. close takes at most closeWait.
 func (c *conn) close(code int, reason string) {
 	defer time.AfterFunc(closeWait, c.abort).Stop()
 	c.send(closing(code, reason), nil, c.abort)

@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// While a target whose release would crash is deleting a volume, the proxy does not send it a
-// listing of volumes, even if no client is waiting for the deletion anymore. Targets with newer
-// releases get the listing.
+// Older releases crash if volumes are listed during a deletion. The proxy sends such a target no
+// listing until the deletion has ended, even if no client is waiting for the deletion anymore.
+// Targets with newer releases get the listing.
 func TestVolumesAreNotListedWhileOneIsDeleted(t *testing.T) {
 	for release, together := range map[string]bool{"v24.01": false, "v24.05": false, "v24.09": true, "v26.05": true} {
 		deletions, end := make(chan struct{}, 8), make(chan struct{})

@@ -67,8 +67,8 @@ func (t *Target) startProbe() <-chan singleflight.Result {
 }
 
 // timedProbe measures how long a probe takes. If a probe is already running, such as one for a
-// request to /readyz, timedProbe waits for it and then measures another one, because it would
-// measure only a part of the first.
+// request to /readyz, timedProbe waits for it and then measures another one. Of the running probe,
+// it could measure only a part.
 func (t *Target) timedProbe() time.Duration {
 	for since := time.Now(); ; {
 		if result := (<-t.startProbe()).Val.(probeResult); !result.began.Before(since) {

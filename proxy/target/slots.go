@@ -6,7 +6,7 @@ import (
 )
 
 // Slots limits how much work of one kind runs concurrently, and divides it among users by the same
-// rules as for calls: a user's slots never outnumber the slots that are free, and wait lists are
+// rules as for calls. A user's slots never outnumber the slots that are free, and wait lists are
 // served round-robin. Slots is safe for concurrent use.
 type Slots struct {
 	queue *queue

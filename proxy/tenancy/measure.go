@@ -21,7 +21,8 @@ type sizing struct {
 }
 
 // sizedBy describes where a method that creates or grows a volume gets the volume's size: from a
-// parameter, or from a bdev that a parameter names. The schema cannot express this.
+// parameter, or from a bdev that a parameter names. The schema cannot express where the size comes
+// from.
 var sizedBy = map[string]sizing{
 	"bdev_lvol_create":     {},
 	"bdev_lvol_resize":     {volume: "name"},
@@ -32,8 +33,8 @@ var sizedBy = map[string]sizing{
 	"spdkgate_lvol_snapshot": {source: "lvol_name", list: "snapshots"},
 }
 
-// measure returns the amount that the call will use. If there is a quota of bytes, it also makes
-// the call refer by UUID to the bdevs whose sizes count, and to the lvstore whose cluster size
+// measure returns the amount that the call will use. If there is a quota of bytes, it also puts
+// UUIDs into the call: for the bdevs whose sizes count, and for the lvstore whose cluster size
 // determines the rounding. Otherwise, another object could take over the name before SPDK executes
 // the call.
 func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {

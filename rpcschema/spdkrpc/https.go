@@ -159,8 +159,8 @@ func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 // post sends a call as a POST request.
 func (h *HTTPS) post(ctx context.Context, transport *http.Transport, method string, id uint64, body []byte, result any) error {
 	// Until the first byte of the request has been written, the call cannot have been executed.
-	// net/http itself retries a POST only if the proxy closed an idle connection, in which case it
-	// cannot have read the request.
+	// net/http itself retries a POST only if the proxy closed an idle connection. In that case, the
+	// proxy cannot have read the request.
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn:      func(string) { sent.Store(false) },

@@ -50,7 +50,7 @@ type message struct {
 
 var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. The function keep returns a part of the message in memory that
+// splitMessage reads a message. The function keep returns a part of the message, in memory that
 // stays valid. keep is needed because dec reuses its memory unless it was given the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()

@@ -330,7 +330,7 @@ func (s *stream) outcome() (err error, answered bool) {
 
 // The stream sends a ping after pingAfter ticks without received data, and treats the connection as
 // lost after lostAfter ticks. After leaveAfter ticks without a call, it closes the connection
-// before the proxy does, so that it never sends a call at the moment at which the proxy closes the
+// before the proxy does. Thus, the stream never sends a call just as the proxy closes the
 // connection.
 const (
 	pingAfter  = 3

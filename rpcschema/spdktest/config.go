@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A configCall is one of the calls that recreate the current state.
+// A configCall is one of the calls that recreate the target's current state.
 type configCall struct {
 	Method string `json:"method"`
 	Params any    `json:"params,omitempty"`

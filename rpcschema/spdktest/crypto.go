@@ -12,7 +12,8 @@ import (
 // A cryptoKey is a data encryption key. The simulation does not encrypt data.
 type cryptoKey = spdkrpc.AccelCryptoKey
 
-// tweakModes lists the tweak modes that the software module supports. SPDK can parse more modes.
+// tweakModes lists the tweak modes that the software module supports. SPDK can parse more modes
+// than this module supports.
 var tweakModes = []spdkrpc.AccelTweakMode{"SIMPLE_LBA", "JOIN_NEG_LBA_WITH_LBA", "INCR_512_FULL_LBA", "INCR_512_UPPER_LBA"}
 
 func init() {

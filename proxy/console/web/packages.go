@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// modules is the directory into which packages are unpacked. Editors also look for types there.
+// modules is the directory into which packages are unpacked. Editors also look for types in this
+// directory.
 const modules = "node_modules"
 
 const registry = "https://registry.npmjs.org"
