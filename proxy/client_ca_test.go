@@ -104,7 +104,8 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
 
-	// The proxy watches these files, so a renewed file causes a reload.
+	// The proxy watches the files of authorities and credentials, so a renewed file causes a
+	// reload.
 	files := strings.Join(g.load().Files(), " ")
 	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
 		assert.Contains(t, files, name)

@@ -19,7 +19,7 @@ type Evidence struct {
 	// been verified, because Authenticate verifies it on each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
-	// Peer is the sender of a request that arrived over a UNIX socket. If it is not nil,
+	// Peer is the sender of a request that arrived over a UNIX socket. If Peer is not nil,
 	// Authenticate considers nothing else.
 	Peer *Peer
 }

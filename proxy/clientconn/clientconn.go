@@ -31,8 +31,8 @@ type Limits struct {
 // source. When the limit is reached, a new connection replaces an evictable one, which is a
 // connection that is idle or unauthenticated. The Set considers only sources with more connections
 // than the new connection's source. From the largest of these sources that has an evictable
-// connection, the Set closes the one that has been evictable for longest. If there is none, the Set
-// closes the new connection.
+// connection, the Set closes the one that has been evictable for longest. If there is no such
+// connection, the Set closes the new one.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -196,8 +196,9 @@ func sourceOf(a net.Addr) netip.Prefix {
 	return p
 }
 
-// ConnState is for http.Server.ConnState. An active connection that has never sent valid
-// credentials stays evictable.
+// ConnState records a connection's new state. It must be called for each change, as
+// http.Server.ConnState is. An active connection that has never sent valid credentials stays
+// evictable.
 func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	c := connOf(conn)
 	if c == nil {

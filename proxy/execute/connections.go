@@ -45,8 +45,8 @@ func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.T
 	return &made, nil
 }
 
-// take removes a connection to the current process from the kept ones and returns it, or nil if
-// there is none. It closes connections to other processes.
+// take removes a kept connection to the current process, and returns it. It returns nil if there is
+// none. It closes connections to other processes.
 func (c *connections) take(at quiesce.Place) *directTarget {
 	process, _ := persist.ProcessAt(at.Socket)
 	c.mu.Lock()

@@ -152,7 +152,8 @@ type Reactor struct {
 	Threads    int
 }
 
-// A BufferPool describes a module's use of a buffer pool. SPDK has reported this since v24.01.
+// A BufferPool describes a module's use of a buffer pool. SPDK has reported buffer pools since
+// v24.01.
 type BufferPool struct {
 	Module, Pool        string // small, large
 	FromCache, FromPool uint64

@@ -101,7 +101,7 @@ func (c *Conn) Call(ctx context.Context, who, method string, params map[string]a
 // An Observer receives a call's progress. Its functions may be nil.
 type Observer struct {
 	// Gone is called once the call has a slot, and reports whether the client has disconnected. If
-	// so, the call is not sent.
+	// the client has disconnected, the call is not sent.
 	Gone func() bool
 	// Sent is called when the call has been sent. SPDK starts a user's calls in the order in which
 	// they are sent.

@@ -29,8 +29,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
 // serveStrictlyReady is like serveReady, but also requires that the target contain everything in
-// its saved configuration: disks, exports, hosts. If that is unknown, or target.save is not set, it
-// reports not ready.
+// its saved configuration: disks, exports, hosts. It reports not ready if the target's content is
+// unknown, or if target.save is not set.
 func (s *Server) serveStrictlyReady(w http.ResponseWriter, r *http.Request) {
 	s.answerReady(w, r, s.Complete())
 }

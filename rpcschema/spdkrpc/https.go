@@ -116,8 +116,8 @@ func (h *HTTPS) Close() error {
 
 // noteStatus closes idle connections after a refusal, because their client certificate may have
 // expired: the next connection will use the current certificate. Without a client certificate,
-// connections stay open, because closing them could cause a request that net/http is about to send
-// to fail.
+// connections stay open, because net/http may be about to send a request on one of them, and that
+// request would fail.
 func (h *HTTPS) noteStatus(status int) {
 	if status == http.StatusUnauthorized && h.presents {
 		h.transport.Load().CloseIdleConnections()
@@ -149,8 +149,8 @@ func (h *HTTPS) Call(ctx context.Context, method string, params, result any) err
 }
 
 // renew makes later POST requests use new connections, because the old ones lead to a proxy that is
-// stopping. It does not close the old connections, because that could cause a request that is just
-// being sent to fail. The proxy closes them, or they time out.
+// stopping. It does not close the old connections, because a request in the middle of being sent
+// would fail. The proxy closes them, or they time out.
 func (h *HTTPS) renew(old *http.Transport) *http.Transport {
 	h.transport.CompareAndSwap(old, old.Clone())
 	return h.transport.Load()

@@ -1,5 +1,5 @@
-// The I/O of the stores' devices, or of a tenant's volumes, over the last minutes, and events. Both are collected even while other pages
-// are shown.
+// This module collects events, and the I/O of the stores' devices or of a tenant's volumes over the last minutes. It does so even while
+// other pages are shown.
 import { CallError, call, listen, onAnswer } from "../api";
 import { Cell } from "../state";
 import { document_ } from "./document";

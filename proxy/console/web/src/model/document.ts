@@ -117,7 +117,7 @@ async function load() {
 // present contains the names and aliases of the methods in the target's build, or null while they are unknown.
 export const present = new Cell<Set<string> | null>(null);
 
-// loadPresent reads which methods the target has. If that fails, it reports no error, and the page shows all methods.
+// loadPresent reads which methods the target has. If the read fails, loadPresent reports no error, and the page shows all methods.
 export async function loadPresent(): Promise<void> {
   try {
     present.value = can("rpc_get_methods") ? new Set(await call<string[]>("rpc_get_methods", { include_aliases: true })) : null;

@@ -1,4 +1,4 @@
-// The target's disks, and the lvstores on them.
+// The page that lists the target's disks, and the lvstores on them.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../api";
 import * as format from "../format";
