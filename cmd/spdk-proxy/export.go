@@ -218,7 +218,7 @@ func keyOf(flag, text string) (*exports.Key, error) {
 	return k, nil
 }
 
-// misused converts errors of kind ErrInvalid into errors for mistakes on the command line.
+// misused converts errors that wrap ErrInvalid into errors for mistakes on the command line.
 func misused(err error) error {
 	if errors.Is(err, exports.ErrInvalid) {
 		return usageError{err}

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command keep-keys works in the way that systemd runs it: one process per connection, with the
+// The command keep-keys works when run as systemd runs it: one process per connection, with the
 // connection as standard input.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")

@@ -202,8 +202,8 @@ func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	return s, nil
 }
 
-// addTenants adds the tenants that the user may see. A target without a proxy has none, and an
-// older proxy does not report them.
+// addTenants adds the tenants that the user may see. A target without a proxy has no tenants, and
+// an older proxy does not report its tenants.
 func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 	if !s.Up {
 		return nil
@@ -224,8 +224,8 @@ func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 	return nil
 }
 
-// addLimits adds the user's own limits. A target without a proxy has none, and an older proxy does
-// not report them.
+// addLimits adds the user's own limits. A target without a proxy has no limits, and an older proxy
+// does not report its limits.
 func (r *remote) addLimits(ctx context.Context, s *terminal.Status) error {
 	raw, err := r.ask(ctx, "spdkgate_get_limits", nil)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ErrParameter is the kind of error for an unknown parameter or an invalid value.
+// ErrParameter means that a parameter is unknown or has an invalid value.
 var ErrParameter = errors.New("invalid class parameter")
 
 // A Class contains the settings requested by the parameters of a StorageClass and a
@@ -117,7 +117,7 @@ const (
 const sidecarPrefix = "csi.storage.k8s.io/"
 
 // Parse reads the parameters of a StorageClass, and those of a VolumeAttributesClass, which take
-// precedence. Errors are of kind [ErrParameter].
+// precedence. Errors wrap [ErrParameter].
 func Parse(storage, mutable map[string]string) (Class, error) {
 	var c Class
 	for _, key := range slices.Sorted(maps.Keys(storage)) {
@@ -150,7 +150,7 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 }
 
 // CheckSnapshot refuses any parameters in a VolumeSnapshotClass, because snapshots have none.
-// Errors are of kind [ErrParameter].
+// Errors wrap [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {
 		// Ignore fsType, which spdk-csi's sample class sets although it has no meaning for a

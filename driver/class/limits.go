@@ -26,7 +26,7 @@ func setLimit(limit **uint64, v string, step uint64) bool {
 	return err == nil && n%step == 0 && n <= maxLimit
 }
 
-// ParseMutable reads the parameters of a VolumeAttributesClass. Errors are of kind [ErrParameter].
+// ParseMutable reads the parameters of a VolumeAttributesClass. Errors wrap [ErrParameter].
 func ParseMutable(mutable map[string]string) (Limits, error) {
 	var c Class
 	for _, key := range slices.Sorted(maps.Keys(mutable)) {

@@ -181,8 +181,8 @@ func CredentialsFile() (string, error) {
 
 // Credentials returns a call's credentials by target: those in its secret, or else the controller's
 // own, from file. If a secret contains only host keys (package hostauth), the controller's own
-// credentials are used. class is the prefix, before -name and -namespace, of the class parameters
-// that assign a secret to such calls. It is empty for calls that never have a secret.
+// credentials are used. The class parameters that assign a secret to such calls consist of class
+// and the suffixes -name and -namespace; class is empty for calls that never have a secret.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)

@@ -167,7 +167,7 @@ func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
 // ParseExport reads an export from a volume's context map. It ignores unknown keys, because other
 // programs add entries. The export contains the addresses for a node with the given labels. Errors
-// are of kind [ErrInvalidExport], and name the key and its valid values.
+// wrap [ErrInvalidExport], and name the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error

@@ -19,8 +19,8 @@ import (
 type Watcher interface {
 	Connector
 	// Paths reads the state of an export's connections. The state may be a second old. Paths does
-	// not send anything to the target. If the kernel does not respond before ctx ends, the error is
-	// of kind [ErrTimeout]; until the kernel responds, further calls wait for the same response.
+	// not send anything to the target. If the kernel does not respond before ctx ends, the error
+	// wraps [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores missing connections of an attached export. It does not change existing
 	// connections, and skips addresses that do not respond. If the target exports another volume at

@@ -77,7 +77,7 @@ func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID,
 }
 
 // claimSource locks the source of a copy: a snapshot with a shared lock, because several volumes
-// can be restored from it at once; a volume with an exclusive lock.
+// can be restored from it concurrently, and a volume with an exclusive lock.
 func claimSource(claim *request.Claim, origin volume.Origin) error {
 	switch {
 	case origin.UUID == "":

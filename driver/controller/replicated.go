@@ -99,7 +99,7 @@ func (c *Controller) checkReplication() error {
 }
 
 // witnessError returns the error of a call to the witnesses. If the next call may have a different
-// outcome, the error is of kind [request.ErrWitness], and callers retry.
+// outcome, the error wraps [request.ErrWitness], and callers retry.
 func witnessError(err error) error {
 	for _, certain := range []error{
 		nil, witness.ErrNotInstalled, witness.ErrNotFound, witness.ErrOlder, witness.ErrReplaced, witness.ErrDeleting, witness.ErrOther, witness.ErrInUse, witness.ErrAltered, witness.ErrUnreadable,

@@ -112,7 +112,7 @@ func join(answers []surveyed) surveyed {
 	return all
 }
 
-// only returns the single volume that was found. If there is none, the error is of kind
+// only returns the single volume that was found. If no volume was found, the error wraps
 // [volume.ErrNotFound].
 func (f surveyed) only(name string) (located, error) {
 	switch len(f.volumes) {

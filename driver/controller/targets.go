@@ -56,8 +56,7 @@ type client struct {
 	used    uint64 // the clock at the last use
 }
 
-// errNoAnswer is the kind of error for a target that does not list its lvstores and volumes in
-// time.
+// errNoAnswer means that a target does not list its lvstores and volumes in time.
 var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
 
 // maxClients limits how many clients are kept for each target. There is one client for each

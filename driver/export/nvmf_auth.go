@@ -74,7 +74,7 @@ func (n nvmf) keyNames(k *hostauth.Keys) (names keyNames) {
 }
 
 // admission returns the step that makes a subsystem admit a host under one of its names, with its
-// keys. sub is the subsystem before that step.
+// keys. sub is the subsystem before the admission.
 func (n nvmf) admission(ctx context.Context, nqn, hostNQN string, sub *spdkrpc.NVMfSubsystem, h Host) (do func() error, done func(*spdkrpc.NVMfSubsystem) bool) {
 	names := n.keyNames(h.Keys)
 	add := func() error {

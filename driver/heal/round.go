@@ -201,7 +201,7 @@ func (v *volume) do(ctx context.Context, what step, id replica.ID) error {
 	return nil
 }
 
-// notConnected names the server that cannot be reached.
+// notConnected adds the name of a replica's server to an error; a nil error remains nil.
 func (v *volume) notConnected(err error, r Replica) error {
 	if err == nil {
 		return nil

@@ -53,11 +53,10 @@ var secretKeys = map[Method][]string{
 // SecretKeys returns all keys of a Kubernetes Secret that this package reads.
 func SecretKeys() []string { return slices.Concat(secretKeys[DHCHAP], secretKeys[CHAP]) }
 
-// ErrMissing is the kind of error for a call that lacks the secret required by its volume.
+// ErrMissing means that a call lacks the secret required by its volume.
 var ErrMissing = errors.New("no key to authenticate with")
 
-// ErrMalformed is the kind of error for a secret that cannot be used. Its text contains no part of
-// the secret.
+// ErrMalformed means that a secret cannot be used. The error text contains no part of the secret.
 var ErrMalformed = errors.New("unusable key")
 
 // A Secret is a string that is never printed. A pointer hides it, because fmt does not call methods
@@ -120,9 +119,8 @@ func ParseMethod(text string) (Method, error) {
 }
 
 // Read reads the keys for a method from a call's secrets. It returns nil if the method is None, and
-// fails with ErrMissing if the secrets contain no key. class is the prefix, before -name and
-// -namespace, of the class parameters that name the Secret for such calls. Errors mention the
-// prefix class.
+// fails with ErrMissing if the secrets contain no key. The class parameters that name the Secret
+// for such calls consist of class and the suffixes -name and -namespace. Errors mention class.
 func Read(m Method, secrets map[string]string, class string) (*Keys, error) {
 	missing := func(key string) error {
 		return fmt.Errorf("%w: the volume requires authentication (%s), but the call's secret has no key %s: set %s-name and -namespace in the StorageClass to a Secret with this key, before the volume is created",

@@ -29,8 +29,8 @@ type Keys struct {
 }
 
 // ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
-// none. class is the prefix, before -name and -namespace, of the class parameters that name the
-// Secret for such calls. Errors mention the prefix class.
+// none. The class parameters that name the Secret for such calls consist of class and the suffixes
+// -name and -namespace. Errors mention class.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"

@@ -20,7 +20,7 @@ const (
 // Types lists the file systems, starting with the default.
 var Types = []string{Ext4, XFS, Btrfs}
 
-// ErrOption is the kind of error for an unsupported file system or mkfs option.
+// ErrOption means that a file system or mkfs option is not supported.
 var ErrOption = errors.New("invalid mkfs option")
 
 // CheckType refuses file system types that volumes cannot have. An empty type means the default.
@@ -168,8 +168,8 @@ func describe(known map[string]option) string {
 	return strings.Join(all, "; ")
 }
 
-// Check refuses options that a class must not set for a file system. Errors are of kind [ErrOption]
-// and list the allowed options.
+// Check refuses options that a class must not set for a file system. Errors wrap [ErrOption] and
+// list the allowed options.
 func Check(fsType, options string) error {
 	_, err := parse(fsType, options)
 	return err

@@ -47,7 +47,7 @@ var (
 
 // MountOptions splits and checks mount options. Only those on the file system's list are allowed;
 // fsType "" means any file system. MountOptions removes ro and rw, and reports whether ro was
-// present. Its errors are of kind [ErrMountOption].
+// present. Errors wrap [ErrMountOption].
 func MountOptions(fsType string, flags []string) (kept []string, readOnly bool, err error) {
 	for _, f := range splitFlags(strings.Join(flags, ",")) {
 		f = strings.TrimSpace(f)

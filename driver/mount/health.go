@@ -14,8 +14,8 @@ import (
 )
 
 // Check checks that the file system mounted at path can be used: it reads from the device and
-// writes to the journal. After an error of kind [ErrBroken], [Mounter.FormatAndMount] mounts the
-// file system again. An error of kind [ErrUnreadable] means that the device returns errors; the
+// writes to the journal. After an error that wraps [ErrBroken], [Mounter.FormatAndMount] mounts the
+// file system again. An error that wraps [ErrUnreadable] means that the device returns errors; the
 // caller should wait until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
@@ -114,8 +114,8 @@ func (m *Mounter) checkReplaceable(p Point) error {
 	return nil
 }
 
-// If why is of kind ErrBroken, replace unmounts a mount, so that the device can be mounted again.
-// For any other kind, replace returns why.
+// If why wraps ErrBroken, replace unmounts a mount, so that the device can be mounted again. If why
+// is any other error, replace returns why.
 func (m *Mounter) replace(p Point, why error) error {
 	if !errors.Is(why, ErrBroken) {
 		return why

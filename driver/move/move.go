@@ -128,9 +128,9 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	}
 
 	// Publish the copy to the move's node before the original. DeleteOriginal treats a copy as
-	// complete if it is not published to that node while the original is. An earlier copy must not
-	// count as complete until it has been compared with the original again, because nodes may have
-	// written to the original since then.
+	// complete if the original is published to the move's node and the copy is not. An earlier copy
+	// must not count as complete until it has been compared with the original again, because nodes
+	// may have written to the original since then.
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},

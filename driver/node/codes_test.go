@@ -27,8 +27,8 @@ var causes = []error{
 }
 
 // If a step of a call fails, the call either undoes its connections and mounts or returns a code
-// that makes kubelet retry, because kubelet calls NodeUnstageVolume only for volumes that it
-// assumes may be staged.
+// that makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that it assumes may be
+// staged.
 func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool

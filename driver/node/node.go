@@ -66,8 +66,8 @@ func New(id string, maxVolumes int64, stateDir string, connector connect.Connect
 }
 
 // SetTopology sets the labels that determine which volumes the node can reach, such as its zone. By
-// default, a node has no labels. Call SetTopology before the node serves requests. Errors are of
-// kind [request.ErrInvalid].
+// default, a node has no labels. Call SetTopology before the node serves requests. Errors wrap
+// [request.ErrInvalid].
 func (n *Node) SetTopology(segments map[string]string) error {
 	n.topology = segments
 	return request.CheckTopology(segments)

@@ -41,10 +41,10 @@ type stageRecord struct {
 }
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
-// version that describes it completely: 3 for a replicated volume, whose mirror must be stopped
-// when it is unstaged; 2 for an encrypted volume, whose mapping must be closed; and 1 for all
-// others. Increase the version for new fields that earlier programs must not ignore. Fields that
-// earlier programs can ignore do not need a new version.
+// version that describes it completely. The version is 3 for a replicated volume, whose mirror must
+// be stopped when the volume is unstaged. It is 2 for an encrypted volume, whose mapping must be
+// closed, and 1 for all others. Increase the version for new fields that earlier programs must not
+// ignore. Fields that earlier programs can ignore do not need a new version.
 const recordVersion = 3
 
 func (r stageRecord) version() int {
@@ -128,7 +128,7 @@ func readRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return r, true, nil
 }
 
-// errNewerRecord is the kind of error for a record written by a later release.
+// errNewerRecord means that a later release has written the record.
 var errNewerRecord = errors.New("stage record of a later release")
 
 func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {

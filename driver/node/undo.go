@@ -20,7 +20,7 @@ const undoTimeout = 30 * time.Second
 // unchanged.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
-// NodeUnstageVolume for it. So while the volume is still connected or mounted, the error is of kind
+// NodeUnstageVolume for it. So while the volume is still connected or mounted, the error wraps
 // request.ErrLeftBehind, which makes kubelet repeat the call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)

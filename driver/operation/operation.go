@@ -14,8 +14,7 @@ import (
 // A Group runs one operation at a time on each object. An object is identified by any name, such as
 // a target, a device number or a path.
 type Group struct {
-	// Busy is the kind of error for an operation if another operation has locked one of its
-	// objects.
+	// Busy is the error of an operation if another operation has locked one of its objects.
 	Busy error
 	// Wait makes an operation wait for an earlier one on the same object, until its own context
 	// ends. Without Wait, the operation fails at once.

@@ -69,7 +69,7 @@ func draw(words ...string) float64 {
 // CheckCopy returns an error if a copy of a volume or snapshot on the target cannot satisfy the
 // class. Copies are thin, and are in the lvstore of their source. storeOfSource returns that
 // lvstore; CheckCopy calls it only if the class names lvstores. CheckCopy returns errors of
-// storeOfSource, and errors of kind [class.ErrParameter].
+// storeOfSource, and errors that wrap [class.ErrParameter].
 func CheckCopy(c class.Class, target Target, storeOfSource func() (string, error)) error {
 	switch {
 	case c.Thick:

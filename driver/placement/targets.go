@@ -11,8 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-// ErrNoTopology is the kind of error when no target is accessible from the topologies requested for
-// a volume.
+// ErrNoTopology means that no target is accessible from the topologies requested for a volume.
 var ErrNoTopology = errors.New("no target is accessible from the requested topology")
 
 // A Target describes a target in config.json.
@@ -25,7 +24,7 @@ type Target struct {
 	Labels map[string]string
 }
 
-// Targets returns the configured targets on which the class allows volumes. Errors are of kind
+// Targets returns the configured targets on which the class allows volumes. Errors wrap
 // [class.ErrParameter].
 func Targets(configured []Target, c class.Class) ([]Target, error) {
 	for _, name := range c.Targets {
@@ -90,7 +89,7 @@ type Accessibility struct {
 	Requisite, Preferred []map[string]string
 }
 
-// Filter returns the targets that are accessible from a requisite topology. Errors are of kind
+// Filter returns the targets that are accessible from a requisite topology. Errors wrap
 // [ErrNoTopology].
 func (a Accessibility) Filter(targets []Target) ([]Target, error) {
 	if len(a.Requisite) == 0 {

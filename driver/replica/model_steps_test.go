@@ -128,7 +128,7 @@ type stepper struct {
 	// reduced merges states whose differences cannot affect decisions. Do not set it with planted
 	// mistakes in the rules.
 	reduced bool
-	// window permits a witness that lists a replica lacking a write, so that the search also finds
+	// window permits a witness that lists a replica lacking a write. The search then also finds
 	// mistakes that show only when an array starts.
 	window bool
 	// only is the list of failures that can happen; if the list is empty, all of them can.

@@ -118,8 +118,8 @@ func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 }
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
-// mirror continues without that replica. To add one, it first writes all superblocks of the new
-// set.
+// mirror continues without that replica. To add a replica, the writer first writes all superblocks
+// of the new set.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err

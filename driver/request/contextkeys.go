@@ -9,9 +9,9 @@ const (
 	// KeyFSType is the file system of the StorageClass.
 	KeyFSType = "fsType"
 	// KeyMayFormat reports whether the node may create a file system on the volume if it is empty.
-	// In the volume context, it means that the volume was created empty, not as a copy. In the
-	// publish context, it means that at the time of publication, the target's state proved that the
-	// volume had never been written to. A node formats a volume only if both allow it.
+	// In the volume context, the value true means that the volume was created empty, not as a copy.
+	// In the publish context, it means that at the time of publication, the target's state proved
+	// that the volume had never been written to. A node formats a volume only if both allow it.
 	KeyMayFormat = "mayFormat"
 	// KeyMkfsOptions contains the options that the node uses to create a file system.
 	KeyMkfsOptions = "mkfsOptions"

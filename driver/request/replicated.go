@@ -16,8 +16,8 @@ func (id VolumeID) Replicated() bool { return id.Target == ReplicatedTarget }
 // KeyReplicated is the key of a [Replicated] in the volume context and the publish context.
 const KeyReplicated = "replicated"
 
-// A Replicated describes, for the node, a volume with several replicas. In the volume context, UID
-// and Generation are zero, and the replicas have no exports.
+// A Replicated describes a volume with several replicas to the node. In the volume context, UID and
+// Generation are zero, and the replicas have no exports.
 type Replicated struct {
 	// UID is the identity of the witness.
 	UID string `json:"uid,omitzero"`

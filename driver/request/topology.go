@@ -10,7 +10,7 @@ import (
 )
 
 // CheckTopology checks the segments of a topology. CSI's rules for them are Kubernetes' rules for
-// labels. Errors are of kind [ErrInvalid].
+// labels. Errors wrap [ErrInvalid].
 func CheckTopology(segments map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
 		problems := validation.IsQualifiedName(key)

@@ -37,9 +37,9 @@ func (st Store) Size(minBytes int64) int64 { return roundUp(roundUp(minBytes, Mi
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// room returns an error of kind [ErrOutOfRange] or [ErrNoSpace] if the volume does not fit in the
-// store. A thin volume allocates its clusters later, so it may be larger than the free space, but
-// not larger than the entire store.
+// room returns an error that wraps [ErrOutOfRange] or [ErrNoSpace] if the volume does not fit in
+// the store. A thin volume allocates its clusters later, so it may be larger than the free space,
+// but not larger than the entire store.
 func (s Space) room(st Store, spec Spec) error {
 	size := st.Size(spec.MinBytes)
 	free := st.FreeBytes - s.reserve(st)

@@ -57,8 +57,8 @@ func (s *Service) makeDeletable(ctx context.Context, snap Volume, claim Claim) e
 	return nil
 }
 
-// clonesToDetach returns all but one of a snapshot's clones. The omitted clone is the one that
-// cannot be detached, if there is one.
+// clonesToDetach returns all but one of a snapshot's clones. If one of the clones cannot be
+// detached, clonesToDetach omits that clone.
 func (s *Service) clonesToDetach(ctx context.Context, snap Volume) (detach []Volume, err error) {
 	var stays []string
 	for _, name := range slices.Sorted(slices.Values(snap.Clones)) {

@@ -62,8 +62,8 @@ func (l Loading) Problem() string {
 	return ""
 }
 
-// CheckRawBlock fails with ErrLoads if pods must not use volumes of the target as raw block
-// devices, because the target may load an lvstore or RAID that a pod has written to one of them.
+// CheckRawBlock fails with ErrLoads if the target may load an lvstore or RAID that a pod has
+// written to a volume. Pods must not use such a target's volumes as raw block devices.
 func (s *Service) CheckRawBlock(ctx context.Context) error {
 	l, err := s.Loads(ctx)
 	if err != nil {

@@ -260,10 +260,10 @@ func (s *Store) Change(ctx context.Context, name, uid string, transition func(re
 	})
 }
 
-// change reads the witness, calls how to modify it, and stores the result. If another client has
-// changed the witness in the meantime, change starts over. If the outcome of the write is unknown,
-// change reads the witness again and repeats the write until the outcome is certain. part is the
-// subresource to write, or an empty string.
+// change reads the witness, modifies it with the function how, and stores the result. If another
+// client has changed the witness in the meantime, change starts over. If the outcome of the write
+// is unknown, change reads the witness again and repeats the write until the outcome is certain.
+// part is the subresource to write, or an empty string.
 func (s *Store) change(ctx context.Context, name, part string, how func(*Record) error) (Record, error) {
 	var attempted *Record // by a write whose outcome is unknown
 	fail := func(r Record, err error) (Record, error) {

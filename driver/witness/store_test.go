@@ -153,8 +153,8 @@ func TestConcurrentChangesAreAllApplied(t *testing.T) {
 	assert.Equal(t, r.Witness.Writer.Generation+8, got.Witness.Writer.Generation)
 }
 
-// A witness that is older than one that this process has read before is refused, both by a read,
-// such as the one that the controller makes before it admits a node, and by a change.
+// Both a read and a change refuse a witness that is older than one that this process has read
+// before. The controller makes such a read before it admits a node.
 func TestOldWitnessIsRefused(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)

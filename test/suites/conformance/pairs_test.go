@@ -151,8 +151,8 @@ func (f *farm) prepare(exported bool) {
 }
 
 // run runs two operations concurrently, the second one after a delay, and returns the problems that
-// it finds afterwards: space that no listed volume uses, a deleted volume that is still listed, or
-// a difference after the lvstore has been reloaded.
+// it finds afterwards. Problems are space that no listed volume uses, a deleted volume that is
+// still listed, or a difference after the lvstore has been reloaded.
 func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string {
 	f.t.Helper()
 	f.prepare(exported)

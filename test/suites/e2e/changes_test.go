@@ -128,7 +128,7 @@ func TestChangedBlocks(t *testing.T) {
 	n.exec("backup", in(blocks[3]))
 	n.exec("backup", "cmp /dev/tuesday /dev/restored")
 
-	// Kubernetes' own suite runs the verifier in this way.
+	// Kubernetes' own suite runs the verifier with these arguments.
 	verify := "snapshot-metadata-verifier -max-results 10 -starting-offset 0 -namespace " + n.name
 	n.exec("backup", verify+" -snapshot tuesday -source-device-path /dev/tuesday -target-device-path /dev/copy")
 	n.exec("backup", verify+" -snapshot tuesday -previous-snapshot monday -source-device-path /dev/tuesday -target-device-path /dev/monday")

@@ -15,11 +15,11 @@
 // plugins and their dependencies) are unpacked into that directory, but not installed. Later runs
 // build only the driver's images, the proxy and the example programs of csi-snapshot-metadata.
 //
-// A run has two processes. The outer one builds everything, starts the inner one in separate
-// namespaces (package sandbox), and cleans up after the inner one has ended for any reason. The
-// inner one starts the storage server (package storage) and the cluster (package cluster), and runs
-// the tests. The inner one does not stop anything: when the sandbox's first process ends, the
-// kernel ends all others.
+// A run has two processes. The outer process builds everything, starts the inner process in
+// separate namespaces (package sandbox), and cleans up after the inner process has ended for any
+// reason. The inner process starts the storage server (package storage) and the cluster (package
+// cluster), and runs the tests. It does not stop anything: when the sandbox's first process ends,
+// the kernel ends all others.
 //
 // The driver runs as the pods of the Helm chart deploy/helm/spdk-csi with self-registration, from
 // images that deploy/image builds. Values set the configuration and the credentials, and let the

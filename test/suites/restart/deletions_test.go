@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// A volume and its snapshot are deleted concurrently through CSI. Afterwards, both of them and
-// their clusters are gone, and neither reappears after the target restarts.
+// A volume and its snapshot are deleted concurrently through CSI. Afterwards, the volume, the
+// snapshot and their clusters are gone, and do not reappear after the target restarts.
 func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	rounds := 160
 	if os.Getenv("SPDK_TGT") == "" {

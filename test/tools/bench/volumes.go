@@ -143,7 +143,7 @@ func (f *volumeFigures) run(ctx context.Context, prefix string, count, inFlight 
 	return nil
 }
 
-// rate returns the median of the rounds.
+// rate returns the median of the rounds' rates.
 func (f *volumeFigures) rate() float64 {
 	return medianOf(f.perSecond, same)
 }

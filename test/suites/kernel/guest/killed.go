@@ -35,7 +35,7 @@ type calls = []func(*csiVolume) func(context.Context) (string, error)
 // changes something during a CSI call. Then it starts the plugin again, and checks that the retried
 // call succeeds and that the volume can be used and removed. In every second case, it does not
 // retry the call, and checks only that the volume can be removed. Each run kills the plugin at only
-// a third of the steps, which are selected by the clock, so that three runs can cover all steps.
+// a third of the steps, so that three runs can cover all steps; the clock determines which third.
 // With --all, it kills the plugin at every step, tests both cases there, and also lets tools
 // continue after their parent has been killed.
 func (s *scenario) killed(p *plugin) {
