@@ -50,8 +50,7 @@ func (s *Saver) AwaitSaved(ctx context.Context, process string) error {
 	s.mu.Lock()
 	number, earlier := s.changes, s.attempts
 	s.mu.Unlock()
-	// Continue the save even if this call's client disconnects, because other calls wait for the
-	// same save.
+	// Continue the save even if this call's client disconnects, because other calls share it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Wait)
 	defer cancel()
 	var done bool

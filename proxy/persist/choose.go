@@ -55,8 +55,7 @@ func (f *Folder) Use(name string) error {
 }
 
 // A choiceReader determines whether an administrator has chosen the current file. Administrators
-// choose files from another process, so the reader reads the file again whenever it has been
-// replaced.
+// choose files from another process, so the reader reads the file again after each replacement.
 type choiceReader struct {
 	mu            sync.Mutex
 	file          fs.FileInfo // nil if there is none

@@ -9,8 +9,8 @@ import (
 )
 
 // A Configuration is the list of calls that restores a target's configuration. Each call is the
-// text that SPDK wrote. The proxy never re-encodes it, because SPDK may write JSON that a strict
-// decoder refuses.
+// text that SPDK wrote. The proxy never re-encodes it, because SPDK may write JSON that strict
+// decoders refuse.
 type Configuration struct {
 	Saved      Origin      `json:"spdkgate"` // SPDK ignores this member
 	Subsystems []Subsystem `json:"subsystems"`

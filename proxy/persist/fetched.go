@@ -51,9 +51,9 @@ func (f *Folder) Text(name string) (Text, error) {
 }
 
 // Store writes a file copied from another host's directory, and sets the file's original time. It
-// reports whether the file was missing from f or had a different content. If the current file
-// differs, Store first keeps the local one as a previous version. Store replaces only the current
-// and the held file.
+// reports whether f lacked the file or had another version. If the current file differs, Store
+// first keeps the local one as a previous version. Store replaces only the current and the held
+// file.
 func (f *Folder) Store(t Text) (stored bool, err error) {
 	if !fetchable.MatchString(t.Name) {
 		return false, fmt.Errorf("%q is not the name of a saved configuration: check that the other host runs spdk-proxy", t.Name)

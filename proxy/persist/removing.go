@@ -21,7 +21,7 @@ const journalName = "removing"
 
 // removing records, in memory and on disk, the deletions of logical volumes that the saved file
 // does not reflect yet. A deleted volume stays deleted when the target restarts, but the saved file
-// may still export the volume. Without the journal, such an export would count as missing after a
+// may still export the volume. Without the journal, this export would count as missing after a
 // crash.
 type removing struct {
 	folder *Folder

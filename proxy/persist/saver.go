@@ -167,8 +167,7 @@ func (s *Saver) processCompared() bool {
 	return err == nil && compared != nil && *compared == process
 }
 
-// Changed records a call that may have changed the target, so that Run soon saves the
-// configuration. Changed must be called after the call.
+// Changed records a call that has ended and may have changed the target. Run then saves soon.
 func (s *Saver) Changed(method string, params map[string]any) {
 	names, _ := s.opts.Schema.Names(method, params, maxNames)
 	m, _ := s.opts.Schema.Method(method)

@@ -14,7 +14,7 @@ import (
 
 // This file implements the `spdk-proxy saved` commands, which also work while a proxy is running.
 
-// ErrNothingHeld means that there is no Held file, because the target contains all objects in the
+// ErrNothingHeld means that there is no Held file, because the target has all objects in the
 // current file.
 var ErrNothingHeld = errors.New("the target had all of the saved configuration when they were last compared")
 
