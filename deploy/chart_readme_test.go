@@ -92,7 +92,7 @@ var passedOn = []string{
 	"global", // Helm adds it to every chart
 }
 
-// The schemas refuse unknown keys at every level, and contain all keys in values.yaml.
+// The schemas reject unknown keys at every level, and contain all keys in values.yaml.
 func TestChartSchemaIsClosed(t *testing.T) {
 	for _, chart := range charts {
 		var schema, values map[string]any

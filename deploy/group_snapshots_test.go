@@ -35,7 +35,7 @@ func TestGroupSnapshotClass(t *testing.T) {
 }
 
 // The component grants the sidecar only the permissions that group snapshots need. Without the
-// component, the sidecar does not have them.
+// component, the sidecar does not have these permissions.
 func TestGroupSnapshotRole(t *testing.T) {
 	objects := manifests(t, groupFolder)
 	role := find[*rbacv1.ClusterRole](t, objects, "spdkcsi-group-snapshotter-role")

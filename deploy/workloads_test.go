@@ -160,8 +160,8 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// The volumes, ports and labels to which a pod refers must exist. The API server checks this too,
-// but only later.
+// The volumes, ports and labels to which a pod refers must exist. The API server also checks these
+// references, but only later.
 func TestPodReferencesExist(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)

@@ -70,8 +70,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
-	// These services are for people and probes: grpcurl lists and calls methods, grpc-health-probe
-	// checks whether the process is serving. Like Probe, the response does not depend on targets.
+	// Reflection and health checks are for people and probes: grpcurl lists and calls methods,
+	// grpc-health-probe checks whether the process is serving. Like Probe, the response does not
+	// depend on targets.
 	reflection.Register(server)
 	state := health.NewServer()
 	healthpb.RegisterHealthServer(server, state)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readTargetsFirst is how long the plugin waits, for the doctor command to read the targets for the
-// first time, before it reads the list of volumes.
+// readTargetsFirst is how long the plugin waits before it reads the list of volumes. During that
+// time, the doctor command reads the targets for the first time.
 const readTargetsFirst = 10 * time.Second
 
 func (p *plugin) doctorCommand() *cobra.Command {

@@ -319,8 +319,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// The command must not change these objects, which other users may create in a world-writable
-	// directory.
+	// The command must not change any of the following objects, which other users may create in a
+	// world-writable directory.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))
 	for name, put := range map[string]func() error{

@@ -113,7 +113,7 @@ func thisPage() terminal.Page {
 	return terminal.Page{Width: width, Colours: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// refresh writes a page. On a terminal that it refreshes, the page replaces the previous one.
+// refresh writes a page. If again is true, the page replaces the previous page on the terminal.
 func refresh(out io.Writer, text []byte, again bool) error {
 	if again && term.IsTerminal(int(os.Stdout.Fd())) {
 		text = append([]byte("\x1b[H\x1b[2J"), text...)

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A rule in the schema refuses certain values, or certain changes to a value.
+// A rule in the schema rejects certain values, or certain changes to a value.
 type rule struct{ Rule, Message string }
 
 type schema struct {
@@ -78,7 +78,7 @@ func integers(value any) any {
 	return value
 }
 
-// The resource definition refuses those changes to a witness that driver/replica never makes.
+// The resource definition rejects all changes to a witness that driver/replica never makes.
 func TestWitnessTransitions(t *testing.T) {
 	s := witnessSchema(t)
 	fresh := witness[:strings.Index(witness, ",\n")] + `}`

@@ -55,7 +55,7 @@ type Export struct {
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
 	// More contains further addresses at which the target exports the volume. A node with native
-	// multipath connects to all of them. Other nodes connect to the first one that works.
+	// multipath connects to all addresses. Other nodes connect to the first address that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`

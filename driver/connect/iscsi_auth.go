@@ -127,8 +127,8 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 }
 
 // explainCHAP explains why iscsid could not log in to a target that requires authentication. If the
-// target refuses the login, iscsid reports that. If iscsid itself refuses the target, it reports
-// only that the login failed permanently.
+// target refuses the login, iscsid reports the refusal. If iscsid itself refuses the target, it
+// reports only that the login failed permanently.
 func explainCHAP(e Export, code int, err error) error {
 	who, compare := "the target refused this node's user or password", "chap-user and chap-password"
 	if code != exitAuthFailed && e.keys.Both() {

@@ -29,7 +29,7 @@ const (
 )
 
 // exitNotInstalled is the exit code of shells and env for a missing program. In a container, a
-// wrapper runs the node's iscsiadm through them.
+// wrapper runs the node's iscsiadm through these programs.
 const exitNotInstalled = 127
 
 // iface is the name of the interface record that contains this host's initiator name.

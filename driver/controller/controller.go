@@ -144,8 +144,8 @@ func (c *Controller) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequ
 	}
 	id, err := request.ParseVolumeID(req.GetVolumeId())
 	if errors.Is(err, request.ErrNoSuchID) || err == nil && id.Target == "" {
-		// The driver did not create a volume with such an id. A manually provisioned volume must be
-		// deleted manually.
+		// This driver has never created a volume with an id of this form. A manually provisioned
+		// volume must be deleted manually.
 		c.log.WarnContext(ctx, "nothing to delete: this driver did not create the volume", "volume", req.GetVolumeId())
 		return &csi.DeleteVolumeResponse{}, nil
 	}

@@ -46,8 +46,8 @@ func TestIOIsMeasured(t *testing.T) {
 		assert.Contains(t, text, "spdk_csi_volume_"+name+"_total"+series+" 0")
 	}
 
-	// A volume that is not confirmed as published is no longer measured after some time, whereas a
-	// confirmed one still is.
+	// The controller stops measuring a volume that has not been confirmed as published for some
+	// time. It continues to measure confirmed volumes.
 	known := b.measured.volumes[v.GetVolumeId()[len("t0:"):]]
 	known.seen = time.Now().Add(-measuredFor)
 	_, err = b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})

@@ -64,7 +64,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 	}
 	targets := someSimTargets(t, 5)
 	// The target timeout is long enough for targets that are working, even on a busy machine. Calls
-	// that need the hanging target take this long.
+	// that need the hanging target end only after the timeout.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))

@@ -36,7 +36,8 @@ type PV struct {
 	ByHand bool
 }
 
-// An Attachment is a node that a volume is attached to, or is being attached to or detached from.
+// An Attachment is a node to which a volume is attached or being attached, or from which it is
+// being detached.
 type Attachment struct {
 	Node string
 	Done bool // the volume is attached, and not being detached

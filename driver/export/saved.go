@@ -14,9 +14,9 @@ import (
 // The response to that earlier call may have been lost, so the change may not be saved yet.
 
 // saved waits until all changes that the target has executed so far would survive a restart. It
-// returns the other saved calls for nqn and host (nil means any) that may be executed on a
-// restarted target. Without spdk-proxy, or if the proxy saves no configuration, saved does not
-// wait.
+// returns the saved calls for nqn and host (nil means any) that are not in effect on the target,
+// but that a restarted target may execute. Without spdk-proxy, or if the proxy saves no
+// configuration, saved does not wait.
 func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
 	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
 	if errors.Is(err, spdkrpc.MethodNotFound) {

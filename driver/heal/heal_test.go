@@ -232,8 +232,8 @@ func TestServerDiesAndReturns(t *testing.T) {
 	assert.Equal(t, State{}, f.state(t))
 }
 
-// A server that returns within the grace period keeps its replica, and an unreadable state of the
-// connections proves nothing.
+// A server that returns within the grace period keeps its replica. If the state of the connections
+// cannot be read, no replica is given up.
 func TestShortOutageGivesNothingUp(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true

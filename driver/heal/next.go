@@ -30,8 +30,8 @@ type observation struct {
 	retried bool
 }
 
-// next decides what to do for a volume that is not complete. It never gives up the last replica
-// that is current.
+// next decides what to do for a volume that is not complete. next never gives up the last current
+// replica.
 func next(o observation) (step, replica.ID) {
 	legs := o.Members | o.Rebuilding
 	// Only one of two legs can be given up, and it must never be the source of a rebuild.

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// A Method selects how hosts authenticate. The empty Method means that they do not.
+// A Method selects how hosts authenticate. The empty Method means that hosts do not authenticate.
 type Method string
 
 // The methods, which are the values of the class parameter authentication, and of KeyMethod in

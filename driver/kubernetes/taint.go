@@ -37,13 +37,13 @@ type StartupTaint struct {
 const (
 	firstPause = time.Second
 	mostPause  = 30 * time.Second
-	// lateTaint is how long after the driver has become ready a new taint is still removed, for
-	// example if an autoscaler is late in completing the node.
+	// lateTaint is the time, counted from when the driver becomes ready, during which new taints
+	// are still removed. An autoscaler, for example, may be late in completing the node.
 	lateTaint = 10 * time.Minute
 )
 
 // Run waits until the driver is ready, and removes the taint. If the taint reappears within the
-// first few minutes, Run removes it again. Run returns after these minutes, or when ctx ends. Run
+// first few minutes, Run removes it again. After that time, or when ctx ends, Run returns. Run
 // never adds a taint.
 func (s StartupTaint) Run(ctx context.Context) {
 	if s.wait == nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel handles device mapper requests. Requests for which fail contains an error fail with
-// that error.
+// fakeKernel handles device mapper requests. A request fails if the map fail contains an error for
+// it.
 type fakeKernel struct {
 	t      *testing.T
 	fail   map[uintptr]error

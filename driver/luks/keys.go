@@ -11,7 +11,7 @@ import (
 
 // Keys of a Kubernetes Secret.
 const (
-	// SecretPassphrase opens the volume. A new volume is encrypted with it.
+	// SecretPassphrase opens the volume. A new volume is encrypted with this passphrase.
 	SecretPassphrase = "encryption-passphrase"
 	// SecretPrevious is the passphrase that SecretPassphrase replaces; optional.
 	SecretPrevious = "encryption-passphrase-previous"
@@ -28,9 +28,9 @@ type Keys struct {
 	Previous hostauth.Secret
 }
 
-// ReadKeys reads the passphrases in a call's secrets. It fails with ErrNoPassphrase if there is
-// none. The class parameters that name the Secret for such calls consist of class and the suffixes
-// -name and -namespace. Errors mention class.
+// ReadKeys reads the passphrases in a call's secrets. ReadKeys fails with ErrNoPassphrase if the
+// secrets contain no passphrase. The class parameters that name the Secret for such calls consist
+// of class and the suffixes -name and -namespace. Errors mention class.
 func ReadKeys(secrets map[string]string, class string) (*Keys, error) {
 	current, previous := secrets[SecretPassphrase], secrets[SecretPrevious]
 	const form = "use %d to %d bytes of UTF-8 without control characters, which do not begin or end with white space, such as the output of: openssl rand -hex 32"

@@ -293,8 +293,8 @@ func (l *LUKS) OpenedFromAnother(name, device string) (bool, error) {
 	return found && m.below != number, err
 }
 
-// MarkUsed removes the mark that shows that no data has been stored on a new device. Call it after
-// a file system has been created, and before the device is first used.
+// MarkUsed removes the mark that shows that no data has been stored on a new device. Call MarkUsed
+// after a file system has been created, and before the device is first used.
 func (l *LUKS) MarkUsed(ctx context.Context, name, device string) error {
 	_, err := do(ctx, l, name, func(_ context.Context, step *operation.Step) (struct{}, error) {
 		step.Doing("changing the header of %s", device)

@@ -121,8 +121,8 @@ func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) e
 	return m.kernel.resume(m.name())
 }
 
-// Retry repeats the writes that the mirror is holding. Call it when the replica's server responds
-// again. Retry looks up the devices again, because their numbers may have changed.
+// Retry repeats the writes that the mirror is holding. Call Retry when the replica's server
+// responds again. Retry looks up the devices again, because their numbers may have changed.
 func (m *Mirror) Retry(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,8 +204,8 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	}
 	name := m.name()
 	// The kernel does not write to the log while the mirror is suspended, so the log can be
-	// formatted now. The table is loaded only after that, because an interrupted change whose table
-	// is already loaded would be completed.
+	// formatted now. The table is loaded only after the log is formatted, because an interrupted
+	// change whose table is already loaded would be completed.
 	err = m.kernel.suspend(name)
 	if err == nil {
 		err = m.formatLog(ctx, l.first, format)

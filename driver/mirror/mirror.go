@@ -53,8 +53,8 @@ type Mirror struct {
 	disks  disks
 
 	mu sync.Mutex
-	// stopped means that this process removed the mirror while no write was in flight. The witness
-	// may not have recorded this yet.
+	// stopped means that this process removed the mirror while no write was in flight. The stop may
+	// not be recorded in the witness yet.
 	stopped bool
 }
 
@@ -65,11 +65,11 @@ type Status struct {
 	// Members contains the replicas that are in sync in the mirror, Rebuilding the one that is
 	// being rebuilt, and Missing the one that has no leg.
 	Members, Rebuilding, Missing replica.Set
-	// Failed contains the replicas to which I/O has failed. Writes then wait until Retry or Drop is
-	// called.
+	// Failed contains the replicas to which I/O has failed. After such a failure, writes wait until
+	// Retry or Drop is called.
 	Failed replica.Set
-	// LogFailed means that the log could not be written. Writes then wait, or fail if a replica is
-	// missing.
+	// LogFailed means that the log could not be written. After such a failure, writes wait, or fail
+	// if a replica is missing.
 	LogFailed bool
 	// Regions is the number of regions in the volume, and Synced is the number of those that are
 	// the same on all legs.

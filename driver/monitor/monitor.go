@@ -138,8 +138,8 @@ func (m *Monitor) Forget(volumeID string) {
 	m.forgot[volumeID] = true
 }
 
-// Check checks all volumes once, and restores connections. Only one call may run at a time,
-// including Run's.
+// Check checks all volumes once, and restores connections. Only one Check may run at a time; Run
+// also calls Check.
 func (m *Monitor) Check(ctx context.Context) {
 	m.mu.Lock()
 	clear(m.forgot)

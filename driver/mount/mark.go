@@ -14,9 +14,9 @@ import (
 // it runs mkfs, and removes the mark afterwards. A device with the mark has never been mounted, and
 // may be formatted again without an administrator's decision.
 
-// formattingMark is written to blocks near the end of the device to which mkfs does not write and
-// which are free in a new file system. mkfs wipes the first and the last parts (at the end up to
-// 128 KiB for ext4 and xfs, 2 MiB for btrfs).
+// formattingMark is written near the end of the device, to blocks that mkfs does not write and that
+// are free in a new file system. mkfs wipes the first and the last parts (at the end up to 128 KiB
+// for ext4 and xfs, 2 MiB for btrfs).
 var formattingMark = append([]byte("spdkgate: formatting, not yet in use\n"), make([]byte, 16)...)
 
 const markSector = 4096

@@ -66,8 +66,8 @@ type Stage struct {
 	FSType string
 	// MkfsOptions contains options for creating a file system; see package mkfs.
 	MkfsOptions string
-	// UUID is the UUID for the file system. It replaces an existing UUID, such as that of the
-	// source on a copied volume. If UUID is empty, the file system's UUID remains unchanged.
+	// UUID is the UUID for the file system. The new UUID replaces an existing one, such as that of
+	// the source on a copied volume. If UUID is empty, the file system's UUID remains unchanged.
 	UUID     string
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool

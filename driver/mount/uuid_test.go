@@ -19,7 +19,7 @@ const (
 )
 
 // changeUUIDWith runs ensureUUID with fake tools. blkid reports the elements of uuids one after
-// another. failing is the number, counted from 1, of the run of a tool that fails.
+// another. failing is the number of the tool run that fails, counted from 1.
 func changeUUIDWith(ctx context.Context, t *testing.T, s Stage, uuids []string, failing int, mountable bool) (ran []string, mounts int, err error) {
 	t.Helper()
 	m, table := fakeMounts(t, line("259:2", "/", "/other", "rw", "xfs", "/dev/nvme0n2", "rw"))

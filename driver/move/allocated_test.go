@@ -27,10 +27,10 @@ func allocation(list ...int) inventory.Allocation {
 	return a
 }
 
-// sparse returns a farm whose original has only the clusters 0 and 3. Elsewhere, the original's
-// file contains bytes that no host would read. want is the content that hosts read. The copy is
-// thin: a cluster becomes allocated when it is written to, and outside the written parts, it then
-// contains stale bytes of a deleted volume.
+// sparse returns a farm whose original has only the clusters 0 and 3. In all other clusters, the
+// original's file contains bytes that no host would read. want is the content that hosts read. The
+// copy is thin: a cluster becomes allocated when it is written to, and outside the written parts,
+// it then contains stale bytes of a deleted volume.
 func sparse(t *testing.T) (f *farm, want []byte) {
 	want = make([]byte, clusters*clusterBytes)
 	copy(want[:clusterBytes], bytes.Repeat([]byte("data"), clusterBytes/8)) // the first half

@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// random returns random contents with zeros in the middle. Their length is not a multiple of the
-// chunk size.
+// random returns random contents with zeros in the middle. The length of the contents is not a
+// multiple of the chunk size.
 func random() []byte {
 	b := make([]byte, 5*chunkBytes+3*markBytes)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -26,7 +26,8 @@ type PV struct {
 	Volume            request.VolumeID
 	// Context contains the volume context.
 	Context map[string]string
-	// Filesystem reports whether Kubernetes mounts the volume. Otherwise it is a raw block device.
+	// Filesystem reports whether Kubernetes mounts the volume. If not, the volume is a raw block
+	// device.
 	Filesystem bool
 }
 
@@ -65,7 +66,7 @@ func ParsePV(text []byte, driver string) (PV, error) {
 }
 
 // ofTheOld lists the volume attributes that describe a volume's location. In the copy's
-// PersistentVolume, they are replaced by the attributes of the copy.
+// PersistentVolume, these attributes are replaced by those of the copy.
 var ofTheOld = []string{
 	connect.KeyTargetType, connect.KeyTargetAddr, connect.KeyTargetPort, connect.KeyTargetAddrs, connect.KeyNQN, connect.KeyIQN,
 	connect.KeyModel, connect.KeyLvolSize, connect.KeyNSUUID, connect.KeyLoopDir, request.KeyStore, request.KeyMayFormat, hostauth.KeyMethod,

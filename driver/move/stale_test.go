@@ -59,8 +59,8 @@ func (d *staleDisk) allocate(t *testing.T, path string) inventory.Allocation {
 }
 
 // For all sizes of clusters and volumes, no bytes of deleted volumes remain in a copy. No stale
-// bytes remain even in clusters that were allocated when zeros were written for other clusters, and
-// for the part beyond the original's end.
+// bytes remain in clusters that were allocated when zeros were written for other clusters, or
+// beyond the original's end.
 func TestCopyContainsNoStaleBytes(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {

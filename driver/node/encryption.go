@@ -26,7 +26,7 @@ type Encrypter interface {
 func (n *Node) SetEncrypter(e Encrypter) { n.encrypter = e }
 
 // encryption describes how a volume is encrypted, according to its volume context. The zero value
-// means that it is not encrypted.
+// means that the volume is not encrypted.
 type encryption struct {
 	Type     string `json:"type,omitzero"`
 	Discards bool   `json:"discards,omitzero"`

@@ -30,8 +30,8 @@ type stageRecord struct {
 	// Replicated describes a replicated volume, for which Export is zero.
 	Replicated *heal.Volume `json:"replicated,omitzero"`
 	Block      bool         `json:"block,omitzero"`
-	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs it to close the
-	// mapping.
+	// Encryption describes how the volume is encrypted. NodeUnstageVolume needs Encryption to close
+	// the mapping.
 	Encryption encryption `json:"encryption,omitzero"`
 	// Targets contains the paths at which the volume was published. Some of these paths may have
 	// been unpublished since then, so callers must check the mounts.
@@ -42,9 +42,9 @@ type stageRecord struct {
 
 // recordVersion is the newest record format that this program can read. A record has the lowest
 // version that describes it completely. The version is 3 for a replicated volume, whose mirror must
-// be stopped when the volume is unstaged. It is 2 for an encrypted volume, whose mapping must be
-// closed, and 1 for all others. Increase the version for new fields that earlier programs must not
-// ignore. Fields that earlier programs can ignore do not need a new version.
+// be stopped when the volume is unstaged. The version is 2 for an encrypted volume, whose mapping
+// must be closed, and 1 for all other volumes. Increase the version for new fields that earlier
+// programs must not ignore. Fields that earlier programs can ignore do not need a new version.
 const recordVersion = 3
 
 func (r stageRecord) version() int {

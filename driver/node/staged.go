@@ -14,12 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// stagedVolumes records on this node's disk where volumes are staged. For each volume, it contains
-// a symbolic link to the staging directory, named by the volume's id. kubelet chooses the
-// directories that contain the records of staged volumes, and passes their paths only in its calls.
-// So without these links, a restarted process could not find out which volumes to monitor. A volume
-// is added once it is completely staged, and removed when its unstaging begins. kubelet repeats
-// calls that did not finish, so the monitor ignores the volumes of such calls.
+// stagedVolumes records on this node's disk where volumes are staged. For each volume,
+// stagedVolumes contains a symbolic link to the staging directory, named by the volume's id.
+// kubelet chooses the directories that contain the records of staged volumes, and passes their
+// paths only in its calls. So without these links, a restarted process could not find out which
+// volumes to monitor. A volume is added once it is completely staged, and removed when its
+// unstaging begins. kubelet repeats calls that did not finish, so the monitor ignores the volumes
+// of such calls.
 //
 // Each boot of the node has its own directory of links. After a boot, nothing is connected until it
 // is staged again.
@@ -95,7 +96,8 @@ func (n *Node) noteStaged(volumeID, staging string) {
 	n.monitor.Forget(volumeID)
 }
 
-// noteUnstaged ends the monitoring of a volume. Call it before undoing any part of the staging.
+// noteUnstaged ends the monitoring of a volume. Call noteUnstaged before undoing any part of the
+// staging.
 func (n *Node) noteUnstaged(volumeID string) {
 	if err := n.staged.remove(volumeID); err != nil {
 		n.log.Warn("cannot record that a volume is being unstaged: it is monitored until its record is removed", "volume", volumeID, "error", err)

@@ -21,9 +21,9 @@ type Step struct {
 	done func() (bool, error)
 }
 
-// NewStep returns a step. action describes it in errors, such as "add LUN 0"; do makes the change;
-// done reads back whether the change has been made, by this or another call. done is called only if
-// do fails.
+// NewStep returns a step. action describes the step in errors, such as "add LUN 0"; do makes the
+// change; done reads back whether the change has been made, by this or another call. done is called
+// only if do fails.
 func NewStep(action string, do func() error, done func() (bool, error)) Step {
 	return Step{action, do, done}
 }

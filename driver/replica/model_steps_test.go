@@ -125,8 +125,8 @@ type stepper struct {
 	replace, errors bool
 	// restore allows the witness to be replaced by an earlier one, or by one without a status.
 	restore bool
-	// reduced merges states whose differences cannot affect decisions. Do not set it with planted
-	// mistakes in the rules.
+	// reduced merges states whose differences cannot affect decisions. Do not set reduced if
+	// mistakes are planted in the rules.
 	reduced bool
 	// window permits a witness that lists a replica lacking a write. The search then also finds
 	// mistakes that show only when an array starts.

@@ -22,14 +22,14 @@ type Writer struct {
 }
 
 // A Witness is the record of a replicated volume in Kubernetes' API. Its transitions return the
-// changed witness. The caller stores it by compare-and-swap, and reads the witness again if that
-// fails.
+// changed witness. The caller stores the result by compare-and-swap, and reads the witness again if
+// that fails.
 type Witness struct {
 	// Writer is the only publication that may write and change the in-sync set. If its Node is
 	// empty, the volume is not published.
 	Writer Writer
-	// Created reports whether the superblocks have been written. Until they have been written, the
-	// volume has no data.
+	// Created reports whether the superblocks have been written. Until all superblocks have been
+	// written, the volume has no data.
 	Created bool
 	// Replicas contains all replicas of the volume.
 	Replicas Set
@@ -39,8 +39,8 @@ type Witness struct {
 	// Held contains the replicas that may be in the writer's mirror, in sync or being rebuilt. None
 	// of them can be removed from the volume.
 	Held Set
-	// Clean reports whether the mirror was stopped without a write in flight. Otherwise, the
-	// replicas in InSync may differ in the writes that were in flight.
+	// Clean reports whether the mirror was stopped without a write in flight. After an unclean
+	// stop, the replicas in InSync may differ in the writes that were in flight.
 	Clean bool
 	// Logged contains replicas that are not in InSync. For each of them, the log on the replicas in
 	// InSync marks every region in which it may differ.

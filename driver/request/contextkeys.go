@@ -18,12 +18,12 @@ const (
 	// KeyFilesystemUUID is "volume" if the file system gets the volume's UUID.
 	KeyFilesystemUUID = "filesystemUUID"
 	// KeyEncryption is the method by which the node encrypts the volume: EncryptionLUKS2, or
-	// absent. Only the volume context contains it.
+	// absent. Only the volume context contains this key.
 	KeyEncryption = "encryption"
 	// KeyEncryptionDiscards is "true" if discards are passed on to the encrypted device.
 	KeyEncryptionDiscards = "encryptionDiscards"
 	// KeyClaimNamespace and KeyClaim name the PersistentVolumeClaim, for metrics. csi-provisioner
-	// passes them as parameters if it runs with --extra-create-metadata.
+	// passes both as parameters if it runs with --extra-create-metadata.
 	KeyClaimNamespace = "csi.storage.k8s.io/pvc/namespace"
 	KeyClaim          = "csi.storage.k8s.io/pvc/name"
 )

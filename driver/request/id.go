@@ -47,8 +47,8 @@ func ParseVolumeID(s string) (VolumeID, error) {
 	return id, nil
 }
 
-// nodeName matches node ids. CSI lets the driver choose their format, which includes Kubernetes'
-// node names.
+// nodeName matches node ids. CSI lets the driver choose the format of node ids, which includes
+// Kubernetes' node names.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,190}[A-Za-z0-9])?$`)
 
 // CheckNodeID refuses ids that a node of this driver cannot have.

@@ -89,8 +89,8 @@ func (s *Service) setParent(ctx context.Context, v, parent Volume, name string) 
 		return failed
 	}
 	// After a restart of the target, SPDK treats a snapshot without clones as a read-only volume,
-	// which can be cloned but cannot be set as a parent. Once a helper clone exists, SPDK treats it
-	// as a snapshot again.
+	// which can be cloned but cannot be set as a parent. Once a helper clone exists, SPDK no longer
+	// treats the snapshot as a volume.
 	helper := helperName(name)
 	_, cloned := s.rpc.BdevLvolClone(ctx, spdkrpc.BdevLvolCloneParams{SnapshotName: parent.UUID, CloneName: helper})
 	made, err := s.lookUp(ctx, parent.Store+"/"+helper)

@@ -20,7 +20,7 @@ import (
 // older one is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
-// If there are several, it returns the oldest, which is the one returned to callers.
+// If there are several, it returns the oldest, which is the snapshot that callers receive.
 func (s *Service) FindSnapshot(ctx context.Context, name string) (Snapshot, error) {
 	lvols, err := s.lvolsSoon(ctx)
 	if err != nil {

@@ -49,8 +49,7 @@ var (
 	ErrLoads = errors.New("no raw block volumes on this target")
 	// ErrExposes means that others could read the volume's data after its deletion.
 	ErrExposes = errors.New("would expose deleted data")
-	// ErrTooOld means that the target's SPDK release is too old to do what the caller asked for
-	// safely.
+	// ErrTooOld means that the target's SPDK release cannot safely do what the caller asked for.
 	ErrTooOld = errors.New("this release of SPDK is too old")
 	// ErrNotTogether means that snapshots of these volumes cannot be taken at the same moment.
 	ErrNotTogether = errors.New("cannot be in one group snapshot")

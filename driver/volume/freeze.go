@@ -33,8 +33,8 @@ func (s *Service) snapshotNow(ctx context.Context, v Volume, name string) (id st
 	return list[0].UUID, nil
 }
 
-// deletedMeanwhile converts SPDK's error for a volume that does not exist to ErrBusy. Use it for a
-// volume that was read earlier in the same call.
+// deletedMeanwhile converts SPDK's error for a volume that does not exist to ErrBusy. Use
+// deletedMeanwhile for a volume that was read earlier in the same call.
 func deletedMeanwhile(object string, failed error) error {
 	if errors.Is(failed, spdkrpc.NoSuchDevice) {
 		return fmt.Errorf("%w: %s was deleted during the call: try again: %w", ErrBusy, object, failed)
@@ -57,8 +57,8 @@ func (s *Service) snapshotUnfrozen(ctx context.Context, v Volume, name string) (
 }
 
 // checkDepthIn is like checkDepth, but for callers that have already listed the lvols. Following
-// the chain takes one query for each snapshot, so checkDepthIn does it only if the lvstore has
-// enough snapshots to form a chain that is too long.
+// the chain takes one query for each snapshot, so checkDepthIn follows the chain only if the
+// lvstore has enough snapshots to form a chain that is too long.
 func (s *Service) checkDepthIn(ctx context.Context, lvols []spdkrpc.LvolInfo, v Volume) error {
 	snapshots := 0
 	for _, l := range lvols {

@@ -54,8 +54,8 @@ const MaxGroup = 32
 // If an interrupted attempt left only some of its snapshots, TakeGroup deletes them and starts
 // over, because the missing snapshots can no longer be taken at the same moment.
 //
-// others returns all other targets. TakeGroup queries them only if they may contain missing members
-// of an earlier attempt.
+// others returns all other targets. TakeGroup queries the other targets only if they may contain
+// missing members of an earlier attempt.
 func TakeGroup(ctx context.Context, name string, members []Members, others func() ([]Members, error)) (Group, error) {
 	volumes, err := groupSources(ctx, members)
 	if err != nil {
@@ -164,8 +164,8 @@ func withOthers(ctx context.Context, id GroupID, m []member, others func() ([]Me
 	return slices.Concat(m, found[id]), nil
 }
 
-// existingGroup returns the oldest group with this name, which is the one returned to callers. It
-// fails if that group contains snapshots of other volumes.
+// existingGroup returns the oldest group with this name, which is the group that callers receive.
+// It fails if that group contains snapshots of other volumes.
 func existingGroup(ctx context.Context, name string, done []GroupID, found groups, volumes []source) (Group, error) {
 	var wanted []string
 	for _, v := range volumes {

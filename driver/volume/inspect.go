@@ -80,7 +80,8 @@ func (s *Service) Inspect(ctx context.Context, nested []Nested) ([]Listed, error
 // Permits reports whether the driver may use an lvol.
 func (s *Service) Permits(l Listed) bool { return !l.Nested && s.permits(l.Store) }
 
-// Nested describes an lvstore or a RAID on a logical volume. A host may have written its contents.
+// Nested describes an lvstore or a RAID on a logical volume. A host may have written the contents
+// of that volume.
 type Nested struct {
 	Kind string // "lvstore" or "RAID"
 	Name string
@@ -126,8 +127,8 @@ func (s *Service) Nested(ctx context.Context) (nested []Nested, err error) {
 	return nested, nil
 }
 
-// KnowsStores reports whether the configuration names the target's lvstores. If it does not, an
-// unlisted volume may be in an lvstore that is not loaded.
+// KnowsStores reports whether the configuration names the target's lvstores. If the configuration
+// names no lvstores, an unlisted volume may be in an lvstore that is not loaded.
 func (s *Service) KnowsStores() bool { return len(s.Config.Stores) > 0 }
 
 // Exports returns the service for the exports of the same target, with the same credentials.

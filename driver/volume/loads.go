@@ -50,7 +50,7 @@ func (s *Service) targetInfo(ctx context.Context) (spdkrpc.ProxyTargetInfo, erro
 	return coalesce.Do(ctx, &s.reads, "info", s.rpc.SpdkgateTargetGetInfo)
 }
 
-// Problem describes the problem with l and its remedy. It is empty if there is no problem.
+// Problem describes the problem with l and its remedy. The result is empty if there is no problem.
 func (l Loading) Problem() string {
 	const remedy = "switch it off and restart the target, as docs/target.md says; or, if you trust everybody who can write there, set target.accept_loading_what_hosts_write in the proxy's configuration"
 	switch l {

@@ -52,7 +52,7 @@ type verdict struct {
 type askedKey struct{}
 
 // AskOnce returns a context with which each base bdev of a target's lvstores is queried only once.
-// Use it for only one call to the driver.
+// Use the context for only one call to the driver.
 func AskOnce(ctx context.Context) context.Context {
 	if _, ok := ctx.Value(askedKey{}).(*asked); ok {
 		return ctx

@@ -20,8 +20,8 @@ import (
 // volumes whose bdevs are missing. A volume counts as absent only if every lvstore that may contain
 // it is loaded and does not list it.
 //
-// The configuration can list the lvstores that a target should have. If it does not, a service can
-// only compare with the lvstores that it has seen.
+// The configuration can list the lvstores that a target should have. Without such a list, a service
+// can only compare the loaded lvstores with those that it has seen.
 
 // A memory records what a service has seen on its target.
 type memory struct {
