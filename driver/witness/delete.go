@@ -36,8 +36,8 @@ func (s *Store) BeginDelete(ctx context.Context, name string) (Record, error) {
 	}
 }
 
-// Delete deletes the witness. Call it after all replicas have been deleted. Delete succeeds if the
-// witness does not exist.
+// Delete deletes the witness. Call Delete after all replicas have been deleted. Delete succeeds if
+// the witness does not exist.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	for attempt := 0; ; attempt++ {
 		r, err := s.Get(ctx, name)

@@ -246,9 +246,10 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 	})
 }
 
-// Change stores a transition of the writer. uid is the identity of the object that the writer is
-// using. The witness is written even if the transition changes nothing, which proves that it has
-// not changed since it was read. Change may call transition several times, with newer witnesses.
+// Change stores a transition that the writer makes. uid is the identity of the object that the
+// writer is using. The witness is written even if the transition changes nothing, which proves that
+// it has not changed since it was read. Change may call transition several times, with newer
+// witnesses.
 func (s *Store) Change(ctx context.Context, name, uid string, transition func(replica.Witness) (replica.Witness, error)) (Record, error) {
 	return s.change(ctx, name, "status", func(r *Record) error {
 		if r.UID != uid {

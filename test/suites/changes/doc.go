@@ -11,5 +11,5 @@
 // SPDK_TGT=/path/to/spdk_tgt names the target program; without it, the tests are skipped.
 // SPDK_TGT_ARGS adds arguments. SPDK_TGT_FAR="PROGRAM ARGUMENTS" names the program that exports the
 // NVMe namespaces. With SPDK_TGT_YIELD=1, targets that have nothing to do sleep for 50 µs instead
-// of polling. Set it if two targets share a core, or if the machine is busy.
+// of polling. Set this variable if two targets share a core, or if the machine is busy.
 package changes

@@ -105,7 +105,7 @@ func onNode(node, pod string) string {
 	return strings.Replace(pod, "\nspec:\n", "\nspec:\n  nodeSelector: {kubernetes.io/hostname: "+node+"}\n", 1)
 }
 
-// blockPod returns a pod with a claim's device at /dev/volume. It runs as root, which owns the
+// blockPod returns a pod with a claim's device at /dev/volume. The pod runs as root, which owns the
 // device.
 func blockPod(name, claim string) string {
 	return strings.NewReplacer(

@@ -178,7 +178,7 @@ func TestNetworkPolicyOfTheProxy(t *testing.T) {
 }
 
 // driverReaches requires that the NetworkPolicy of the driver's chart lets pods reach only the
-// proxy, at a node's address and port. They must be able to reach the proxy both from its own node
+// proxy, at a node's address and port. Pods must be able to reach the proxy both from its own node
 // and from other nodes.
 func (n *namespace) driverReaches(proxy string) {
 	n.t.Helper()

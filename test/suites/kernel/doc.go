@@ -12,9 +12,9 @@
 // reports its steps and requests changes on the target.
 //
 // The program in the guest uses the connectors and the mounter itself. In TestNodePlugin and the
-// tests after it in node_test.go, it starts spdk-csi --node instead, and makes kubelet's calls over
-// its socket. To kill the node plugin at each step, guest/tracer.go stops it at its system calls.
-// Therefore, the plugin needs no code for these tests.
+// tests after it in node_test.go, the program starts spdk-csi --node instead, and makes kubelet's
+// calls over its socket. To kill the node plugin at each step, guest/tracer.go stops it at its
+// system calls. Therefore, the plugin needs no code for these tests.
 //
 // Debian 12's kernel does not support NVMe in-band authentication. For TestAuthentication,
 // SPDKGATE_KERNEL_DEB names the package of a kernel that does, such as linux-image-6.12…-amd64 of
@@ -23,6 +23,6 @@
 // which would take minutes on the emulated processor.
 //
 // The tests use targets of the guest's kernel: nvmet over TCP and emulated RDMA, and LIO. If
-// SPDK_SOCK is the path of a real SPDK's socket, they use that target too. It runs on the host,
-// whose loopback the guest reaches as 10.0.2.2.
+// SPDK_SOCK is the path of a real SPDK's socket, the tests also use that target. The real SPDK runs
+// on the host, whose loopback the guest reaches as 10.0.2.2.
 package kernel

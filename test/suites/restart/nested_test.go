@@ -56,10 +56,10 @@ func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 	return objects
 }
 
-// A host writes an lvstore into its raw block volume. An examining target loads it from a snapshot
-// and, after a restart, from the volume. A driver without configured lvstores neither creates nor
-// lists anything in that lvstore, even if no other lvstore has space. The driver's doctor command
-// reports the lvstore.
+// A host writes an lvstore into its raw block volume. An examining target loads this lvstore from a
+// snapshot and, after a restart, from the volume. A driver without configured lvstores neither
+// creates nor lists anything in that lvstore, even if no other lvstore has space. The driver's
+// doctor command reports the lvstore.
 func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading = true

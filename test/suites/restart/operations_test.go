@@ -23,7 +23,7 @@ import (
 
 const volumeBytes = 16 << 20
 
-// An operation is a CSI call or an spdk-csi command. It can be retried.
+// An operation is a CSI call or an spdk-csi command that can be retried.
 type operation struct {
 	name    string
 	prepare func(d *driverWorld)

@@ -150,7 +150,8 @@ func (w *world) allFree(name string) bool {
 }
 
 // The payload works on a target that examines volumes: SPDK shows the administrator a clone with
-// all of the other tenant's data. If tenants are admitted despite this, they gain nothing from it.
+// all of the other tenant's data. If tenants are admitted to such a target, they gain nothing from
+// the payload.
 func TestPayloadIsLoadedByAnExaminingTarget(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, tenantsYAML

@@ -12,8 +12,9 @@ import (
 )
 
 // A tenant writes a partition table to its volumes, and also a RAID superblock with a name that
-// matches another tenant's bdevs. A target that examines volumes creates bdevs from them. These
-// bdevs do not belong to either tenant, and the doctor command reports the RAID.
+// matches another tenant's bdevs. A target that examines volumes creates bdevs from the table and
+// the superblock. These bdevs do not belong to either tenant, and the doctor command reports the
+// RAID.
 func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, strings.Replace(tenantsYAML, "lvstores: [lvs-blue]", `lvstores: [lvs-blue], bdevs: ["blue-*"]`, 1)

@@ -133,7 +133,7 @@ func TestVolumesOnRAID(t *testing.T) {
 	w.fresh()
 	assert.Equal(t, before, w.state())
 
-	// This file has the same contents as the file that SPDK itself would save.
+	// The file current.json has the same contents as the file that SPDK itself would save.
 	text, err := os.ReadFile(w.at("saved/current.json"))
 	require.NoError(t, err)
 	var file struct {

@@ -18,9 +18,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// TestConsoleCommands formats many calls to each method as the console does. For those that become
-// a command of scripts/rpc.py, it runs rpc.py --dry-run from a real SPDK source tree, and compares
-// what rpc.py would send with the call.
+// TestConsoleCommands formats many calls to each method as the console does. For calls that become
+// a command of scripts/rpc.py, the test runs rpc.py --dry-run from a real SPDK source tree, and
+// compares what rpc.py would send with the call.
 func TestConsoleCommands(t *testing.T) {
 	script := os.Getenv(variable)
 	if script == "" {

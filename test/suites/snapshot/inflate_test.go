@@ -66,7 +66,7 @@ func together(t *testing.T, volumes []string, call func(volume string) error) {
 // Without protection, the concurrent inflation of volumes in one lvstore loses data: SPDK reports
 // success, but the volumes lack clusters of their snapshots. The target crashes when a host reads
 // the clusters that bdev_lvol_inflate has skipped. The tests of the protection are meaningful only
-// as long as this happens.
+// as long as unprotected inflations lose data.
 func TestUnprotectedInflationsLoseData(t *testing.T) {
 	free := func(g *target) uint64 {
 		stores, err := g.rpc.BdevLvolGetLvstores(t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})

@@ -29,8 +29,8 @@ func (g *target) slowDown() {
 }
 
 // SPDK waits for a namespace's I/O only if no other call has already paused the subsystem. Several
-// methods that only read also pause it. With a slow disk, I/O is in flight whenever the proxy
-// freezes a volume.
+// methods that only read also pause the subsystem. With a slow disk, I/O is in flight whenever the
+// proxy freezes a volume.
 func TestSnapshotsOnASlowDiskBesideReaders(t *testing.T) {
 	const writers, most = 4, 15
 	for name, readers := range map[string][]string{

@@ -47,7 +47,7 @@ func TestClaimSameCores(t *testing.T) {
 }
 
 // Group snapshots of volumes on two targets preserve the order of dependent writes across them. Two
-// group snapshots taken in succession, one for each target, do not.
+// group snapshots taken in succession, one for each target, do not preserve this order.
 func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	all := twoTargets(t)
 	var sources []string

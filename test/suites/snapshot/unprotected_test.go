@@ -23,8 +23,8 @@ const volumeBytes = 1 << 30
 const keep = 4
 
 // Without protection, SPDK destroys the lvstore. The tests of the protection are meaningful only as
-// long as this happens. If this test fails on a new release, SPDK may be fixed there, and the
-// protection can be removed for that release.
+// long as unprotected snapshots destroy the lvstore. If this test fails on a new release, SPDK may
+// be fixed there, and the protection can be removed for that release.
 func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
@@ -60,8 +60,8 @@ func (g *target) makeVolume(kind string) (name string) {
 	ctx := g.t.Context()
 	create := func(name string, thin bool) {
 		_, err := g.rpc.BdevLvolCreate(ctx, spdkrpc.BdevLvolCreateParams{LvolName: name, LvsName: new(store), SizeInMiB: volumeBytes / mib, ThinProvision: &thin,
-			// Otherwise, freed clusters on a file-backed disk keep their data, which the next
-			// volume can read.
+			// Without this clear method, freed clusters on a file-backed disk keep their data,
+			// which the next volume can read.
 			ClearMethod: new(spdkrpc.LvolClearMethodWriteZeroes)})
 		require.NoError(g.t, err)
 	}

@@ -28,8 +28,8 @@ type world struct {
 
 type params = map[string]any
 
-// makeWorld creates the tenant's objects. It first deletes any that an interrupted bench has left
-// behind.
+// makeWorld creates the tenant's objects. Before that, makeWorld deletes any objects that an
+// interrupted bench has left behind.
 func makeWorld(ctx context.Context, path string) (w *world, err error) {
 	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
 	method, arguments := "bdev_malloc_create", params{"name": base, "num_blocks": 8192, "block_size": 4096}

@@ -85,8 +85,8 @@ func (m *Machine) Kill() error {
 }
 
 // Do runs a function that sees the machine's mounts, network and host name. Processes that the
-// function starts belong to the machine. In other goroutines, it must not use file names, the
-// network or processes.
+// function starts belong to the machine. In other goroutines, the function must not use file names,
+// the network or processes.
 func (m *Machine) Do(f func() error) error {
 	return onOwnThread(func() error {
 		// Threads share the root directory, and a thread that shares it cannot change its mounts.

@@ -35,7 +35,7 @@ type Options struct {
 	Prepare func(dir string) error // populates the state directory before the sandbox starts
 }
 
-// Inside returns the state directory if this process is inside a sandbox. Call it first: in the
+// Inside returns the state directory if this process is inside a sandbox. Call Inside first: in the
 // first process of the sandbox or of a machine, it does not return.
 func Inside() (dir string, inside bool) {
 	switch os.Getenv(stageVariable) {

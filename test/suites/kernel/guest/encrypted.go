@@ -279,7 +279,7 @@ func (s *scenario) encryptedRotation(p *plugin) {
 
 // encryptedLost disconnects a target until the kernel removes the device below an encrypted volume.
 // Unlike an unencrypted device, the mapping remains until the pod ends, so a second pod must wait
-// for that.
+// for the end of the first one.
 func (s *scenario) encryptedLost(p *plugin) {
 	v := s.newEncryptedVolume(p, "lost-encrypted", encryptedSize("ext4"), "ext4")
 	path := v.relayed(map[string]string{"ctrl_loss_tmo": "5", "reconnect_delay": "1"})

@@ -1,8 +1,8 @@
 // Package initiator is a small NVMe/TCP host for one namespace, with one command at a time.
 //
-// It handles ANA like Linux's native multipath: a command to a namespace without an accessible path
-// does not fail, but waits until a path is accessible again. The host supports no keep-alive, no
-// authentication and no digests.
+// The host handles ANA like Linux's native multipath: a command to a namespace without an
+// accessible path does not fail, but waits until a path is accessible again. The host supports no
+// keep-alive, no authentication and no digests.
 package initiator
 
 import (
