@@ -226,7 +226,7 @@ func parseTransport(s string) (Transport, error) {
 
 // checkName checks that the export has the kind of name that its transport needs, and that the name
 // contains no characters that the kernel or iscsiadm would interpret. The kernel splits its option
-// string at commas, and iscsiadm uses names as directories.
+// string at commas, and iscsiadm uses names in paths.
 func (e *Export) checkName() error {
 	switch e.Transport {
 	case TCP, RDMA:

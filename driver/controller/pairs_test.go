@@ -117,8 +117,8 @@ func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// tryPair makes the slow call, and the fast one before the slow call's at-th RPC. It returns false
-// if the slow call makes fewer RPCs.
+// tryPair makes the slow call, and the fast one before the slow call's at-th RPC. tryPair returns
+// false if the slow call ends before its at-th RPC.
 func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	start := b.state(t)

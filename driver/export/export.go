@@ -137,10 +137,10 @@ type Admission struct {
 	NotListening error
 }
 
-// Admit makes a volume reachable for one host, at all portals. It succeeds if the target listens on
-// at least one portal, because the host can then use the volume. Admit fails with [ErrInUse] while
-// another host is admitted or connected. Admit also accepts exports that were created by spdk-csi
-// and admit every host, and restricts them to this host.
+// Admit makes a volume reachable for one host, at all portals. Admit succeeds if the target listens
+// on at least one portal, because the host can then use the volume. Admit fails with [ErrInUse]
+// while another host is admitted or connected. Admit also accepts exports that were created by
+// spdk-csi and admit every host, and restricts them to this host.
 //
 // If the host has keys, Admit requires it to authenticate with them, and fails with
 // [ErrNoAuthentication] if the target does not support that. For a host that was admitted with

@@ -81,8 +81,8 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 	})
 }
 
-// readBack reads the volume's subsystem, and whether the host is fenced. With await, it also waits
-// until all earlier changes are saved.
+// readBack reads the volume's subsystem, and whether the host is fenced. If await is true, readBack
+// also waits until all earlier changes are saved.
 func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {

@@ -45,7 +45,7 @@ type Inspection struct {
 }
 
 // Inspect lists all exports under the driver's names, the initiator groups that no export needs,
-// and the fenced hosts. Unlike the other methods, it lists all objects of the target.
+// and the fenced hosts. Unlike the other methods, Inspect lists all objects of the target.
 func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.inspect(ctx)
@@ -187,8 +187,8 @@ func connectedTo(connections []spdkrpc.ISCSIConnection, id string) (initiators [
 	return initiators
 }
 
-// ConnectedEach is like Connected, but for several volumes. Over iSCSI, it lists the connections
-// only once.
+// ConnectedEach is like Connected, but for several volumes. Over iSCSI, ConnectedEach lists the
+// connections only once for all volumes.
 func (s *Service) ConnectedEach(ctx context.Context, ids []string) ([][]string, error) {
 	hosts := make([][]string, len(ids))
 	if s.Transport == ISCSI {

@@ -116,7 +116,7 @@ func (i iscsi) authStep(ctx context.Context, id string, h Host, tag int32) readb
 }
 
 // removeAuthGroups removes all authentication groups of a volume other than the one whose tag is
-// except. If except is 0, it removes all of them.
+// except. If except is 0, all authentication groups of the volume are removed.
 func (i iscsi) removeAuthGroups(ctx context.Context, id string, except int32) error {
 	groups, err := i.authGroups(ctx)
 	if err != nil {

@@ -46,7 +46,7 @@ type claimSeen struct {
 
 // ensurePortalGroups returns the tags of the portal groups that listen on the portals. Each portal
 // has its own group, because SPDK cannot add a portal to a group. If SPDK refuses to create some
-// but not all of them, for example because an address is not up, notListening is the reason.
+// but not all of the groups, for example because an address is not up, notListening is the reason.
 func (i iscsi) ensurePortalGroups(ctx context.Context) (tags []int32, notListening, err error) {
 	groups, err := i.portalGroups(ctx)
 	if err != nil {

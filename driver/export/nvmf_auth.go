@@ -170,8 +170,8 @@ type UnusedKey struct {
 	Tag  int32  // tag of the group
 }
 
-// UnusedKeys lists the unused keys on the target. For clients that are not allowed to list keys, it
-// returns none.
+// UnusedKeys lists the unused keys on the target. UnusedKeys returns none for clients that are not
+// allowed to list keys.
 func (s *Service) UnusedKeys(ctx context.Context) (unused []UnusedKey, err error) {
 	if s.Transport == ISCSI {
 		tags, err := iscsi{s}.unusedAuthGroups(ctx)

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
-// A fake is a node with a mirror of two replicas. It records the steps of the healer.
+// A fake is a node with a mirror of two replicas. The fake records the steps of the healer.
 type fake struct {
 	*Healer
 	options mirror.Options

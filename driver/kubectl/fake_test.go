@@ -106,7 +106,8 @@ func (a *api) change(how func()) {
 	how()
 }
 
-// command returns the arguments of one kubectl exec. 0 means the first, -1 the last.
+// command returns the arguments of the i-th kubectl exec, counting from 0. A negative i counts from
+// the end.
 func (a *api) command(i int) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -31,11 +31,11 @@ type Options struct {
 	Prober Prober
 	// Run runs cryptsetup and modprobe. Nil runs the real programs.
 	Run Runner
-	// Log is the logger. Nil means slog.Default().
+	// Log is the logger. A nil Log means slog.Default().
 	Log *slog.Logger
 }
 
-// LUKS opens and closes encrypted devices on this node. It is safe for concurrent use.
+// LUKS opens and closes encrypted devices on this node. A LUKS is safe for concurrent use.
 type LUKS struct {
 	prober  Prober
 	runTool Runner
@@ -329,7 +329,7 @@ func (l *LUKS) Resize(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close closes a device. It succeeds if the device is not open.
+// Close closes a device. Close succeeds if the device is not open.
 func (l *LUKS) Close(ctx context.Context, name string) error {
 	_, err := do(ctx, l, name, func(ctx context.Context, step *operation.Step) (struct{}, error) {
 		_, found, err := l.mapper.find(name)

@@ -1,7 +1,8 @@
 // Package metrics records the driver's work as Prometheus metrics: CSI calls by method and code,
 // and the resulting calls to targets. It also exports counts and states from other sources: the I/O
-// of published volumes, and the state of volumes staged on a node. It does not contain the metrics
-// of proxies and targets, which the proxies export (proxy's packages metrics and targetmetrics).
+// of published volumes, and the state of volumes staged on a node. The metrics of proxies and
+// targets are not in this package: the proxies export them (see proxy's packages metrics and
+// targetmetrics).
 //
 // The number of series is bounded: only methods of CSI and SPDK, configured targets, and published
 // or staged volumes have series. Package metrics must not depend on gRPC or on what a call does.

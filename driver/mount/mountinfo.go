@@ -102,8 +102,8 @@ func (m *Mounter) deviceName(number string) (string, error) {
 	return filepath.Base(link), nil
 }
 
-// canonical resolves the symlinks in the parents of path, as the kernel does. It does not access
-// path itself.
+// canonical resolves the symlinks in the parents of path, as the kernel does. canonical does not
+// access path itself.
 func canonical(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%w: path %q is not absolute", ErrInvalid, path)

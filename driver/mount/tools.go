@@ -14,7 +14,7 @@ import (
 )
 
 // runTool runs a tool until it ends, even if the caller stops waiting, and returns its output and
-// exit code. It fails if the tool cannot be run, or is killed.
+// exit code. runTool fails if the tool cannot be run, or is killed.
 func (m *Mounter) runTool(name string, args ...string) (output string, code int, err error) {
 	raw, err := m.exec.CommandContext(context.Background(), name, args...).CombinedOutput()
 	output = shorten(strings.TrimSpace(string(raw)))

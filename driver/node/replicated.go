@@ -43,8 +43,8 @@ func (n *Node) SetHealer(h Healer) {
 
 func (r stageRecord) replicated() bool { return r.Replicated != nil }
 
-// readReplicated reads the description of a replicated volume from its contexts. It returns nil for
-// other volumes.
+// readReplicated reads the description of a replicated volume from its contexts. It returns nil if
+// the volume is not replicated.
 func readReplicated(volumeID, node string, volume, published, topology map[string]string) (*heal.Volume, error) {
 	if volume[request.KeyReplicated] == "" && published[request.KeyReplicated] == "" {
 		return nil, nil

@@ -30,8 +30,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err := s.remove(ctx, v); err != nil {
 		return err
 	}
-	// A base that has lost a clone may have only one clone left, and is then unneeded. Its deletion
-	// can in turn make the base above it unneeded.
+	// A base that has lost a clone may have only one clone left, and is then unneeded. Deleting a
+	// base can in turn make the base above it unneeded.
 	for _, base := range shared {
 		if err := s.removeUnneededBase(ctx, base); err != nil {
 			return err

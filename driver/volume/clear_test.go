@@ -218,8 +218,8 @@ func skipBeforeSetParent(t *testing.T, b *testService) {
 	}
 }
 
-// A disk is the AIO file below an lvstore of a real target. Its data clusters can be filled with a
-// pattern.
+// A disk is the AIO file below an lvstore of a real target. The test can fill the lvstore's data
+// clusters with a pattern.
 type disk struct {
 	*testService
 	t             *testing.T

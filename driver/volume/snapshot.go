@@ -18,10 +18,11 @@ import (
 type Snapshot struct {
 	Volume
 	// SourceUUID identifies the volume of which the snapshot was taken, even if that volume has
-	// been deleted. It is empty if unknown, as for snapshots taken by spdk-csi.
+	// been deleted. SourceUUID is empty if the source is unknown, as for snapshots taken by
+	// spdk-csi.
 	SourceUUID string
-	// CreatedAt is the time of the snapshot, to the second. It is zero if unknown, as for snapshots
-	// taken by spdk-csi.
+	// CreatedAt is the time of the snapshot, to the second. CreatedAt is zero if the time is
+	// unknown, as for snapshots taken by spdk-csi.
 	CreatedAt time.Time
 	// Group is the group snapshot to which the snapshot belongs; empty if none.
 	Group GroupID

@@ -49,7 +49,7 @@ func (v Volume) Named(name string) bool {
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
 // mayBeRenamed reports whether the driver renames volumes, thick or thin, when they are detached.
-// It does not rename thin volumes whose clusters SPDK counts (see Pristine).
+// Thin volumes whose clusters SPDK counts are not renamed (see Pristine).
 func (s *Service) mayBeRenamed(ctx context.Context, thick bool) (bool, error) {
 	if thick {
 		return true, nil

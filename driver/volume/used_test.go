@@ -149,8 +149,8 @@ func TestUsedNamesHaveAtMost63Bytes(t *testing.T) {
 	assert.Equal(t, v.UUID, found.UUID)
 }
 
-// If volumes with both names exist, the driver chooses neither. Only another client can create this
-// state.
+// If volumes with both names exist, the driver chooses neither. Only another client can create such
+// a pair of volumes.
 func TestNoVolumeIsChosenIfBothNamesExist(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, err := b.Create(t.Context(), b.store(t, "lvs0"), Spec{Name: "pvc-1", MinBytes: 4 * MiB, Class: class.Class{Thick: true}})

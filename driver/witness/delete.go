@@ -61,8 +61,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	}
 }
 
-// deleteOnce requests the deletion of the object. If the deletion has already been requested, it
-// removes the finalizer.
+// deleteOnce requests the deletion of the object. If the deletion has already been requested,
+// deleteOnce removes the finalizer.
 func (s *Store) deleteOnce(ctx context.Context, r Record) error {
 	if !r.Deleting {
 		options, err := json.Marshal(map[string]any{

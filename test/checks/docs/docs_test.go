@@ -27,7 +27,7 @@ func TestLinkTargetsExist(t *testing.T) {
 	}
 }
 
-// follow checks that the target of a relative link exists. It does not fetch pages from other
+// follow checks that the target of a relative link exists. The tests do not fetch pages from other
 // sites.
 func follow(docs map[string]document, from document, link string) error {
 	u, err := url.Parse(link)

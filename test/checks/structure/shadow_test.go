@@ -126,8 +126,8 @@ func shadows(set *token.FileSet, file *ast.File) (problems []string) {
 
 var version = regexp.MustCompile(`[/.]v[0-9]+$`)
 
-// importedAs returns the name by which a file refers to a package. By convention, this is the last
-// part of the package's path.
+// importedAs returns the name by which a file refers to a package. By convention, a package's name
+// is the last part of its path.
 func importedAs(i *ast.ImportSpec) string {
 	if i.Name != nil {
 		return i.Name.Name

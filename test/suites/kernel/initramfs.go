@@ -155,7 +155,7 @@ func (k kit) library(name string) (string, error) {
 	return "", fmt.Errorf("library %s is not in the packages", name)
 }
 
-// read reads a file in the kit. It resolves symlinks within the kit, even absolute ones.
+// read reads a file in the kit. Symlinks are resolved within the kit, even absolute ones.
 func (k kit) read(name string) ([]byte, error) {
 	for range 8 {
 		to, err := os.Readlink(k.root(name))

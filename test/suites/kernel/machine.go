@@ -29,7 +29,7 @@ import (
 
 // A Machine is a virtual machine for a scenario.
 type Machine struct {
-	// Target executes the guest's calls. It is nil if there is no target on the host.
+	// Target executes the guest's calls. Target is nil if there is no target on the host.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
 	// Progress receives the guest's reports on its writes. Progress returns true if the guest
 	// should end. If the scenario does not report progress, Progress is nil.

@@ -37,8 +37,8 @@ tenants:
 `
 )
 
-// A hostileTenant, red, makes random writes to its volumes and makes random calls. It uses all
-// existing UUIDs, like an attacker who has learned them.
+// A hostileTenant, red, makes random writes to its volumes and makes random calls. The tenant uses
+// all existing UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
 	*world
 	random           *rand.Rand

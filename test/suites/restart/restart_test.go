@@ -109,9 +109,9 @@ func TestKilledTargetIsRestored(t *testing.T) {
 	assert.NotContains(t, w.log.String(), "level=ERROR")
 }
 
-// SPDK cannot load its own saved configuration of a RAID without a superblock that has volumes on
-// it. The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk
-// first. The configuration also lists QoS limits before SPDK has found the volumes.
+// SPDK cannot load its own saved configuration if a RAID without a superblock has volumes on it.
+// The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk first.
+// The configuration also lists QoS limits before SPDK has found the volumes.
 func TestVolumesOnRAID(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())

@@ -17,9 +17,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A leanClient uses little CPU time, because it shares the processors with the proxy. It opens its
-// connections in advance, sends each request with a single write, and decodes a response only if
-// the caller wants the result.
+// A leanClient uses little CPU time, because it shares the processors with the proxy. The client
+// opens its connections in advance, sends each request with a single write, and decodes a response
+// only if the caller wants the result.
 type leanClient struct {
 	conns  chan *leanConn // idle
 	header string

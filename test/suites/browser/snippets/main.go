@@ -2,7 +2,7 @@
 // own TypeScript in Chromium. Its input is a JSON object with the OpenRPC document and the calls,
 // {"document": …, "calls": [{"method": …, "params": TEXT}]}. Its output is a list of {"tab": the
 // console's tab for rpc.py, "command": arguments of rpc.py, or "", "spdkProxy": the tab for
-// spdk-proxy}. It must be started in test/suites/browser.
+// spdk-proxy}. The command snippets must be started in test/suites/browser.
 package main
 
 import (

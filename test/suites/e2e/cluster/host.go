@@ -25,8 +25,8 @@ const (
 // nodeFolders lists the directories of which every node has its own copy.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
-// prepareHost adds the packages' programs to /usr. It creates the directories that nodes replace
-// with their own, and the network between the nodes. These changes disappear together with the
+// prepareHost adds the packages' programs to /usr, creates the directories that nodes replace with
+// their own, and creates the network between the nodes. These changes disappear together with the
 // sandbox, and do not affect the machine.
 func (c *Cluster) prepareHost() error {
 	for _, o := range []struct{ dir, lower string }{

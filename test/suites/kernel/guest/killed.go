@@ -140,8 +140,8 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 }
 
 // positions returns the indices of the points at which to kill. Of many writes to the same file, it
-// selects only the first one, one in the middle, and the last one. Without --all, it returns only
-// some of these.
+// selects only the first one, one in the middle, and the last one. Without --all, positions returns
+// only some of these indices.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1
