@@ -133,7 +133,7 @@ func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpSta
 
 // AccelSetDriver calls accel_set_driver: choose the driver that executes sequences of operations, or none.
 //
-// To choose none, give an empty name: clients send empty parameters as no parameters, which SPDK refuses here.
+// To choose no driver, give an empty name: SPDK refuses a call without parameters.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -294,7 +294,7 @@ const (
 type AccelCryptoKey struct {
 	Name   string      `json:"name"`
 	Cipher AccelCipher `json:"cipher"`
-	// In hexadecimal. Secret.
+	// Key in hexadecimal. Secret.
 	Key string `json:"key"`
 	// Second key in hexadecimal, if there is one. Secret.
 	Key2 *string `json:"key2,omitzero"`
@@ -347,7 +347,7 @@ const (
 // AccelOperationStats holds counts of one operation.
 type AccelOperationStats struct {
 	Opcode AccelOpcode `json:"opcode"`
-	// Module that executes it. SPDK v23.09 and later.
+	// Module that executes the operation. SPDK v23.09 and later.
 	ModuleName *string `json:"module_name,omitzero"`
 	Executed   uint64  `json:"executed"`
 	Failed     uint64  `json:"failed"`
@@ -367,13 +367,13 @@ type AccelStats struct {
 	TaskOutstanding *uint64 `json:"task_outstanding,omitzero"`
 	// Counts of each operation that was executed at least once.
 	Operations []AccelOperationStats `json:"operations"`
-	// Times that no free operation was available and the attempt was repeated. SPDK v23.09 and later.
+	// Number of times that no free operation was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryTask *uint64 `json:"retry_task,omitzero"`
-	// Times that no free sequence was available and the attempt was repeated. SPDK v23.09 and later.
+	// Number of times that no free sequence was available and the attempt was repeated. SPDK v23.09 and later.
 	RetrySequence *uint64 `json:"retry_sequence,omitzero"`
-	// Times that no free buffer was available and the attempt was repeated. SPDK v23.09 and later.
+	// Number of times that no free buffer was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryIobuf *uint64 `json:"retry_iobuf,omitzero"`
-	// Times that no borrowed buffer was available and the attempt was repeated. SPDK v23.09 and later.
+	// Number of times that no borrowed buffer was available and the attempt was repeated. SPDK v23.09 and later.
 	RetryBufdesc *uint64 `json:"retry_bufdesc,omitzero"`
 }
 
@@ -438,9 +438,9 @@ type AccelErrorInjectErrorParams struct {
 	Opcode AccelOpcode `json:"opcode"`
 	// What happens to the operations. One of disable, corrupt, failure.
 	Type AccelErrorInjectErrorType `json:"type"`
-	// How many times it happens. Default: 18446744073709551615.
+	// How many times the error is injected. Default: 18446744073709551615.
 	Count *uint64 `json:"count,omitzero"`
-	// Number of operations from one time to the next; 0 for every operation. Default: 0.
+	// Number of operations from one injected error to the next; 0 for every operation. Default: 0.
 	Interval *uint64 `json:"interval,omitzero"`
 	// For `failure`, the errno to fail with, a negative number. Default: 0.
 	Errcode *int32 `json:"errcode,omitzero"`

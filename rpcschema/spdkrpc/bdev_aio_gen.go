@@ -9,7 +9,7 @@ import (
 // BdevAIOCreate calls bdev_aio_create: create a bdev of a file or block device of the target's host, by Linux
 // AIO.
 //
-// SPDK answers after it has examined the new bdev for lvstores and the like.
+// SPDK responds after it has examined the new bdev for lvstores and the like.
 //
 // The result: name of the new bdev.
 //

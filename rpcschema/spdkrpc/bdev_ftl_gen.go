@@ -11,7 +11,7 @@ import (
 // fast cache bdev, or load an existing one.
 //
 // Both bdevs are claimed. If one of them does not exist yet, the new bdev is created when it appears, and the
-// answer is a sentence instead of an object.
+// result is a sentence instead of an object.
 //
 // The result: the new bdev, or a sentence that says that SPDK waits for the bdevs.
 //
@@ -222,17 +222,17 @@ type BdevFTLReadStats struct {
 // BdevFTLStats holds reads and writes of an FTL bdev, by reason.
 type BdevFTLStats struct {
 	Name string `json:"name"`
-	// For the bdev's users.
+	// Reads and writes for the bdev's users.
 	User BdevFTLIOStats `json:"user"`
-	// To move data from the cache to the base bdev.
+	// Reads and writes that move data from the cache to the base bdev.
 	Cmp BdevFTLIOStats `json:"cmp"`
-	// For garbage collection.
+	// Reads and writes for garbage collection.
 	Gc BdevFTLIOStats `json:"gc"`
-	// For metadata on the base bdev.
+	// Reads and writes of metadata on the base bdev.
 	MDBase BdevFTLIOStats `json:"md_base"`
-	// For metadata on the cache.
+	// Reads and writes of metadata on the cache.
 	MDNvCache BdevFTLIOStats `json:"md_nv_cache"`
-	// For the table that maps logical to physical addresses.
+	// Reads and writes of the table that maps logical to physical addresses.
 	L2p BdevFTLIOStats `json:"l2p"`
 }
 

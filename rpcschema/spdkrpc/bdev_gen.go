@@ -40,8 +40,8 @@ func (c *Client) BdevExamine(ctx context.Context, params BdevExamineParams) erro
 
 // BdevGetBdevs calls bdev_get_bdevs: describe the bdevs, or one of them.
 //
-// Without `name`, the answer grows with the number of bdevs, and keeps the target's main reactor busy while SPDK
-// writes it. With `name`, SPDK finds the bdev by name, alias or UUID at a constant cost.
+// Without `name`, the response grows with the number of bdevs, and keeps the target's main reactor busy while
+// SPDK writes it. With `name`, SPDK finds the bdev by name, alias or UUID at a constant cost.
 //
 // The result: the bdevs; exactly one if `name` was given.
 //
@@ -57,8 +57,8 @@ func (c *Client) BdevGetBdevs(ctx context.Context, params BdevGetBdevsParams) (r
 	return result, err
 }
 
-// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies, of the I/O channels
-// that are open.
+// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies on its open I/O
+// channels.
 //
 // The result: the histogram.
 //
@@ -73,8 +73,8 @@ func (c *Client) BdevGetHistogram(ctx context.Context, params BdevGetHistogramPa
 	return result, err
 }
 
-// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os up to latencies that the caller
-// chooses, of the I/O channels that are open.
+// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os on its open I/O channels, up to
+// latencies that the caller chooses.
 //
 // The result: the counts.
 //
@@ -258,17 +258,17 @@ type BdevDriverLvol struct {
 	ThinProvision *bool   `json:"thin_provision,omitzero"`
 	// Number of clusters that the volume itself owns, without those of its parents. SPDK v24.05 and later.
 	NumAllocatedClusters *uint64 `json:"num_allocated_clusters,omitzero"`
-	// Whether it is a snapshot.
+	// Whether the volume is a snapshot.
 	Snapshot *bool `json:"snapshot,omitzero"`
-	// Whether its parent is a snapshot of the same lvstore.
+	// Whether the volume's parent is a snapshot of the same lvstore.
 	Clone *bool `json:"clone,omitzero"`
-	// Name of its parent within the lvstore; only of a clone.
+	// Name of the clone's parent within the lvstore; left out if the volume is not a clone.
 	BaseSnapshot *string `json:"base_snapshot,omitzero"`
-	// Names of its clones within the lvstore; only of a snapshot that has clones.
+	// Names of the snapshot's clones within the lvstore; left out if there are none.
 	Clones []string `json:"clones,omitzero"`
-	// Whether its parent is a bdev outside the lvstore. SPDK v23.05 and later.
+	// Whether the volume's parent is a bdev outside the lvstore. SPDK v23.05 and later.
 	EsnapClone *bool `json:"esnap_clone,omitzero"`
-	// UUID of that bdev; only of such a clone. SPDK v23.05 and later.
+	// UUID of the volume's parent if that is a bdev outside the lvstore. SPDK v23.05 and later.
 	ExternalSnapshotName *string `json:"external_snapshot_name,omitzero"`
 }
 
@@ -300,7 +300,7 @@ type BdevDriverPassthru struct {
 
 // BdevDriverRAID describes an array of bdevs.
 type BdevDriverRAID struct {
-	// All zero while it is unknown. SPDK v24.01 and later.
+	// UUID of the array; all zero while it is unknown. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 if the array has none. Unit: KiB.
 	StripSizeKB uint32        `json:"strip_size_kb"`
@@ -308,11 +308,11 @@ type BdevDriverRAID struct {
 	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
 	// Whether the array's description is stored on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
-	// Bdevs that belong to it.
+	// Number of bdevs that belong to the array.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
-	// How many of these bdevs exist.
+	// How many of the array's bdevs exist.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
-	// How many of these bdevs must exist for the array to be online. SPDK v24.01 and later.
+	// How many of the array's bdevs must exist for the array to be online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
@@ -480,7 +480,7 @@ type BdevIOStatBdev struct {
 	QueueDepth *uint64 `json:"queue_depth,omitzero"`
 	// Time during which at least one I/O was in progress. Unit: us.
 	IOTime *uint64 `json:"io_time,omitzero"`
-	// The same time, weighted by the queue depth. Unit: us.
+	// Time during which at least one I/O was in progress, weighted by the queue depth. Unit: us.
 	WeightedIOTime *uint64                   `json:"weighted_io_time,omitzero"`
 	DriverSpecific *BdevIOStatDriverSpecific `json:"driver_specific,omitzero"`
 }
@@ -577,7 +577,7 @@ const (
 	BdevIOTypeWriteUncorrectable BdevIOType = "write_uncorrectable"
 )
 
-// BdevInfoClaimType states how it is claimed; left out if it is not claimed.
+// BdevInfoClaimType states how the bdev is claimed; left out if it is not claimed.
 type BdevInfoClaimType string
 
 // The values of BdevInfoClaimType.
@@ -626,7 +626,7 @@ type BdevInfo struct {
 	AssignedRateLimits BdevRateLimits `json:"assigned_rate_limits"`
 	// Whether a module has claimed the bdev for exclusive use.
 	Claimed bool `json:"claimed"`
-	// How it is claimed; left out if it is not claimed. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
+	// How the bdev is claimed; left out if it is not claimed. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
 	ClaimType *BdevInfoClaimType `json:"claim_type,omitzero"`
 	// Whether the bdev has zones.
 	Zoned bool `json:"zoned"`
@@ -654,7 +654,8 @@ const (
 	BdevMemoryDomainDMADeviceTypeStringUnknown        BdevMemoryDomainDMADeviceTypeString = "UNKNOWN"
 )
 
-// BdevMemoryDomainDMADeviceType is the type of the device that accesses it. Exactly one field must be set.
+// BdevMemoryDomainDMADeviceType is the type of the device that accesses the memory. Exactly one field must be
+// set.
 type BdevMemoryDomainDMADeviceType struct {
 	// SPDK v26.05 and later.
 	String *BdevMemoryDomainDMADeviceTypeString
@@ -681,9 +682,9 @@ func (v BdevMemoryDomainDMADeviceType) MarshalJSON() ([]byte, error) {
 
 // BdevMemoryDomain describes a type of memory that a bdev can access.
 type BdevMemoryDomain struct {
-	// Device that accesses it. SPDK up to v26.01.
+	// Device that accesses the memory. SPDK up to v26.01.
 	DMADeviceID *string `json:"dma_device_id,omitzero"`
-	// Type of the device that accesses it.
+	// Type of the device that accesses the memory.
 	DMADeviceType BdevMemoryDomainDMADeviceType `json:"dma_device_type"`
 }
 
@@ -774,7 +775,7 @@ type BdevRAIDBaseBdev struct {
 	Name *string `json:"name"`
 	// All zero if the bdev is missing and its UUID is unknown.
 	UUID string `json:"uuid"`
-	// Whether the array uses it.
+	// Whether the array uses the bdev.
 	IsConfigured bool `json:"is_configured"`
 	// Where the array's data starts on the bdev. Unit: blocks.
 	DataOffset uint64 `json:"data_offset"`
@@ -860,9 +861,9 @@ type BdevRateLimits struct {
 	RWIOsPerSec uint64 `json:"rw_ios_per_sec"`
 	// Limit for reads and writes together. Unit: MiB/s.
 	RWMbytesPerSec uint64 `json:"rw_mbytes_per_sec"`
-	// Reads. Unit: MiB/s.
+	// Limit for reads. Unit: MiB/s.
 	RMbytesPerSec uint64 `json:"r_mbytes_per_sec"`
-	// Writes. Unit: MiB/s.
+	// Limit for writes. Unit: MiB/s.
 	WMbytesPerSec uint64 `json:"w_mbytes_per_sec"`
 }
 
@@ -889,7 +890,7 @@ type BdevSupportedIOTypes struct {
 	NVMeIO    bool `json:"nvme_io"`
 	// SPDK v24.09 and later.
 	NVMeIOMD *bool `json:"nvme_io_md,omitzero"`
-	// Also true if SPDK itself writes the zeroes.
+	// Whether zeroes can be written, even if SPDK itself writes them.
 	WriteZeroes bool `json:"write_zeroes"`
 	// SPDK v24.09 and later.
 	Zcopy *bool `json:"zcopy,omitzero"`
@@ -924,11 +925,11 @@ type BdevEnableHistogramParams struct {
 	Enable bool `json:"enable"`
 	// The only kind of I/O to count; all kinds if not given. SPDK v24.09 and later.
 	Opc *BdevIOType `json:"opc,omitzero"`
-	// Buckets in each range of the histogram, as a power of 2. With another value than 7, I/O channels that open later are not counted (v26.05). Default: 7. SPDK v25.05 and later.
+	// Buckets in each range of the histogram, as a power of 2. With any value other than 7, I/O channels that open later are not counted (v26.05). Default: 7. SPDK v25.05 and later.
 	Granularity *uint8 `json:"granularity,omitzero"`
-	// Smallest latency to tell apart; less than `max_nsec`. With another value than 0, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 1000. SPDK v25.05 and later.
+	// Smallest latency that the histogram distinguishes; less than `max_nsec`. With any value other than 0, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency to tell apart. The default overflows, and becomes a few seconds (v26.05). With another value than 18446744073709551615, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 120000000000. SPDK v25.05 and later.
+	// Greatest latency that the histogram distinguishes. The default overflows, and becomes a few seconds (v26.05). With any value other than 18446744073709551615, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 120000000000. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 
@@ -956,7 +957,7 @@ type BdevGetHistogramParams struct {
 type BdevGetHistogramBordersParams struct {
 	// The bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// Latencies, in ascending order. Without any, the answer is that of `bdev_get_histogram`.
+	// Latencies, in ascending order. If the list is empty, the result is that of `bdev_get_histogram`.
 	Borders []uint64 `json:"borders"`
 }
 
@@ -1012,8 +1013,8 @@ type BdevSetQoSLimitParams struct {
 	RWIOsPerSec *uint64 `json:"rw_ios_per_sec,omitzero"`
 	// Limit for reads and writes together. Unit: MiB/s.
 	RWMbytesPerSec *uint64 `json:"rw_mbytes_per_sec,omitzero"`
-	// Reads. Unit: MiB/s.
+	// Limit for reads. Unit: MiB/s.
 	RMbytesPerSec *uint64 `json:"r_mbytes_per_sec,omitzero"`
-	// Writes. Unit: MiB/s.
+	// Limit for writes. Unit: MiB/s.
 	WMbytesPerSec *uint64 `json:"w_mbytes_per_sec,omitzero"`
 }

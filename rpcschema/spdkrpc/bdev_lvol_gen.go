@@ -82,8 +82,8 @@ func (c *Client) BdevLvolCreate(ctx context.Context, params BdevLvolCreateParams
 // BdevLvolCreateLvstore calls bdev_lvol_create_lvstore: format a bdev as an lvstore, the pool of space for
 // logical volumes.
 //
-// All data on the bdev is lost. The lvstore claims the bdev until the lvstore is deleted. If the bdev does not
-// answer I/O, this call gets no answer either.
+// All data on the bdev is lost. The lvstore claims the bdev until the lvstore is deleted. If the bdev never
+// completes I/O, this call never gets a response.
 //
 // The result: UUID of the new lvstore.
 //
@@ -106,8 +106,8 @@ func (c *Client) BdevLvolCreateLvstore(ctx context.Context, params BdevLvolCreat
 // parent, so that the clone no longer depends on the parent.
 //
 // Clusters that only a grandparent holds stay shared, and clusters that were never written stay unallocated.
-// SPDK answers when the copying is done, and loses data if it inflates or decouples two volumes of an lvstore at
-// the same time.
+// SPDK responds when the copying is done, and loses data if it inflates or decouples two volumes of an lvstore
+// at the same time.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -153,9 +153,9 @@ func (c *Client) BdevLvolDeleteLvstore(ctx context.Context, params BdevLvolDelet
 
 // BdevLvolGetLvols calls bdev_lvol_get_lvols: list the logical volumes of all lvstores, or of one of them.
 //
-// To list them all, leave the parameters out of the request altogether: SPDK refuses an empty object with -22.
-// Otherwise give either `lvs_uuid` or `lvs_name`, not both. The list does not include volumes that are not open
-// because they are being created or deleted or could not be opened. It includes degraded volumes.
+// To list all volumes, leave the parameters out of the request altogether: SPDK refuses an empty object with
+// -22. Otherwise give either `lvs_uuid` or `lvs_name`, not both. The list does not include volumes that are not
+// open because they are being created or deleted or could not be opened. It includes degraded volumes.
 //
 // The result: the logical volumes.
 //
@@ -172,8 +172,8 @@ func (c *Client) BdevLvolGetLvols(ctx context.Context, params BdevLvolGetLvolsPa
 
 // BdevLvolGetLvstores calls bdev_lvol_get_lvstores: list the lvstores, or one of them.
 //
-// To list them all, leave the parameters out of the request altogether: SPDK refuses an empty object with -22.
-// Otherwise give either `uuid` or `lvs_name`, not both.
+// To list all lvstores, leave the parameters out of the request altogether: SPDK refuses an empty object with
+// -22. Otherwise give either `uuid` or `lvs_name`, not both.
 //
 // The result: the lvstores.
 //
@@ -209,7 +209,7 @@ func (c *Client) BdevLvolGrowLvstore(ctx context.Context, params BdevLvolGrowLvs
 // BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy the data that it
 // shares with its parent, so that it depends on no other volume.
 //
-// SPDK answers when the copying is done. A volume that is not thin provisioned is not changed. SPDK loses data
+// SPDK responds when the copying is done. A volume that is not thin provisioned is not changed. SPDK loses data
 // if it inflates or decouples two volumes of an lvstore at the same time.
 //
 // Errors of SPDK:
@@ -264,8 +264,9 @@ func (c *Client) BdevLvolResize(ctx context.Context, params BdevLvolResizeParams
 // BdevLvolSetParent calls bdev_lvol_set_parent: replace the parent of a thin volume by another snapshot of its
 // lvstore.
 //
-// The volume keeps the clusters that it owns itself; the rest is read from the new parent. Both must have the
-// same number of clusters. The caller must know that the data fits.
+// The volume keeps the clusters that it owns itself; the rest is read from the new parent. The volume and the
+// parent must have the same number of clusters. SPDK does not check whether the volume's own clusters match the
+// new parent's data; the caller must make sure that they do.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -281,7 +282,8 @@ func (c *Client) BdevLvolSetParent(ctx context.Context, params BdevLvolSetParent
 // its lvstore, which becomes its external snapshot.
 //
 // The volume keeps the clusters that it owns itself; the rest is read from the bdev. Nothing may write to the
-// bdev any more. The caller must know that the data fits.
+// bdev any more. SPDK does not check whether the volume's own clusters match the bdev's data; the caller must
+// make sure that they do.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -443,7 +445,7 @@ type LvolStoreRef struct {
 
 // BdevLvolCheckShallowCopyParams are the parameters of bdev_lvol_check_shallow_copy.
 type BdevLvolCheckShallowCopyParams struct {
-	// Number of the operation, from the answer of `bdev_lvol_start_shallow_copy`.
+	// Number of the operation, from the result of `bdev_lvol_start_shallow_copy`.
 	OperationID uint32 `json:"operation_id"`
 }
 

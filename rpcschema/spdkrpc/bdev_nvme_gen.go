@@ -37,12 +37,12 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 // BdevNVMeAttachController calls bdev_nvme_attach_controller: connect to an NVMe controller, local or over a
 // fabric, and create bdevs for its namespaces.
 //
-// With the name of a controller that is attached already, the call adds a path to that controller. SPDK answers
+// With the name of a controller that is attached already, the call adds a path to that controller. SPDK responds
 // after it has examined the new bdevs for lvstores and the like. Never attach a target to a subsystem of its
 // own, nor two targets to each other. When a namespace of the controller is added, removed or resized, or its
-// ANA state changes, SPDK's thread requests details from the controller and is blocked until it has the answer:
-// a target that is attached to itself stops answering permanently, without a message (observed on v24.01 and
-// v26.05).
+// ANA state changes, SPDK's thread requests details from the controller and is blocked until it has the
+// response: a target that is attached to itself permanently stops responding, without a message (observed on
+// v24.01 and v26.05).
 //
 // The result: names of the bdevs.
 //
@@ -113,7 +113,7 @@ func (c *Client) BdevNVMeDetachController(ctx context.Context, params BdevNVMeDe
 // BdevNVMeDisableController calls bdev_nvme_disable_controller: disconnect from an NVMe controller and keep its
 // bdevs.
 //
-// Also succeeds for a controller that is disabled already.
+// The call also succeeds for a controller that is disabled already.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -130,7 +130,7 @@ func (c *Client) BdevNVMeDisableController(ctx context.Context, params BdevNVMeD
 // BdevNVMeEnableController calls bdev_nvme_enable_controller: connect again to an NVMe controller that was
 // disabled.
 //
-// Also succeeds for a controller that is not disabled.
+// The call also succeeds for a controller that is not disabled.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -284,7 +284,7 @@ func (c *Client) BdevNVMeResetController(ctx context.Context, params BdevNVMeRes
 //
 // SPDK does not check the command; it can destroy data and read anything on the controller.
 //
-// The result: the controller's answer.
+// The result: the controller's response.
 //
 // Errors of SPDK:
 //   - -32603: The command could not be sent, or out of memory
@@ -370,7 +370,7 @@ func (c *Client) BdevNVMeSetPreferredPath(ctx context.Context, params BdevNVMeSe
 // BdevNVMeStartDiscovery calls bdev_nvme_start_discovery: query a discovery service for subsystems, attach them,
 // and follow changes.
 //
-// With `wait_for_attach` but without `attach_timeout_ms` SPDK may never answer.
+// With `wait_for_attach` but without `attach_timeout_ms`, SPDK may never respond.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -436,7 +436,7 @@ const (
 	BdevNVMeCommandTypeIO    BdevNVMeCommandType = "io"
 )
 
-// BdevNVMeCompletion describes a controller's answer to a command.
+// BdevNVMeCompletion describes a controller's response to a command.
 type BdevNVMeCompletion struct {
 	// The completion's 16 bytes, in URL-safe base64.
 	Cpl string `json:"cpl"`
@@ -503,13 +503,13 @@ type BdevNVMeHealth struct {
 	AvailableSpareThresholdPercentage uint64  `json:"available_spare_threshold_percentage"`
 	// Percentage of its lifetime that is used; may exceed 100.
 	PercentageUsed uint64 `json:"percentage_used"`
-	// In units of 512000 bytes.
+	// Amount of data read, in units of 512000 bytes.
 	DataUnitsRead float64 `json:"data_units_read"`
-	// In units of 512000 bytes.
+	// Amount of data written, in units of 512000 bytes.
 	DataUnitsWritten  float64 `json:"data_units_written"`
 	HostReadCommands  float64 `json:"host_read_commands"`
 	HostWriteCommands float64 `json:"host_write_commands"`
-	// In minutes.
+	// Time during which the controller was busy, in minutes.
 	ControllerBusyTime                      float64 `json:"controller_busy_time"`
 	PowerCycles                             float64 `json:"power_cycles"`
 	PowerOnHours                            float64 `json:"power_on_hours"`
@@ -549,9 +549,9 @@ type BdevNVMeIOPath struct {
 type BdevNVMeIOPathTransport struct {
 	Trtype string `json:"trtype"`
 	Traddr string `json:"traddr"`
-	// Left out if there is none.
+	// Port; left out if there is none.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// Left out if unknown.
+	// Address family; left out if unknown.
 	Adrfam *string `json:"adrfam,omitzero"`
 }
 
@@ -780,7 +780,7 @@ type BdevNVMeAttachControllerParams struct {
 	Ddgst *bool `json:"ddgst,omitzero"`
 	// Time limit for connecting a queue. Unit: us.
 	FabricsConnectTimeoutUS *uint64 `json:"fabrics_connect_timeout_us,omitzero"`
-	// How an added path is used; `disable` refuses to add one. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
+	// How an added path is used; with `disable`, SPDK refuses to add a path. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
 	Multipath *BdevNVMeAttachControllerMultipath `json:"multipath,omitzero"`
 	// Number of I/O queues to request. Default: 1024.
 	NumIOQueues *uint32 `json:"num_io_queues,omitzero"`
@@ -792,7 +792,7 @@ type BdevNVMeAttachControllerParams struct {
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
 	// TLS key: its name in the keyring from v24.05 on, a file's path before; in v23.01 the key itself. Secret.
 	PSK *string `json:"psk,omitzero"`
-	// Maximum number of bdev names in the answer. Default: 128. SPDK v23.05 and later.
+	// Maximum number of bdev names in the result. Default: 128. SPDK v23.05 and later.
 	MaxBdevs *uint32 `json:"max_bdevs,omitzero"`
 	// Name in the keyring of the key with which this host authenticates. SPDK v24.05 and later.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
@@ -1082,7 +1082,7 @@ type BdevNVMeStartDiscoveryParams struct {
 	Trsvcid *string `json:"trsvcid,omitzero"`
 	// NQN that the target connects with; SPDK generates one if it is not given.
 	Hostnqn *string `json:"hostnqn,omitzero"`
-	// Whether SPDK answers only after the first subsystems found are attached. Default: false.
+	// Whether SPDK responds only after the first subsystems found are attached. Default: false.
 	WaitForAttach *bool `json:"wait_for_attach,omitzero"`
 	// Time limit for attaching these subsystems; 0 for no limit. If it is given, SPDK waits for them. Unit: ms. Default: 0.
 	AttachTimeoutMS *uint64 `json:"attach_timeout_ms,omitzero"`

@@ -34,7 +34,7 @@ func (c *Client) BdevOCFDelete(ctx context.Context, params BdevOCFDeleteParams) 
 }
 
 // BdevOCFFlushStart calls bdev_ocf_flush_start: start writing a caching bdev's dirty data to its core bdev. SPDK
-// answers immediately; see `bdev_ocf_flush_status`.
+// responds immediately; see `bdev_ocf_flush_status`.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid, no such caching bdev, or its cache is not attached
@@ -198,7 +198,7 @@ const (
 // BdevOCFStat describes a number, and its share of the whole.
 type BdevOCFStat struct {
 	Count uint64 `json:"count"`
-	// Percentage with two decimal places. SPDK leaves out the first of them if it is 0.
+	// Percentage with two decimal places. SPDK leaves out the first decimal place if it is 0.
 	Percentage string `json:"percentage"`
 	// One of 4KiB blocks, Requests.
 	Units BdevOCFStatUnits `json:"units"`
@@ -267,7 +267,7 @@ type BdevOCFFlushStatusParams struct {
 
 // BdevOCFGetBdevsParams are the parameters of bdev_ocf_get_bdevs.
 type BdevOCFGetBdevsParams struct {
-	// List only the caching bdev with this name, or those whose cache or core bdev has it.
+	// List only the caching bdev with this name, or the caching bdevs whose cache or core bdev has this name.
 	Name *string `json:"name,omitzero"`
 }
 

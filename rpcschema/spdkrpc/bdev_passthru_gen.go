@@ -9,8 +9,8 @@ import (
 // BdevPassthruCreate calls bdev_passthru_create: create a bdev that forwards all I/O to another bdev.
 //
 // If the base bdev does not exist yet, the call succeeds, and the new bdev appears when the base bdev does. The
-// base bdev is claimed. Make sure that no other bdev has the name or UUID: if one has, SPDK does not answer with
-// an error, but the target aborts (measured on v24.01 and v26.05).
+// base bdev is claimed. Make sure that no other bdev has the name or UUID: if one has, SPDK does not return an
+// error; instead, the target aborts (measured on v24.01 and v26.05).
 //
 // The result: name of the new bdev.
 //

@@ -96,7 +96,7 @@ func (c *Client) BdevRAIDSetOptions(ctx context.Context, params BdevRAIDSetOptio
 // BdevRAIDInfo describes an array.
 type BdevRAIDInfo struct {
 	Name string `json:"name"`
-	// All zero while it is unknown. SPDK v24.01 and later.
+	// UUID of the array; all zero while it is unknown. SPDK v24.01 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Length of a strip; 0 if the array has none. Unit: KiB.
 	StripSizeKB uint32        `json:"strip_size_kb"`
@@ -104,11 +104,11 @@ type BdevRAIDInfo struct {
 	RAIDLevel   BdevRAIDLevel `json:"raid_level"`
 	// Whether the array's description is stored on its bdevs. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
-	// Bdevs that belong to it.
+	// Number of bdevs that belong to the array.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
-	// How many of these bdevs exist.
+	// How many of the array's bdevs exist.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
-	// How many of these bdevs must exist for the array to be online. SPDK v24.01 and later.
+	// How many of the array's bdevs must exist for the array to be online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`

@@ -136,7 +136,7 @@ type BdevRBDDeleteParams struct {
 
 // BdevRBDGetClustersInfoParams are the parameters of bdev_rbd_get_clusters_info.
 type BdevRBDGetClustersInfoParams struct {
-	// Name of the only connection to report; the answer is then an object instead of an array.
+	// Name of the only connection to report; the result is then an object instead of an array.
 	Name *string `json:"name,omitzero"`
 }
 

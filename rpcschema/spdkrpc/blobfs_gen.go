@@ -48,7 +48,7 @@ func (c *Client) BlobfsMount(ctx context.Context, params BlobfsMountParams) erro
 // BlobfsSetCacheSize calls blobfs_set_cache_size: set the size of the cache that all blobfs share, before the
 // first of them is loaded.
 //
-// Up to v23.01 the answer is false if the size could not be set.
+// Up to v23.01, the result is false if the size could not be set.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded

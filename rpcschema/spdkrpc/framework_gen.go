@@ -154,7 +154,8 @@ func (c *Client) FrameworkSetScheduler(ctx context.Context, params FrameworkSetS
 // FrameworkStartInit calls framework_start_init: leave the startup state, which `--wait-for-rpc` keeps the
 // target in, and start the subsystems.
 //
-// SPDK answers when they run, and reads no other request until then. If a subsystem fails, the target ends.
+// SPDK responds when the subsystems are running, and reads no other request until then. If a subsystem fails,
+// the target ends.
 //
 // Errors of SPDK:
 //   - -32603: A subsystem could not be started
@@ -168,7 +169,7 @@ func (c *Client) FrameworkStartInit(ctx context.Context) error {
 
 // FrameworkWaitInit calls framework_wait_init: wait until the target has left the startup state.
 //
-// If the target has left it already, SPDK answers immediately. Parameters are ignored.
+// If the target has already left the startup state, SPDK responds immediately. Parameters are ignored.
 //
 // Errors of SPDK:
 //   - -32603: Out of memory
@@ -325,9 +326,9 @@ type FrameworkGovernor struct {
 // FrameworkGovernorCore describes a core and its frequencies.
 type FrameworkGovernorCore struct {
 	LcoreID uint32 `json:"lcore_id"`
-	// In kHz.
+	// Available frequencies in kHz.
 	AvailableFrequencies []uint32 `json:"available_frequencies"`
-	// In kHz.
+	// Current frequency in kHz.
 	CurrentFrequency uint32 `json:"current_frequency"`
 }
 
@@ -361,7 +362,7 @@ type FrameworkReactor struct {
 	Busy uint64 `json:"busy"`
 	// Time during which pollers found no work. Unit: ticks.
 	Idle uint64 `json:"idle"`
-	// Whether it waits for interrupts instead of polling.
+	// Whether the core waits for interrupts instead of polling.
 	InInterrupt bool `json:"in_interrupt"`
 	// Interrupt time of the core, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	IRQ *uint64 `json:"irq,omitzero"`
@@ -379,7 +380,7 @@ type FrameworkReactor struct {
 type FrameworkReactorThread struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
-	// Cores that it may run on, in hexadecimal.
+	// Cores that the thread may run on, in hexadecimal.
 	Cpumask string `json:"cpumask"`
 	// Time since the thread came to this reactor. Unit: ticks.
 	Elapsed uint64 `json:"elapsed"`
@@ -418,7 +419,7 @@ type FrameworkScheduler struct {
 type FrameworkSubsystem struct {
 	// Name of the subsystem.
 	Subsystem string `json:"subsystem"`
-	// Subsystems that start before it.
+	// Subsystems that start before this one.
 	DependsOn []string `json:"depends_on"`
 }
 
@@ -444,9 +445,9 @@ type FrameworkVersionFields struct {
 
 // ThreadIOChannel describes an I/O channel.
 type ThreadIOChannel struct {
-	// I/O device that it leads to.
+	// I/O device that the channel leads to.
 	Name string `json:"name"`
-	// Number of references to it.
+	// Number of references to the channel.
 	Ref uint32 `json:"ref"`
 }
 
@@ -511,7 +512,7 @@ type ThreadPollersList struct {
 type ThreadStats struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
-	// Cores that it may run on, in hexadecimal.
+	// Cores that the thread may run on, in hexadecimal.
 	Cpumask string `json:"cpumask"`
 	// Time during which pollers found work. Unit: ticks.
 	Busy uint64 `json:"busy"`

@@ -336,8 +336,8 @@ func (c *Client) ISCSITargetNodeRemovePGIGMaps(ctx context.Context, params ISCSI
 	return c.confirm(ctx, "iscsi_target_node_remove_pg_ig_maps", params)
 }
 
-// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: request the initiators that are logged in
-// to an iSCSI target node to log out.
+// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: request that the initiators that are
+// logged in to an iSCSI target node log out.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such target node
@@ -444,7 +444,7 @@ type ISCSIConnection struct {
 	TargetAddr string `json:"target_addr"`
 	// Part of the target node's name after its first colon; empty before the login.
 	TargetNodeName string `json:"target_node_name"`
-	// SPDK thread that serves it.
+	// SPDK thread that serves the connection.
 	ThreadName string `json:"thread_name"`
 }
 
@@ -508,7 +508,7 @@ type ISCSIOptions struct {
 	// Whether several sessions of the same initiator port are allowed.
 	AllowDuplicatedISID bool   `json:"allow_duplicated_isid"`
 	ErrorRecoveryLevel  uint32 `json:"error_recovery_level"`
-	// How long SPDK waits for the answer to a NOP. Unit: s.
+	// How long SPDK waits for the response to a NOP. Unit: s.
 	NopTimeout int32 `json:"nop_timeout"`
 	// Interval of NOPs on idle connections, 0 for none. Unit: s.
 	NopInInterval int32 `json:"nop_in_interval"`
@@ -654,7 +654,7 @@ type ISCSICreateTargetNodeParams struct {
 	Name string `json:"name"`
 	// Alias that initiators see; may be empty.
 	AliasName string `json:"alias_name"`
-	// Access rules, as pairs of portal group and initiator group: initiators of the one may log in through portals of the other.
+	// Access rules, as pairs of portal group and initiator group: initiators in the initiator group may log in through portals in the portal group.
 	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 	// The LUNs, one of them number 0.
 	LUNs []ISCSILUNParams `json:"luns"`
@@ -764,7 +764,7 @@ type ISCSISetOptionsParams struct {
 	AuthFile *string `json:"auth_file,omitzero"`
 	// Prefix for incomplete target names. Default: iqn.2016-06.io.spdk.
 	NodeBase *string `json:"node_base,omitzero"`
-	// How long SPDK waits for the answer to a NOP before it disconnects the initiator. Unit: s. Default: 60.
+	// How long SPDK waits for the response to a NOP before it disconnects the initiator. Unit: s. Default: 60.
 	NopTimeout *int32 `json:"nop_timeout,omitzero"`
 	// Interval of NOPs on idle connections, 0 for none. Unit: s. Default: 30.
 	NopInInterval *int32 `json:"nop_in_interval,omitzero"`
@@ -866,7 +866,7 @@ type ISCSITargetNodeSetRedirectParams struct {
 	Name string `json:"name"`
 	// Tag of the portal group where initiators log in. The group must be public and mapped to the target node.
 	PGTag int32 `json:"pg_tag"`
-	// IP address of the portal that initiators are redirected to. Not a portal of the same group.
+	// IP address of the portal that initiators are redirected to. It must not be a portal of the same group.
 	RedirectHost *string `json:"redirect_host,omitzero"`
 	// Port of the portal that initiators are redirected to, as a string.
 	RedirectPort *string `json:"redirect_port,omitzero"`

@@ -72,7 +72,7 @@ type KeyringKey struct {
 	Module string `json:"module"`
 	// Whether the key was removed and exists only until its last user releases it.
 	Removed bool `json:"removed"`
-	// Whether its module found it automatically.
+	// Whether the key's module found the key automatically.
 	Probed bool `json:"probed"`
 	// Number of users, including the keyring.
 	Refcnt int32 `json:"refcnt"`
@@ -98,6 +98,6 @@ type KeyringFileRemoveKeyParams struct {
 
 // KeyringLinuxSetOptionsParams are the parameters of keyring_linux_set_options.
 type KeyringLinuxSetOptionsParams struct {
-	// Whether they can be used; unchanged if not given. Initially false.
+	// Whether keys of the session keyring can be used; unchanged if not given. Initially false.
 	Enable *bool `json:"enable,omitzero"`
 }

@@ -40,7 +40,8 @@ func (c *Client) NBDStartDisk(ctx context.Context, params NBDStartDiskParams) (r
 	return result, err
 }
 
-// NBDStopDisk calls nbd_stop_disk: disconnect an nbd block device. SPDK answers when its data is flushed.
+// NBDStopDisk calls nbd_stop_disk: disconnect an nbd block device. SPDK responds when the device's data has been
+// flushed.
 //
 // Errors of SPDK:
 //   - -19: The target serves no such block device

@@ -39,7 +39,7 @@ func (c *Client) NVMfCreateTarget(ctx context.Context, params NVMfCreateTargetPa
 // need.
 //
 // A target has at most one transport of each type, and a transport stays until the target ends. Many defaults
-// depend on the transport. Sizes in bytes unless a parameter says otherwise.
+// depend on the transport. Sizes are in bytes unless a parameter states another unit.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or the transport type is unknown
@@ -73,7 +73,7 @@ func (c *Client) NVMfDeleteTarget(ctx context.Context, params NVMfDeleteTargetPa
 }
 
 // NVMfDiscoveryAddReferral calls nvmf_discovery_add_referral: add a referral to another discovery service or
-// subsystem to the discovery log. Adding it twice changes nothing.
+// subsystem to the discovery log. Adding the same referral twice changes nothing.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid
@@ -125,8 +125,8 @@ func (c *Client) NVMfGetStats(ctx context.Context, params NVMfGetStatsParams) (r
 
 // NVMfGetSubsystems calls nvmf_get_subsystems: list subsystems with their listeners, hosts and namespaces.
 //
-// Without `nqn`, the size of the answer and the time that the reactor needs for it grow with the number of
-// namespaces.
+// Without `nqn`, the size of the response, and the time that the reactor needs to produce it, grow with the
+// number of namespaces.
 //
 // The result: the subsystems, including the discovery subsystem.
 //
@@ -195,7 +195,7 @@ func (c *Client) NVMfNSRemoveHost(ctx context.Context, params NVMfNSRemoveHostPa
 
 // NVMfPublishMDNSPrr calls nvmf_publish_mdns_prr: announce the discovery service on the local network by mDNS.
 //
-// The discovery subsystem needs a listener. Only if SPDK was built with Avahi.
+// The discovery subsystem needs a listener. This works only if SPDK was built with Avahi.
 //
 // Errors of SPDK:
 //   - -12: Out of memory, or no connection to Avahi
@@ -285,7 +285,7 @@ func (c *Client) NVMfSubsystemAddListener(ctx context.Context, params NVMfSubsys
 
 // NVMfSubsystemAddNS calls nvmf_subsystem_add_ns: export a bdev as a namespace of a subsystem.
 //
-// The bdev is claimed. By default UUID and NGUID are the bdev's; give them if they must stay the same when the
+// The bdev is claimed. By default, UUID and NGUID are the bdev's; give them if they must stay the same when the
 // bdev is replaced. SPDK pauses the subsystem during the call.
 //
 // The result: NSID of the new namespace.
@@ -778,8 +778,8 @@ type NVMfSubsystemHost struct {
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
-// NVMfTransport describes a transport and its options. The transport and SPDK's release decide which options
-// there are.
+// NVMfTransport describes a transport and its options. The options depend on the transport and on SPDK's
+// release.
 type NVMfTransport struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
@@ -909,7 +909,7 @@ type NVMfTransportStats struct {
 type NVMfCreateSubsystemParams struct {
 	// NQN of the subsystem, unique in its target. `nqn.yyyy-mm.reverse.domain:name` or `nqn.2014-08.org.nvmexpress:uuid:UUID`.
 	NQN string `json:"nqn"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Serial number that controllers report, printable ASCII. Default: 00000000000000000000.
 	SerialNumber *string `json:"serial_number,omitzero"`
@@ -935,7 +935,7 @@ type NVMfCreateSubsystemParams struct {
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
 	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 means 16 MiB. Default: 12. SPDK v26.05 and later.
 	Wzsl *uint8 `json:"wzsl,omitzero"`
-	// Whether to forward I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on bdev_nvme. Default: false. SPDK v24.09 and later.
+	// Whether to forward I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on NVMe bdevs (bdev_nvme). Default: false. SPDK v24.09 and later.
 	Passthrough *bool `json:"passthrough,omitzero"`
 	// Whether hosts may reset the subsystem (NSSR). Default: false. SPDK v25.09 and later.
 	EnableNssr *bool `json:"enable_nssr,omitzero"`
@@ -1011,7 +1011,7 @@ const (
 type NVMfCreateTransportParams struct {
 	// Type of the transport, in any case. `TCP`, `RDMA`, `FC`, `VFIOUSER`, or the name of a custom transport.
 	Trtype string `json:"trtype"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Largest number of outstanding commands on an I/O queue. Default 128, for VFIOUSER 256.
 	MaxQueueDepth *uint16 `json:"max_queue_depth,omitzero"`
@@ -1087,7 +1087,7 @@ type NVMfCreateTransportParams struct {
 type NVMfDeleteSubsystemParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1101,7 +1101,7 @@ type NVMfDeleteTargetParams struct {
 type NVMfDiscoveryAddReferralParams struct {
 	// Address of the other service. TCP and RDMA need `trsvcid`.
 	Address NVMfListenAddress `json:"address"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Whether hosts must use a secure channel to the other service. Default: false.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
@@ -1111,7 +1111,7 @@ type NVMfDiscoveryAddReferralParams struct {
 
 // NVMfDiscoveryGetReferralsParams are the parameters of nvmf_discovery_get_referrals.
 type NVMfDiscoveryGetReferralsParams struct {
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1119,7 +1119,7 @@ type NVMfDiscoveryGetReferralsParams struct {
 type NVMfDiscoveryRemoveReferralParams struct {
 	// Address of the other service, as given when it was added.
 	Address NVMfListenAddress `json:"address"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// NQN of the other subsystem. Default: the well-known discovery NQN.
 	Subnqn *string `json:"subnqn,omitzero"`
@@ -1127,7 +1127,7 @@ type NVMfDiscoveryRemoveReferralParams struct {
 
 // NVMfGetStatsParams are the parameters of nvmf_get_stats.
 type NVMfGetStatsParams struct {
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1135,7 +1135,7 @@ type NVMfGetStatsParams struct {
 type NVMfGetSubsystemsParams struct {
 	// NQN of the only subsystem to list.
 	NQN *string `json:"nqn,omitzero"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1143,7 +1143,7 @@ type NVMfGetSubsystemsParams struct {
 type NVMfGetTransportsParams struct {
 	// Type of the only transport to list.
 	Trtype *string `json:"trtype,omitzero"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1155,7 +1155,7 @@ type NVMfNSAddHostParams struct {
 	NSID uint32 `json:"nsid"`
 	// NQN of the host.
 	Host string `json:"host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1167,13 +1167,13 @@ type NVMfNSRemoveHostParams struct {
 	NSID uint32 `json:"nsid"`
 	// NQN of the host.
 	Host string `json:"host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
 // NVMfPublishMDNSPrrParams are the parameters of nvmf_publish_mdns_prr.
 type NVMfPublishMDNSPrrParams struct {
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1221,7 +1221,7 @@ type NVMfSetConfigParams struct {
 	DiscoveryFilters NVMfDiscoveryFilters `json:"discovery_filters,omitzero"`
 	// Digests allowed for DH-HMAC-CHAP. Default: all. SPDK v24.05 and later.
 	DHCHAPDigests []NVMfSetConfigDHCHAPDigest `json:"dhchap_digests,omitzero"`
-	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the one without key exchange. Default: all. SPDK v24.05 and later.
+	// Diffie-Hellman groups allowed for DH-HMAC-CHAP. `null` is the group without key exchange. Default: all. SPDK v24.05 and later.
 	DHCHAPDhgroups []NVMfSetConfigDHCHAPDhgroup `json:"dhchap_dhgroups,omitzero"`
 	// Whether a host NQN may connect twice to a subsystem through the same listener. One of allow, restrict_per_listener. Default: allow. SPDK v26.05 and later.
 	DupHostPolicy *NVMfSetConfigDupHostPolicy `json:"dup_host_policy,omitzero"`
@@ -1245,7 +1245,7 @@ type NVMfSetMaxSubsystemsParams struct {
 
 // NVMfStopMDNSPrrParams are the parameters of nvmf_stop_mdns_prr.
 type NVMfStopMDNSPrrParams struct {
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1255,7 +1255,7 @@ type NVMfSubsystemAddHostParams struct {
 	NQN string `json:"nqn"`
 	// NQN of the host.
 	Host string `json:"host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// TLS pre-shared key, for secure channels over TCP: its name in the keyring; up to v24.01 the path of a file with it, in v24.05 either. SPDK v23.05 and later.
 	PSK *string `json:"psk,omitzero"`
@@ -1281,7 +1281,7 @@ type NVMfSubsystemAddListenerParams struct {
 	NQN string `json:"nqn"`
 	// The address to listen on.
 	ListenAddress NVMfListenAddress `json:"listen_address"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Whether to admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
@@ -1299,7 +1299,7 @@ type NVMfSubsystemAddNSParams struct {
 	NQN string `json:"nqn"`
 	// The namespace to add.
 	Namespace NVMfNamespaceParams `json:"namespace"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1309,7 +1309,7 @@ type NVMfSubsystemAllowAnyHostParams struct {
 	NQN string `json:"nqn"`
 	// True to admit every host.
 	AllowAnyHost bool `json:"allow_any_host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1317,7 +1317,7 @@ type NVMfSubsystemAllowAnyHostParams struct {
 type NVMfSubsystemGetControllersParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1325,7 +1325,7 @@ type NVMfSubsystemGetControllersParams struct {
 type NVMfSubsystemGetListenersParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1333,7 +1333,7 @@ type NVMfSubsystemGetListenersParams struct {
 type NVMfSubsystemGetQpairsParams struct {
 	// NQN of the subsystem.
 	NQN string `json:"nqn"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1357,7 +1357,7 @@ type NVMfSubsystemListenerSetANAStateParams struct {
 	ANAState NVMfSubsystemListenerSetANAStateANAState `json:"ana_state"`
 	// ANA group, at most the subsystem's `max_namespaces`. Default: 0, which means all groups. Default: 0.
 	Anagrpid *uint32 `json:"anagrpid,omitzero"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1367,7 +1367,7 @@ type NVMfSubsystemRemoveHostParams struct {
 	NQN string `json:"nqn"`
 	// NQN of the host.
 	Host string `json:"host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// How long to wait for the host's connections to end. Default: 0, which means 15 s. Unit: ms. Default: 0. SPDK v26.05 and later.
 	TimeoutMS *uint64 `json:"timeout_ms,omitzero"`
@@ -1379,7 +1379,7 @@ type NVMfSubsystemRemoveListenerParams struct {
 	NQN string `json:"nqn"`
 	// The listener's address, as given when it was added.
 	ListenAddress NVMfListenAddress `json:"listen_address"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1389,7 +1389,7 @@ type NVMfSubsystemRemoveNSParams struct {
 	NQN string `json:"nqn"`
 	// NSID of the namespace.
 	NSID uint32 `json:"nsid"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }
 
@@ -1399,7 +1399,7 @@ type NVMfSubsystemSetKeysParams struct {
 	NQN string `json:"nqn"`
 	// NQN of the host.
 	Host string `json:"host"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Key with which the host authenticates (DH-HMAC-CHAP).
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
@@ -1415,6 +1415,6 @@ type NVMfSubsystemSetNSANAGroupParams struct {
 	NSID uint32 `json:"nsid"`
 	// ANA group, at most the subsystem's `max_namespaces`.
 	Anagrpid uint32 `json:"anagrpid"`
-	// Name of the NVMe-oF target. May be left out while there is only one.
+	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
 }

@@ -9,12 +9,12 @@ import (
 // SpdkgateConfigAwait calls spdkgate_config_await: wait until all changes so far are in the configuration that a
 // restarted target loads.
 //
-// The proxy responds to calls that decide who can access data only after their changes are saved. This method is
-// for a client that finds such a change already made, by an earlier call whose response it may not have
-// received. It returns at once if everything is saved.
+// The proxy responds to calls that decide who can access data only after their changes are saved. Use this
+// method if such a change was already made by an earlier call, whose response may have been lost. The method
+// returns at once if everything is saved.
 //
 // The result: calls about NVMe-oF subsystems that are in the saved configuration but not in effect on the
-// target. A restarted target may make them. A call that removes the object also removes it from the saved
+// target. A restarted target may make these calls. A call that removes the object also removes it from the saved
 // configuration, even if the call fails.
 //
 // spdk-proxy serves this method itself; SPDK does not have it.
@@ -95,11 +95,11 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 // hour, or of all bdevs for the last minute.
 //
 // The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
-// false`. It keeps the rates in memory, so they begin with its start. Samples over more than three minutes, over
-// a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the last hour has
-// no samples. At most 4,096 bdevs have samples at the same time. Percentiles of latencies come from the
-// histograms of bdevs that had I/O in the last minute, if they are on (`bdev_enable_histogram`): at most 64 are
-// read for a sample, and those known to be on come first.
+// false`. The proxy keeps the rates in memory, so they begin when the proxy starts. Samples over more than three
+// minutes, over a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the
+// last hour has no samples. At most 4,096 bdevs have samples at the same time. Percentiles of latencies come
+// from the histograms of bdevs that had I/O in the last minute, if they are on (`bdev_enable_histogram`): at
+// most 64 are read for a sample, and those known to be on come first.
 //
 // The result: bdevs with samples.
 //
@@ -111,13 +111,12 @@ func (c *Client) SpdkgateGetIOHistory(ctx context.Context, params SpdkgateGetIOH
 	return result, err
 }
 
-// SpdkgateGetLimits calls spdkgate_get_limits: report the caller's own limits on calls, and what is used of
-// them.
+// SpdkgateGetLimits calls spdkgate_get_limits: report the caller's own limits on calls, and the current usage.
 //
-// The limits are those of the configuration's section `limits`, for each user. A call beyond those that may run
-// at once waits for its turn. If it waits too long, or too many wait, the proxy refuses it with -32029. This
-// method is not counted as a running call: it also succeeds while the limit is reached, and while the target is
-// down.
+// The limits are those of the configuration's section `limits`, for each user. A call that exceeds the number of
+// concurrent calls waits for its turn. If it waits too long, or too many wait, the proxy refuses it with -32029.
+// This method is not counted as a running call: it also succeeds while the limit is reached, and while the
+// target is down.
 //
 // The result: the limits.
 //
@@ -150,7 +149,8 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 //
 // `GET /metrics/target` returns the same text, not wrapped in JSON. The figures cover all objects on the target,
 // so a tenant's users are refused. The proxy reads them at most every 10 seconds, for any number of callers.
-// While the target is down or in its startup state, the response says so, and contains no other figures.
+// While the target is down or in its startup state, the response reports this state, and contains no other
+// figures.
 //
 // The result: the metrics.
 //
@@ -162,12 +162,12 @@ func (c *Client) SpdkgateGetTargetMetrics(ctx context.Context) (result string, e
 	return result, err
 }
 
-// SpdkgateGetTenants calls spdkgate_get_tenants: report each tenant's names, its quota, and what it uses of its
-// quota.
+// SpdkgateGetTenants calls spdkgate_get_tenants: report each tenant's names, quota and usage.
 //
-// Users of a tenant get only their own tenant. For them, another tenant's name has the same error as one that no
-// tenant has. The proxy counts what is used as for decisions on calls, so calls whose response was lost count
-// for ten minutes as if they could still be executed. It lists all bdevs of the target for each call.
+// Users of a tenant get only their own tenant. For these users, another tenant's name causes the same error as a
+// name that no tenant has. The proxy counts usage in the same way as for decisions on calls, so calls whose
+// response was lost count for ten minutes, because they could still be executed. For each call, the proxy lists
+// all bdevs of the target.
 //
 // The result: the tenants, sorted by name.
 //
@@ -186,9 +186,8 @@ func (c *Client) SpdkgateGetTenants(ctx context.Context, params SpdkgateGetTenan
 // keyring, for NVMe-oF authentication and TLS.
 //
 // The proxy writes the secret into a file that only the target's user can read, and never returns it. The call
-// can be repeated with the same secret. After the target restarts with its saved configuration, it has the key
-// again. To change a key, add another one, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the old
-// one.
+// can be repeated with the same secret. A target that restarts with its saved configuration has the key again.
+// To change a key, add another key, give it to the hosts (`nvmf_subsystem_set_keys`), and remove the old key.
 //
 // Errors of the proxy:
 //   - -22: The secret has an unknown format, its length does not fit its hash, or its checksum is wrong
@@ -225,13 +224,13 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 // earlier snapshot's, or which ones are allocated.
 //
 // With `base`, clusters that are not in the bitmap have the same content in both snapshots, which must be in the
-// same lvstore. Without `base`, they read as zeros, as do those beyond the end of a smaller base. The snapshots
-// need not be of the same volume. The proxy reads the lvstore's metadata from its device: a file or block device
-// on the target's host that the proxy may open (AIO, io_uring), or an NVMe namespace through the target.
-// Meanwhile, it locks the snapshots and those below them. It reads the metadata twice, and compares it with what
-// the target reports. Any mismatch is an error, so the bitmap is never incomplete. A deletion that waits for
-// these locks interrupts the call (-32029); a retry continues where it stopped, even after a timeout. External
-// snapshots, and snapshots of volumes that were shrunk, are refused.
+// same lvstore. Without `base`, clusters that are not in the bitmap read as zeros, as do clusters beyond the end
+// of a smaller base. The snapshots need not be of the same volume. The proxy reads the lvstore's metadata from
+// its device: a file or block device on the target's host that the proxy may open (AIO, io_uring), or an NVMe
+// namespace through the target. Meanwhile, the proxy locks the snapshots, and those below them. It reads the
+// metadata twice, and compares it with what the target reports. Any mismatch is an error, so the bitmap is never
+// incomplete. A deletion that waits for these locks interrupts the call (-32029); a retry continues where it
+// stopped, even after a timeout. External snapshots, and snapshots of volumes that were shrunk, are refused.
 //
 // The result: the clusters.
 //
@@ -256,13 +255,13 @@ func (c *Client) SpdkgateLvolChanges(ctx context.Context, params SpdkgateLvolCha
 // When SPDK deletes a snapshot, the snapshot's clone takes over its clusters, but SPDK does not wait for I/O to
 // the clone. During the deletion, the proxy freezes a clone exported over NVMe-oF by subsystems with ANA
 // reporting: its hosts hold back I/O. If the clone is in use and cannot be frozen, the proxy refuses the call
-// with -32009 and does nothing. It does the same for a snapshot that is smaller than both its parent and its
-// clone, because the clone would then contain the parent's data; and for a snapshot that is smaller than its
+// with -32009 and does nothing. It also refuses to delete a snapshot that is smaller than both its parent and
+// its clone, because the clone would then contain the parent's data; and a snapshot that is smaller than its
 // clone, unless the clone keeps its size at the next restart of the target. After -32029, nothing was done
 // either, and a retry may succeed. Volumes, and snapshots whose clone is not in use, are deleted as by
 // `bdev_lvol_delete`.
 //
-// The result: how it was deleted.
+// The result: how the volume or snapshot was deleted.
 //
 // Errors of the proxy:
 //   - -32009: The snapshot's clone is in use and cannot be frozen, or the snapshot is smaller than its clone
@@ -307,13 +306,13 @@ func (c *Client) SpdkgateLvolSnapshot(ctx context.Context, params SpdkgateLvolSn
 // SpdkgateLvolSnapshotBarrier calls spdkgate_lvol_snapshot_barrier: take snapshots of volumes on several targets
 // at the same moment.
 //
-// Choose a new random id, and call `spdkgate_lvol_snapshot` with a barrier with that id on each target.
-// Meanwhile, call this method on each with the step `await`, which returns once nothing can be written to that
-// target's volumes. When all have returned, call it with the step `open` on each. The snapshots are then taken,
-// and they are from the same moment if all calls of `spdkgate_lvol_snapshot` succeed. If one of them fails, the
-// other snapshots are of no use. The step `give-up` ends the freeze on a target before its barrier is opened.
-// Only the user who makes the call with the barrier can name it. After -32029, no call that waits at the barrier
-// will take snapshots.
+// Choose a new random id, and call `spdkgate_lvol_snapshot` on each target, with a barrier that has this id.
+// Meanwhile, call this method on each target with the step `await`, which returns once nothing can be written to
+// that target's volumes. When all calls have returned, call the method with the step `open` on each target. The
+// snapshots are then taken, and they are from the same moment if all calls of `spdkgate_lvol_snapshot` succeed.
+// If one of them fails, the other snapshots are of no use. The step `give-up` ends the freeze on a target before
+// its barrier is opened. Only the user who makes the call with the barrier can name it. After -32029, no call
+// that waits at the barrier will take snapshots.
 //
 // Errors of the proxy:
 //   - -32029: No call waits at the barrier, or it was given up or not opened in time
@@ -360,8 +359,9 @@ type ProxyDeletion struct {
 	Frozen bool `json:"frozen"`
 }
 
-// ProxyHistogramState is the latency histogram of a bdev. `partial` means that its options make it leave out I/O
-// channels that open later, so the proxy does not use it. `unknown` means that it was not read.
+// ProxyHistogramState is the latency histogram of a bdev. `partial` means that the histogram leaves out I/O
+// channels that open later because of its options, so the proxy does not use it. `unknown` means that the
+// histogram was not read.
 type ProxyHistogramState string
 
 // The values of ProxyHistogramState.
@@ -389,13 +389,13 @@ type ProxyIOSample struct {
 	ReadLatencyUS float64 `json:"read_latency_us"`
 	// Mean latency of writes in microseconds.
 	WriteLatencyUS float64 `json:"write_latency_us"`
-	// Median latency of all operations in microseconds, 0 to 3 % too high. Left out if no histogram reports it.
+	// Median latency of all operations in microseconds, 0% to 3% too high. Left out if no histogram reports it.
 	LatencyP50US *float64 `json:"latency_p50_us,omitzero"`
-	// Latency in microseconds that 99 % of all operations did not exceed, 0 to 3 % too high. Left out if no histogram reports it.
+	// Latency in microseconds that 99% of all operations did not exceed, 0% to 3% too high. Left out if no histogram reports it.
 	LatencyP99US *float64 `json:"latency_p99_us,omitzero"`
 }
 
-// ProxyLimits describes a user's limits on calls, and what is used of them.
+// ProxyLimits describes a user's limits on calls, and the current usage.
 type ProxyLimits struct {
 	// The caller, as in the log.
 	User string `json:"user"`
@@ -421,7 +421,7 @@ type ProxyLvolChanges struct {
 	ClusterSize uint64 `json:"cluster_size"`
 	// Size of the snapshot. Unit: bytes.
 	Size uint64 `json:"size"`
-	// Whether one of the snapshots begins with a LUKS header. Hosts that open it see other offsets than those in the bitmap.
+	// Whether one of the snapshots begins with a LUKS header. Hosts that open the LUKS device see offsets that differ from those in the bitmap.
 	LUKS bool `json:"luks"`
 	// Whether the target counts the same number of clusters (v24.05 and later). If false, nothing proves that the bitmap is complete.
 	Counted bool `json:"counted"`
@@ -455,19 +455,19 @@ type ProxySavedConfig struct {
 	SavedAt *string `json:"saved_at,omitzero"`
 	// Whether there are changes that are not saved yet.
 	Pending bool `json:"pending"`
-	// Objects that are in the file but not on the target, the first hundred. While there are any, the proxy does not overwrite the file.
+	// The first hundred objects that are in the file but not on the target. While objects are missing, the proxy does not overwrite the file.
 	Missing []string `json:"missing"`
-	// Number of all such objects.
+	// Number of all missing objects.
 	MissingCount uint32 `json:"missing_count"`
-	// RAIDs of the target that a restart would not restore, the first hundred.
+	// The first hundred RAIDs of the target that a restart would not restore.
 	NotRestorable []ProxyNotRestorable `json:"not_restorable"`
 	// Whether the missing objects disappeared while the target ran, without a call through the proxy. If the target keeps running, the proxy then saves its configuration.
 	Unsettled bool `json:"unsettled"`
-	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; left out once a process of the target has loaded it. Until then changes are saved to held_file.
+	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; left out once a process of the target has loaded it. Until then, changes are saved to held_file.
 	ChosenAt *string `json:"chosen_at,omitzero"`
 	// File with the configuration of a target that lacks some of the saved configuration, or has not loaded the chosen file.
 	HeldFile *string `json:"held_file,omitzero"`
-	// Whether the last attempt to save failed; the proxy's log says why.
+	// Whether the last attempt to save failed; the proxy's log contains the reason.
 	Failed bool `json:"failed"`
 }
 
@@ -511,7 +511,7 @@ type ProxySnapshot struct {
 type ProxySnapshotBarrier struct {
 	// Name of the barrier, new and random, so that no earlier call has used it.
 	ID string `json:"id"`
-	// The longest time for which hosts hold back I/O until the barrier is opened. After it, the call fails with -32029, and nothing was done. Unit: ms.
+	// The longest time for which hosts hold back I/O until the barrier is opened. After that time, the call fails with -32029, and nothing was done. Unit: ms.
 	WaitMS uint32 `json:"wait_ms"`
 }
 
@@ -529,7 +529,7 @@ type ProxySnapshotRequest struct {
 type ProxyTargetInfo struct {
 	// Whether the target examines logical volumes, and loads the lvstores, RAIDs and partitions that hosts write into them. Left out while the proxy does not know, for instance in the startup state.
 	ExaminesVolumes *bool `json:"examines_volumes,omitzero"`
-	// When the proxy first saw it, in the format of RFC 3339; left out while it does not know.
+	// When the proxy found out whether the target examines logical volumes, in the format of RFC 3339; left out while this is unknown.
 	Since *string `json:"since,omitzero"`
 	// Whether the proxy's configuration accepts that the target loads what hosts write (`target.accept_loading_what_hosts_write`).
 	Acknowledged bool `json:"acknowledged"`
@@ -541,27 +541,27 @@ type ProxyTenant struct {
 	Name string `json:"name"`
 	// Whether the caller belongs to the tenant.
 	Own bool `json:"own"`
-	// What the tenant may use. A member that is left out has no bound.
+	// What the tenant may use. An amount that is left out is unlimited.
 	Quota ProxyTenantAmounts `json:"quota"`
 	// What the tenant uses.
 	Used ProxyTenantAmounts `json:"used"`
 	// Lvstores of the tenant, with every volume in them.
 	Lvstores []string `json:"lvstores"`
-	// Globs over the names of its other bdevs.
+	// Globs for the names of the tenant's other bdevs.
 	Bdevs []string `json:"bdevs"`
-	// Prefixes of the NQNs of its subsystems.
+	// Prefixes of the NQNs of the tenant's subsystems.
 	NQNPrefixes []string `json:"nqn_prefixes"`
 	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Left out if there is none.
 	VolumeNQNPrefix *string `json:"volume_nqn_prefix,omitzero"`
-	// Prefixes of the names of its iSCSI targets.
+	// Prefixes of the names of the tenant's iSCSI targets.
 	IQNPrefixes []string `json:"iqn_prefixes"`
-	// Prefixes of the names of its keys.
+	// Prefixes of the names of the tenant's keys.
 	KeyPrefixes []string `json:"key_prefixes"`
-	// Addresses at which its subsystems may listen, each with a port, or without one for all ports.
+	// Addresses at which the tenant's subsystems may listen, each with a port, or without one for all ports.
 	Addresses []string `json:"addresses"`
-	// Globs over the NQNs of the hosts that it may admit.
+	// Globs for the NQNs of the hosts that the tenant may admit.
 	Hosts []string `json:"hosts"`
-	// Kinds of access that it may give beyond these hosts.
+	// Kinds of access that the tenant may give to more hosts than those in `hosts`.
 	Allow []string `json:"allow"`
 }
 
@@ -597,19 +597,19 @@ type SpdkgateConfigGetSavedParams struct {
 
 // SpdkgateConfigSaveParams are the parameters of spdkgate_config_save.
 type SpdkgateConfigSaveParams struct {
-	// Whether to save the configuration even though it lacks some of what is saved, or another file was chosen. The proxy then sets the previous file aside, and never deletes it automatically. Default: false.
+	// Whether to save the configuration even if it lacks objects in the saved configuration, or if another file was chosen. The proxy then sets the previous file aside, and never deletes it automatically. Default: false.
 	AcceptLoss *bool `json:"accept_loss,omitzero"`
 }
 
 // SpdkgateGetIOHistoryParams are the parameters of spdkgate_get_io_history.
 type SpdkgateGetIOHistoryParams struct {
-	// The only bdev to report, with the samples of the last hour. Left out, each bdev that had I/O in the last minute is reported, with one sample.
+	// The only bdev to report, with the samples of the last hour. If left out, each bdev that had I/O in the last minute is reported, with one sample.
 	Name *string `json:"name,omitzero"`
 }
 
 // SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
 type SpdkgateGetTenantsParams struct {
-	// The only tenant to report. Left out, all tenants that the user may see are reported.
+	// The only tenant to report. If left out, all tenants that the user may see are reported.
 	Tenant *string `json:"tenant,omitzero"`
 }
 
@@ -633,7 +633,7 @@ type SpdkgateLvolChangesParams struct {
 	Snapshot string `json:"snapshot"`
 	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If left out, the clusters allocated in the snapshot or in those below it are reported.
 	Base *string `json:"base,omitzero"`
-	// Accept a volume as `snapshot`, without `base`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate meanwhile may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
+	// Accept a volume as `snapshot`, without `base`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate during the call may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
 	AllowVolume *bool `json:"allow_volume,omitzero"`
 }
 

@@ -45,8 +45,8 @@ func (c *Client) VhostCreateSCSIController(ctx context.Context, params VhostCrea
 
 // VhostDeleteController calls vhost_delete_controller: delete a vhost controller and its socket.
 //
-// While a virtual machine is connected, SPDK up to v24.05 answers with an error. SPDK from v24.09 on answers
-// when the virtual machine has disconnected.
+// While a virtual machine is connected, SPDK up to v24.05 returns an error. SPDK from v24.09 on responds when
+// the virtual machine has disconnected.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid, no such controller, or a virtual machine is connected (up to v24.05)
@@ -84,7 +84,7 @@ func (c *Client) VhostSCSIControllerAddTarget(ctx context.Context, params VhostS
 }
 
 // VhostSCSIControllerRemoveTarget calls vhost_scsi_controller_remove_target: remove a SCSI target from a
-// virtio-scsi controller. SPDK answers when the virtual machine has released it.
+// virtio-scsi controller. SPDK responds when the virtual machine has released the target.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid, no such controller or SCSI target, or it is being removed already
