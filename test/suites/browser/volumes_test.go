@@ -110,18 +110,25 @@ const scroll = `new Promise((done) => {
 	next();
 })`
 
-// A volume can be managed through the page's dialogs from creation to deletion.
+// Administrators and tenants can manage a volume through the page's dialogs from creation to
+// deletion.
 func TestVolumeLifecycle(t *testing.T) {
+	for user, store := range map[string]string{"admin": "scratch", "team": "team"} {
+		t.Run(user, func(t *testing.T) { volumeLifecycle(t, user, store) })
+	}
+}
+
+func volumeLifecycle(t *testing.T, user, store string) {
 	p := newPage(t)
-	p.signIn("admin")
-	p.show("volumes?store=scratch")
+	p.signIn(user)
+	p.show("volumes?store=" + store)
 	p.until(listed)
 	p.press("Create")
 	p.fill("Name", "browser-1")
 	p.fill("Size", "2")
 	p.has("Takes no space until hosts write.")
 	p.press("Create")
-	p.has("Created scratch/browser-1")
+	p.has("Created " + store + "/browser-1")
 	p.fill("Search name, UUID or export", "browser-1")
 	p.until(`/^1 of /.test(document.querySelector(".shown").innerText)`)
 	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
@@ -130,6 +137,11 @@ func TestVolumeLifecycle(t *testing.T) {
 	p.has("2 GiB becomes 3 GiB")
 	eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
 	p.until(`!document.querySelector("dialog[open]") && document.querySelector(".panel").innerText.includes("3 GiB")`)
+	p.press("Limits")
+	p.fill("Reads and writes per second", "2000")
+	p.press("Set limits")
+	p.has("Set limits of " + store + "/browser-1")
+	p.until(`!document.querySelector("dialog[open]") && /\b2(\.0+)? k IO\/s/.test(document.querySelector(".panel").innerText)`)
 	p.press("Snapshot")
 	p.fill("Name of the snapshot", "browser-1-before")
 	p.press("Take the snapshot")
@@ -143,7 +155,7 @@ func TestVolumeLifecycle(t *testing.T) {
 		p.fill("To confirm, type "+name, name)
 		p.until(`!document.querySelector("dialog button[type=submit]").disabled`)
 		eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
-		p.has("Deleted scratch/" + name)
+		p.has("Deleted " + store + "/" + name)
 		p.until(`![...document.querySelectorAll(".body .row .clip")].some((c) => c.innerText === "` + name + `")`)
 	}
 }
