@@ -2,11 +2,17 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 
+	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/cert"
 	"github.com/spdkgate/spdkgate/proxy/config"
 	"github.com/spdkgate/spdkgate/proxy/gate"
+	"github.com/spdkgate/spdkgate/proxy/keys"
+	"github.com/spdkgate/spdkgate/proxy/persist"
+	"github.com/spdkgate/spdkgate/proxy/quiesce"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -20,10 +26,34 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 		}
 		return nil, err
 	}
-	if err := check(c, schema); err != nil {
+	if err := errors.Join(check(c, schema), checkPlaces(c)); err != nil {
 		return nil, config.InFile(path, err)
 	}
 	return c, nil
+}
+
+// checkPlaces returns the errors with which the proxy would refuse the directories and files that it
+// writes. It ignores those that are missing, because the proxy creates them, and those that this
+// process may not examine.
+func checkPlaces(c *config.Config) error {
+	var wrong []error
+	for _, place := range []struct {
+		key, path string
+		check     func(path string) error
+	}{
+		{"target.save.dir", c.Target.Save.Dir, persist.CheckFolder},
+		{"target.keys.dir", c.Target.Keys.Dir, keys.CheckFolder},
+		{"target.freeze.dir", c.Target.Freeze.Dir, quiesce.CheckFolder},
+		{"log.calls.path", c.Log.Calls.Path, auditlog.CheckFile},
+	} {
+		if place.path == "" {
+			continue
+		}
+		if err := place.check(place.path); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			wrong = append(wrong, fmt.Errorf("%s: %w", place.key, err))
+		}
+	}
+	return errors.Join(wrong...)
 }
 
 // check returns the errors in a configuration that config.Load does not detect.

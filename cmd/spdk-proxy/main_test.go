@@ -309,6 +309,43 @@ func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	}
 }
 
+// check-config and serve refuse the same directories and files, and check-config changes none.
+func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
+	for key, c := range map[string]struct{ set, remedy string }{
+		"target.save.dir":   {"save: {dir: place}", "chmod 700"},
+		"target.keys.dir":   {"keys: {dir: PLACE}", "chmod 700"},
+		"target.freeze.dir": {"freeze: {dir: place}", "chmod 700"},
+		"log.calls.path":    {"", "chmod 600"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			more := ""
+			if c.set == "" {
+				more = "log: {calls: {to: file, path: place}}"
+			}
+			path := writeConfig(t, "/s", more)
+			place := filepath.Join(filepath.Dir(path), "place")
+			if c.set != "" {
+				change(t, path, "socket: /s", "socket: /s, "+strings.Replace(c.set, "PLACE", place, 1))
+			}
+			assert.Zero(t, run(t, "", "check-config", path).code, "it is missing")
+			require.NoFileExists(t, place)
+			if c.set != "" {
+				require.NoError(t, os.Mkdir(place, 0o700))
+			} else {
+				require.NoError(t, os.WriteFile(place, nil, 0o600))
+			}
+			assert.Zero(t, run(t, "", "check-config", path).code, "it is private")
+			require.NoError(t, os.Chmod(place, 0o755))
+			for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
+				o := run(t, "", args...)
+				assert.Equal(t, exitFailed, o.code)
+				assert.Contains(t, o.stderr, c.remedy, args)
+			}
+			assert.Contains(t, run(t, "", "check-config", path).stderr, path+": "+key+": ")
+		})
+	}
+}
+
 func TestHashPassword(t *testing.T) {
 	for flag, want := range map[string]string{"": "$argon2id$", "--bcrypt": "$2a$"} {
 		args := strings.Fields("hash-password " + flag)

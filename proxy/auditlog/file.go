@@ -62,13 +62,33 @@ func (f *File) open() error {
 		return err
 	}
 	info, err := file.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0) {
-		err = fmt.Errorf("%s must be a file without access for other users: check which program created it, then chmod 600", f.path)
+	if err == nil {
+		err = private(f.path, info)
 	}
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
 	f.file, f.size, f.checked = file, info.Size(), f.now()
+	return nil
+}
+
+// CheckFile returns the error with which OpenFile would refuse an existing file because of its type
+// or its mode. It changes nothing. If the file is missing, the error is fs.ErrNotExist.
+func CheckFile(path string) error {
+	info, err := os.Lstat(path)
+	if err == nil {
+		err = private(path, info)
+	}
+	if err != nil {
+		return fmt.Errorf("open the log of calls: %w", err)
+	}
+	return nil
+}
+
+func private(path string, info fs.FileInfo) error {
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s must be a file without access for other users: check which program created it, then chmod 600", path)
+	}
 	return nil
 }
 

@@ -94,15 +94,42 @@ func OpenFolder(dir string) (*Folder, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the directory for keys: %w", err)
 	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("the directory for keys: %w", err)
+	owner, err := checkFolder(dir)
+	if err == nil && owner != os.Geteuid() {
+		err = unsuitable(dir, os.Geteuid())
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
-		return nil, fmt.Errorf("the directory for keys: %s must be a directory of user %d without access for others (chmod 700)", dir, os.Geteuid())
+	if err != nil {
+		return nil, err
 	}
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
+}
+
+// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It changes
+// nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check the directory of
+// another user.
+func CheckFolder(dir string) error {
+	owner, err := checkFolder(dir)
+	if err == nil && owner != os.Geteuid() && os.Geteuid() != 0 {
+		return unsuitable(dir, os.Geteuid())
+	}
+	return err
+}
+
+// checkFolder returns the owner of a directory. It returns an error if others have access to it.
+func checkFolder(dir string) (owner int, err error) {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return 0, fmt.Errorf("the directory for keys: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+		return 0, unsuitable(dir, os.Geteuid())
+	}
+	return int(st.Uid), nil
+}
+
+func unsuitable(dir string, uid int) error {
+	return fmt.Errorf("the directory for keys: %s must be a directory of user %d without access for others (chmod 700)", dir, uid)
 }
 
 // Place implements Store. It writes a temporary file, and then links it to the final name, which

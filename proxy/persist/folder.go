@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/persist/directory"
@@ -62,21 +61,20 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create the directory of saved configurations: %w: create its parent directory", err)
 	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, fmt.Errorf("open the directory of saved configurations: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir() || !ok:
-		return nil, fmt.Errorf("%s is not a directory: name a directory for saved configurations", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is accessible to other users, but saved configurations contain secrets: chmod 700 %s", path, path)
-	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
-		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
+	if err := CheckFolder(path); err != nil {
+		return nil, err
 	}
 	f := &Folder{path: path, keep: keep, disk: directory.Path(path)}
 	return f, f.clear()
+}
+
+// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It changes
+// nothing. If the directory is missing, the error is fs.ErrNotExist.
+func CheckFolder(path string) error {
+	if err := directory.Path(path).CheckPrivate(); err != nil {
+		return fmt.Errorf("open the directory of saved configurations: %w", err)
+	}
+	return nil
 }
 
 // clear removes incomplete files left by a crash.

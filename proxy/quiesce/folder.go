@@ -43,20 +43,29 @@ func OpenFolder(path string) (*Folder, error) {
 // FindFolder is like OpenFolder, but does not create the directory. If the directory is missing,
 // the error is fs.ErrNotExist.
 func FindFolder(path string) (*Folder, error) {
+	if err := CheckFolder(path); err != nil {
+		return nil, err
+	}
+	return &Folder{path: path}, nil
+}
+
+// CheckFolder returns the error with which OpenFolder would refuse an existing directory. If the
+// directory is missing, the error is fs.ErrNotExist.
+func CheckFolder(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fmt.Errorf("open the freeze journal: %w", err)
+		return fmt.Errorf("open the freeze journal: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir() || !ok:
-		return nil, fmt.Errorf("%s is not a directory: set target.freeze.dir to the directory of the freeze journal", path)
+		return fmt.Errorf("%s is not a directory: set target.freeze.dir to the directory of the freeze journal", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s is accessible to other users, who could change what is sent to the target: chmod 700 %s", path, path)
+		return fmt.Errorf("%s is accessible to other users, who could change what is sent to the target: chmod 700 %s", path, path)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
-		return nil, fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
+		return fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
-	return &Folder{path: path}, nil
+	return nil
 }
 
 func (f *Folder) at(name string) string { return filepath.Join(f.path, name) }

@@ -20,6 +20,25 @@ type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
 
+// CheckPrivate returns an error if other users could read or replace files in the directory, or if it
+// is not a directory. It changes nothing. Root may use the directory of another user.
+func (d Path) CheckPrivate() error {
+	info, err := os.Lstat(string(d))
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir() || !ok:
+		return fmt.Errorf("%s is not a directory: name a directory", d)
+	case info.Mode().Perm()&0o077 != 0:
+		return fmt.Errorf("%s is accessible to other users, but contains secrets: chmod 700 %s", d, d)
+	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
+		return fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", d)
+	}
+	return nil
+}
+
 // open opens the directory. Each operation calls open, because the directory may have been replaced
 // by a restored backup.
 func (d Path) open() (*os.File, error) {
