@@ -48,6 +48,11 @@ func TestExplorerListsTheTargetsMethods(t *testing.T) {
 	assert.Contains(t, listed, "bdev_lvol_create")
 	assert.Contains(t, listed, "spdkgate_lvol_snapshot")
 	assert.NotContains(t, listed, "bdev_rbd_create")
+	assert.Empty(t, eval[[]string](p, `[...document.querySelectorAll(".methods a .mono")].filter((e) => [...e.childNodes].some((part) => {
+		const range = document.createRange();
+		range.selectNodeContents(part);
+		return part.nodeType === Node.TEXT_NODE && range.getClientRects().length > 1;
+	})).map((e) => e.innerText)`), "names are wrapped only after underscores")
 	text, err := p.world.target.call("rpc_get_methods", object{"include_aliases": true})
 	require.NoError(t, err)
 	var built []string

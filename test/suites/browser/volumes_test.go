@@ -83,6 +83,15 @@ func TestVolumes(t *testing.T) {
 	p.until(`/^5 of /.test(document.querySelector(".shown").innerText)`)
 	p.press("Tree")
 	p.until(`[...document.querySelectorAll(".body .row")].map((r) => r.getAttribute("aria-level")).join() === "1,2,3,4,2"`)
+	for _, width := range []int64{390, 1440} { // names of snapshots differ only at their ends
+		p.look(width, 900, false)
+		p.until(`document.documentElement.clientWidth === ` + strconv.FormatInt(width, 10))
+		assert.Equal(t, []string{"daily-1", "daily-2", "daily-3", "l-00080", "80-test"}, eval[[]string](p, `[...document.querySelectorAll(".body .c-name")].map((cell) => {
+			const name = cell.lastElementChild, end = name.lastElementChild ?? name, seen = end.getBoundingClientRect();
+			const whole = end.scrollWidth <= end.clientWidth + 1 || name.className === "ends";
+			return whole && seen.width > 30 && seen.right <= cell.getBoundingClientRect().right + 0.5 ? name.textContent.slice(-7) : "cut: " + name.textContent;
+		})`), "%d pixels", width)
+	}
 	p.press("List")
 	p.fill("Search name, UUID or export", "")
 	p.press("Size")
@@ -148,7 +157,7 @@ func volumeLifecycle(t *testing.T, user, store string) {
 	p.until(`/^2 of /.test(document.querySelector(".shown").innerText)`)
 	for _, name := range []string{"browser-1", "browser-1-before"} {
 		p.until(`!document.querySelector("dialog[open]")`)
-		eval[chromedp.Void](p, `[...document.querySelectorAll(".body .row")].find((r) => r.querySelector(".clip").innerText === "`+name+`").click()`)
+		eval[chromedp.Void](p, `[...document.querySelectorAll(".body .row")].find((r) => r.querySelector('.c-name [title="`+name+`"]')).click()`)
 		p.until(`document.querySelector(".panel h2")?.innerText === "` + name + `"`)
 		p.press("Delete")
 		p.until(`document.querySelector("dialog button[type=submit]").disabled`)
@@ -156,7 +165,7 @@ func volumeLifecycle(t *testing.T, user, store string) {
 		p.until(`!document.querySelector("dialog button[type=submit]").disabled`)
 		eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
 		p.has("Deleted " + store + "/" + name)
-		p.until(`![...document.querySelectorAll(".body .row .clip")].some((c) => c.innerText === "` + name + `")`)
+		p.until(`!document.querySelector('.body .c-name [title="` + name + `"]')`)
 	}
 }
 

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import * as format from "../format";
 import { Method, area, document_, documentError, loadDocument, lacks, loadPresent, present } from "../model/document";
 import { announce, link, route, useCell, useSearch } from "../state";
-import { Empty, ErrorNote, Search } from "../ui/parts";
+import { Empty, ErrorNote, MethodName, Search } from "../ui/parts";
 import { MethodView } from "./method";
 
 function found(methods: Method[], query: string): Method[] {
@@ -60,7 +60,7 @@ function MethodList({ list, grouped, chosen, query }: { list: Method[]; grouped:
   const stop = list.some((m) => m.name === chosen) ? chosen : list[0]?.name;
   const item = (m: Method) => (
     <li key={m.name}><a tabIndex={m.name === stop ? 0 : -1} href={link("explorer", { method: m.name, q: query })} aria-current={m.name === chosen ? "true" : undefined} title={m.summary}>
-      <span class="mono wrap">{m.name}</span>{m["x-spdk-mutates"] && <span class="dot" title="changes the target"><span class="unseen">changes the target</span></span>}</a></li>
+      <span class="mono wrap"><MethodName name={m.name} /></span>{m["x-spdk-mutates"] && <span class="dot" title="changes the target"><span class="unseen">changes the target</span></span>}</a></li>
   );
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => { box.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" }); }, [chosen, grouped]);

@@ -7,7 +7,7 @@ import { connectCommands, portalsOf, reportsANA } from "../model/exports";
 import { Address, Inventory, Subsystem, TargetNode, Volume, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
-import { Alert, Button, Copy, Empty, Ends, ErrorNote, Search } from "../ui/parts";
+import { Alert, Button, Copy, Empty, Ends, ErrorNote, MethodName, Search } from "../ui/parts";
 import { ExportVolume } from "./export_dialog";
 import { WithdrawExport } from "./withdraw_dialog";
 import { Connected } from "./volume_panel";
@@ -84,7 +84,7 @@ export function Exports() {
 
 function VolumeLink({ bdev, all }: { bdev: string; all: Inventory }) {
   const v = all.volumes.find((o) => o.id === bdev || o.alias === bdev);
-  return v ? <a href={link("volumes", { id: v.id, q: v.name })}>{v.alias}</a> : <span class="mono wrap">{bdev}</span>;
+  return v ? <><a class="wrap" href={link("volumes", { id: v.id, q: v.name })}>{v.alias}</a>{Number.isNaN(v.size) ? null : <span class="faint figures">, {format.bytes(v.size)}</span>}</> : <span class="mono wrap">{bdev}</span>;
 }
 
 // Acting describes the open dialog. If withdraw is set, the dialog withdraws these hosts, or the whole export if the list is empty.
@@ -94,11 +94,22 @@ interface Acting { volume: Volume; withdraw?: string[] }
 // soleVolume returns the volume that a subsystem exports, if the subsystem exports nothing else.
 const soleVolume = (s: Subsystem, all: Inventory) => (s.namespaces?.length === 1 ? all.volumes.find((v) => [v.id, v.alias].includes(s.namespaces![0].bdev_name ?? s.namespaces![0].name ?? "")) : undefined);
 
-// Unchangeable shows why the console does not change an export.
+// singleCalls are the calls that change an export for which the console has no dialog.
+const singleCalls = [
+  ["Admit a host", "nvmf_subsystem_add_host"], ["Remove a host", "nvmf_subsystem_remove_host"], ["Add an address", "nvmf_subsystem_add_listener"],
+  ["Remove a namespace", "nvmf_subsystem_remove_ns"], ["Withdraw the whole export", "nvmf_delete_subsystem"],
+];
+
+// Unchangeable says why the console has no dialog that changes an export, and which calls change it.
 function Unchangeable({ subsystem: s }: { subsystem: Subsystem }) {
-  const count = s.namespaces?.length ?? 0;
-  if (!can("nvmf_delete_subsystem") && !can("nvmf_subsystem_add_host")) return null;
-  return <p class="hint">{count > 1 ? `Its hosts reach all ${count} namespaces. Change it with individual calls in the ` : count === 0 ? "It exports nothing, as an interrupted export leaves it: export its volume again, or delete it in the " : "It exports no logical volume that you see. Change it with individual calls in the "}<a href={link("explorer", { q: "nvmf_subsystem" })}>explorer</a>.</p>;
+  const count = s.namespaces?.length ?? 0, calls = singleCalls.filter(([, method]) => can(method) && (count > 0 || method === "nvmf_delete_subsystem"));
+  if (calls.length === 0) return null;
+  return <section class="hint" aria-label="Change this export">
+    <p>{count > 1 ? `Each host reaches all ${count} volumes, so a change concerns all of them. Make it with a single call in the explorer, and give it the NQN above:` :
+      count === 0 ? "It exports nothing, as an interrupted export leaves it. Export its volume again, or delete it in the explorer with the NQN above:" :
+        "It exports no logical volume that you see. Change it with a single call in the explorer, and give it the NQN above:"}</p>
+    <ul class="plain">{calls.map(([task, method]) => <li key={method}>{task}: <a class="mono wrap" href={link("explorer", { method })}><MethodName name={method} /></a></li>)}</ul>
+  </section>;
 }
 
 function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose: () => void }) {

@@ -9,7 +9,7 @@ import { indented, parseParams } from "../model/parse";
 import { Entry, checkParams, objectName, paramsJSON } from "../model/value";
 import { Cell, announce, change, link, useCell } from "../state";
 import { AnswerView } from "../ui/answer";
-import { Alert, Button, Code, Dialog, Failure, Field, Rich, Tabs } from "../ui/parts";
+import { Alert, Button, Code, Dialog, Failure, Field, MethodName, Rich, Tabs } from "../ui/parts";
 import { EntryField } from "./entry";
 import { ParamsEditor, problemsOf } from "./params_editor";
 
@@ -78,7 +78,7 @@ export function MethodView({ method: m, lacking }: { method: Method; lacking: bo
   return (
     <article ref={box} tabIndex={-1} aria-label={m.name}>
       <a class="button back" href={link("explorer")} onClick={(e) => { e.preventDefault(); change({ method: undefined }); }}>All methods</a>
-      <h2 class="mono wrap">{m.name}</h2>
+      <h2 class="mono wrap"><MethodName name={m.name} /></h2>
       <p><Rich text={m.summary} /></p>
       {m.description && <p class="faint"><Rich text={m.description} /></p>}
       <p class="tags">
@@ -160,7 +160,7 @@ function History({ chosen }: { chosen: (h: Past) => void }) {
     <section class="history"><h3>History</h3>
       <ul>{list.slice(0, 12).map((h) => (
         <li key={h.id}><time class="figures faint">{format.time(h.at)}</time>
-          <a class="mono wrap" href={link("explorer", { method: h.method })} onClick={(e) => { e.preventDefault(); change({ method: h.method }); chosen(h); }}>{h.method}</a>
+          <a class="mono wrap" href={link("explorer", { method: h.method })} onClick={(e) => { e.preventDefault(); change({ method: h.method }); chosen(h); }}><MethodName name={h.method} /></a>
           <span class={h.error ? "problem clip" : "faint clip"} title={h.error}>{h.error ?? `ok in ${format.microseconds(h.milliseconds * 1000)}`}</span></li>
       ))}</ul>
     </section>

@@ -13,7 +13,7 @@ import { VolumePanel } from "./volume_panel";
 const kinds = ["volume", "clone", "snapshot"];
 
 const columns: Column<Volume>[] = [
-  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><span class="clip" title={v.name}>{v.name}</span></> },
+  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><Ends text={v.name} tail={8} /></> },
   { key: "store", title: "Lvstore", sorts: true, show: (v) => v.store },
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
   { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class={`share ${Number.isNaN(v.size) ? "unknown" : ""}`} aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },

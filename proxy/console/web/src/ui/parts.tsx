@@ -110,11 +110,13 @@ export function Failure({ error }: { error: Error }) {
 }
 
 // Ends shows a name. If the name does not fit, its middle is omitted, because names such as NQNs differ at their ends.
-export function Ends({ text, full = text }: { text: string; full?: string }) {
-  if (text.length <= 24) return <span class="clip" title={full}>{text}</span>;
-  const tail = 14;
+export function Ends({ text, full = text, tail = 14 }: { text: string; full?: string; tail?: number }) {
+  if (text.length <= tail + 4) return <span class="clip" title={full}>{text}</span>;
   return <span class="ends" title={full}><span>{text.slice(0, text.length - tail)}</span><span>{text.slice(text.length - tail)}</span></span>;
 }
+
+// MethodName shows the name of a method, which may be wrapped only after an underscore.
+export const MethodName = ({ name }: { name: string }) => <>{name.split(/(?<=_)/).flatMap((part, i) => (i ? [<wbr key={i} />, part] : [part]))}</>;
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return <div class="empty"><p class="strong">{title}</p>{children && <p>{children}</p>}</div>;
