@@ -146,7 +146,7 @@ func volumeLifecycle(t *testing.T, user, store string) {
 	p.has("2 GiB becomes 3 GiB")
 	eval[chromedp.Void](p, `document.querySelector("dialog button[type=submit]").click()`)
 	p.until(`!document.querySelector("dialog[open]") && document.querySelector(".panel").innerText.includes("3 GiB")`)
-	p.press("Limits")
+	eval[chromedp.Void](p, `[...document.querySelectorAll(".panel .buttons button")].find((b) => b.innerText === "Limits").click()`)
 	p.fill("Reads and writes per second", "2000")
 	p.press("Set limits")
 	p.has("Set limits of " + store + "/browser-1")
