@@ -25,14 +25,19 @@ func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 	if l.missing() && id == l.second {
 		return nil
 	}
-	keep, lost := l.first+l.second-id, replica.SetOf(id)
 	if !w.Replicas.Has(id) || l.missing() || !l.pair() && id == l.first && w.InSync != w.Replicas {
 		return fmt.Errorf("%w: replica %d has the only current copy, or is not in the mirror", ErrRefused, id)
 	}
+	return m.drop(ctx, w, id, l)
+}
+
+// drop removes a replica from the in-sync set, and then from the mirror.
+func (m *Mirror) drop(ctx context.Context, w replica.Witness, id replica.ID, l layout) error {
+	keep, lost := l.first+l.second-id, replica.SetOf(id)
 	if err := m.notRestored(ctx, w, keep); err != nil {
 		return err
 	}
-	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
+	w, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
 		return w.SetInSync(m.volume.Writer, w.InSync&^lost)
 	})
 	if err != nil {
@@ -62,7 +67,11 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	if err != nil {
 		return err
 	}
-	wait, err := m.swapQueued(t)
+	leg := 0
+	if keep == l.second {
+		leg = 1
+	}
+	wait, failed, err := m.swapQueued(t, leg)
 	if err != nil {
 		return err
 	}
@@ -72,6 +81,10 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 	}
 	if err := m.hold(ctx, set); err != nil || !l.pair() {
 		return err
+	}
+	if failed {
+		m.Log.Warn("both replicas have failed: the other one will be rebuilt in full", "replica", lost)
+		return nil
 	}
 	if err := m.settle(ctx, wait); err != nil {
 		return err
@@ -87,23 +100,28 @@ func (m *Mirror) goOnWithout(ctx context.Context, w replica.Witness, keep, lost 
 
 // swapQueued replaces the mirror's table. While the mirror is suspended, swapQueued queues a read
 // behind the writes that wait for the new table. The function wait returns when the kernel has
-// started these writes.
-func (m *Mirror) swapQueued(t table) (wait func(context.Context) error, err error) {
+// started these writes. failed reports whether I/O to a leg of the previous table may have failed.
+func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error, failed bool, err error) {
 	name := m.name()
 	if err := m.kernel.load(name, t.target(m.sectors())); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := m.kernel.suspend(name); err != nil {
-		return nil, errors.Join(err, m.kernel.clear(name))
+		return nil, false, errors.Join(err, m.kernel.clear(name))
 	}
+	// If both legs have failed, the kernel fails writes instead of holding them. Such a write may
+	// be on one replica only, and no log marks it.
+	k, _, statusErr := m.kernel.find(name)
+	p, parseErr := parseProgress(k.status)
+	failed = statusErr != nil || parseErr != nil || !p.alive[leg]
 	wait, queueErr := m.kernel.queueRead(name)
 	if err := m.kernel.resume(name); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if queueErr != nil { // the mirror is running, but the log is not known to cover the writes
-		return func(context.Context) error { return queueErr }, nil
+		return func(context.Context) error { return queueErr }, failed, nil
 	}
-	return wait, nil
+	return wait, failed, nil
 }
 
 // settle returns when each write of the previous table has completed, and its region is marked if
@@ -122,7 +140,9 @@ func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) e
 }
 
 // Retry repeats the writes that the mirror is holding. Call Retry when the replica's server
-// responds again. Retry looks up the devices again, because their numbers may have changed.
+// responds again. Retry looks up the devices again, because their numbers may have changed. If both
+// replicas have failed, some writes may have failed as well, and may be on one replica only. Retry
+// then drops the second replica, which must be rebuilt in full.
 func (m *Mirror) Retry(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,15 +154,21 @@ func (m *Mirror) Retry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p, err := parseProgress(l.status)
+	if err != nil {
+		return err
+	}
 	var t table
 	switch {
 	case l.missing():
 		t, err = m.singleTable(ctx, l.first)
-	case !l.pair():
+	case !l.pair() && w.InSync != w.Replicas:
 		t, err = m.rebuildTable(ctx, l.first, l.second)
 	case w.InSync != w.Replicas:
 		return fmt.Errorf("%w: a replica was dropped, but is still in the volume's mirror: start the mirror again", ErrRefused)
-	default:
+	case l.pair() && !p.alive[0] && !p.alive[1]:
+		return m.drop(ctx, w, l.second, l)
+	default: // a rebuild table would send writes to a marked region to one listed replica only
 		t, err = m.pairTable(ctx, w.InSync)
 	}
 	if err != nil {
@@ -174,14 +200,17 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 		return err
 	}
 	running := replica.SetOf(l.first)
-	view, _, causes := m.look(ctx, replica.SetOf(id))
+	view, there, causes := m.look(ctx, running|replica.SetOf(id))
+	// A replica that has lost even its last superblock from the time when both were in sync lacks
+	// regions that the log does not mark.
+	hasOldData := there[id].superblock.Epoch < there[l.first].superblock.Together
 	kind, format := replica.ByBitmap, keepMarks
 	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
 		if w.InSync != running {
 			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror has only %d", ErrRefused, w.InSync.IDs(), l.first)
 		}
 		kind, format = replica.ByBitmap, keepMarks
-		switch replica.Readd(running, view[id], w.Logged.Has(id)) {
+		switch replica.Readd(running, view[id], w.Logged.Has(id) && !hasOldData) {
 		case replica.AddByBitmap:
 		case replica.AddInFull:
 			kind, format = replica.InFull, setMarks

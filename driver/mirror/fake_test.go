@@ -42,6 +42,10 @@ type world struct {
 	created uint32
 	steps   []string
 	crashAt int // the step before which the plugin is killed; 0 for none
+	// delayed means that the API server does not respond to the next write. late executes that
+	// write unless the witness has been changed since then; it is called after each step.
+	delayed bool
+	late    func()
 
 	old    oldWrites
 	synced int // regions in sync during a rebuild
@@ -115,6 +119,9 @@ func (w *world) step(format string, args ...any) error {
 		return errCrash
 	}
 	w.steps = append(w.steps, fmt.Sprintf(format, args...))
+	if w.late != nil {
+		w.late()
+	}
 	return nil
 }
 
@@ -140,6 +147,15 @@ func (w *world) Change(_ context.Context, change func(replica.Witness) (replica.
 	next, err := change(w.witness)
 	if err != nil {
 		return w.witness, err
+	}
+	if w.delayed {
+		read := w.witness
+		w.delayed, w.late = false, func() {
+			if w.witness == read && w.synced < testSize/RegionBytes {
+				w.late, w.witness = nil, next
+			}
+		}
+		return w.witness, errors.New("the API server does not respond")
 	}
 	if err := w.step("witness inSync=%v held=%v logged=%v clean=%v", next.InSync.IDs(), next.Held.IDs(), next.Logged.IDs(), next.Clean); err != nil {
 		return w.witness, err
@@ -297,7 +313,7 @@ func (w *world) resume(name string) error {
 		if d.inactive.kind == "mirror" {
 			w.checkTable(d.active, d.inactive)
 		}
-		d.active, d.inactive = d.inactive, target{}
+		d.active, d.inactive, d.health = d.inactive, target{}, ""
 	}
 	d.suspended = false
 	return nil

@@ -225,9 +225,13 @@ func (m *Mirror) writeOne(ctx context.Context, id replica.ID, s replica.Superblo
 	if present.Epoch > s.Epoch {
 		return restored(id)
 	}
+	together := present.Together
+	if s.Rebuild == replica.NoRebuild && s.InSync.Len() == 2 {
+		together = s.Epoch
+	}
 	return writeSuperblock(d, superblock{
 		Superblock: s, Volume: m.volume.ID, ID: id, UUID: m.volume.UUIDs[id],
-		Size: m.volume.Size, Region: RegionBytes, Sequence: present.Sequence + 1,
+		Size: m.volume.Size, Region: RegionBytes, Sequence: present.Sequence + 1, Together: together,
 	})
 }
 

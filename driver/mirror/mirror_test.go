@@ -52,7 +52,7 @@ func TestNewVolumeIsCreatedAndStarted(t *testing.T) {
 	}, w.after()[:6])
 	s, state := w.superblock(1)
 	assert.Equal(t, replica.Ours, state)
-	assert.Equal(t, superblock{replica.Superblock{Epoch: 2, InSync: both}, testID, 1, "uuid-b", testSize, RegionBytes, 2}, s)
+	assert.Equal(t, superblock{replica.Superblock{Epoch: 2, InSync: both}, testID, 1, "uuid-b", testSize, RegionBytes, 2, 2}, s)
 }
 
 // Drop changes the witness first. Only after the writes of the old table have returned does Drop

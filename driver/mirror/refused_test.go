@@ -12,7 +12,7 @@ import (
 
 // Start changes nothing if it cannot be certain that starting the mirror is safe.
 func TestStartFailsClosed(t *testing.T) {
-	other := superblock{replica.Superblock{InSync: both}, "t0:other", 1, "uuid-b", testSize, RegionBytes, 1}
+	other := superblock{replica.Superblock{InSync: both}, "t0:other", 1, "uuid-b", testSize, RegionBytes, 1, 0}
 	for _, test := range []struct {
 		name   string
 		change func(t *testing.T, w *world)

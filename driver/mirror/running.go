@@ -152,7 +152,10 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 		}
 		return d, m.hold(ctx, first)
 	case !l.pair() && !l.missing() && w.InSync == first: // a rebuild
-		return d, nil
+		// An earlier call of Complete may have sent a write that is delayed. It must not list the
+		// replica after the mirror has continued without it, so overtake it.
+		_, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) { return w.SetInSync(m.volume.Writer, w.InSync) })
+		return d, err
 	case !l.pair() && !l.missing() && w.InSync == w.Replicas: // a complete rebuild
 		return d, m.logInMemory(ctx, w)
 	}

@@ -252,7 +252,8 @@ func (m *Mirror) removeDevice(name string) error {
 
 // Stop removes the mirror, and then records in the witness that no write was in flight. It fails
 // with ErrBusy while the device is in use. If the mirror has already disappeared, Stop records
-// nothing, because the node may have lost power.
+// nothing, because the node may have lost power. It also records nothing if both replicas have
+// failed, because failed writes may be on one of them only.
 func (m *Mirror) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,10 +261,11 @@ func (m *Mirror) Stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	equal := found && !m.bothFailed()
 	if err := m.removeDevice(m.name()); err != nil {
 		return err
 	}
-	m.stopped = m.stopped || found
+	m.stopped = m.stopped || equal
 	if err := m.remove(); err != nil {
 		return err
 	}
@@ -276,4 +278,19 @@ func (m *Mirror) Stop(ctx context.Context) error {
 	}
 	m.stopped = false
 	return nil
+}
+
+// bothFailed reports whether I/O to both replicas of the mirror may have failed while both were in
+// sync. The kernel then fails writes instead of holding them, and no log on a replica marks them.
+func (m *Mirror) bothFailed() bool {
+	k, _, err := m.kernel.find(m.name())
+	if err != nil {
+		return true
+	}
+	t, err := parseTable(k.active)
+	if err != nil {
+		return true
+	}
+	p, err := parseProgress(k.status)
+	return err != nil || t.log == "" && !p.alive[0] && !p.alive[1]
 }

@@ -41,6 +41,9 @@ type superblock struct {
 	Size, Region int64
 	// Sequence increases by one with each write of the superblock.
 	Sequence uint64
+	// Together is the epoch of the last superblock that was written to both replicas. A replica with
+	// an earlier epoch has old data.
+	Together uint64
 }
 
 // superblockFormat is the little-endian format of a superblock on a replica.
@@ -52,6 +55,7 @@ type superblockFormat struct {
 	UUIDLen                               uint8
 	Volume                                [128]byte
 	UUID                                  [64]byte
+	Together                              uint64
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -61,6 +65,7 @@ func (s superblock) encode() ([]byte, error) {
 	f := superblockFormat{
 		Magic: magic, Version: superblockVersion, Sequence: s.Sequence, Epoch: s.Epoch, Size: uint64(s.Size), Region: uint64(s.Region),
 		ID: uint8(s.ID), InSync: uint8(s.InSync), Rebuild: uint8(s.Rebuild), VolumeLen: uint8(len(s.Volume)), UUIDLen: uint8(len(s.UUID)),
+		Together: s.Together,
 	}
 	if copy(f.Volume[:], s.Volume) != len(s.Volume) || copy(f.UUID[:], s.UUID) != len(s.UUID) {
 		return nil, fmt.Errorf("the volume's id %q or the replica's UUID %q is too long for a superblock", s.Volume, s.UUID)
@@ -101,7 +106,7 @@ func decodeSuperblock(block []byte) (superblock, error) {
 	return superblock{
 		Superblock: replica.Superblock{Epoch: f.Epoch, InSync: replica.Set(f.InSync), Rebuild: replica.Rebuild(f.Rebuild)},
 		Volume:     string(f.Volume[:f.VolumeLen]), ID: replica.ID(f.ID), UUID: string(f.UUID[:f.UUIDLen]),
-		Size: int64(f.Size), Region: int64(f.Region), Sequence: f.Sequence,
+		Size: int64(f.Size), Region: int64(f.Region), Sequence: f.Sequence, Together: f.Together,
 	}, nil
 }
 

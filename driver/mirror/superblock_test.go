@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-var sample = superblock{replica.Superblock{Epoch: 7, InSync: both, Rebuild: replica.InFull}, testID, 1, "uuid-b", testSize, RegionBytes, 5}
+var sample = superblock{replica.Superblock{Epoch: 7, InSync: both, Rebuild: replica.InFull}, testID, 1, "uuid-b", testSize, RegionBytes, 5, 6}
 
 func TestSuperblockIsReadBack(t *testing.T) {
 	block, err := sample.encode()

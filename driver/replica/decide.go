@@ -111,6 +111,11 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 		return Decision{Action: Refuse, Reason: ReplicaNotOurs, Because: lost}
 	}
 	current := v.where(w.InSync, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
+	// The superblocks of all members are written before a mirror starts, and before the in-sync set
+	// grows. So if a replica has an earlier epoch than another one, either its server has returned
+	// with old data, or a start was interrupted.
+	older := v.older(current)
+	current &^= older
 	accused := v.accused(current)
 	start := current &^ accused
 	switch {
@@ -124,7 +129,7 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	}
 	logged := w.Logged
 	if w.Clean { // they are equal now, and the mirror marks everything that it writes from now on
-		logged |= v.where(w.InSync, func(s Seen) bool { return s.State != Ours || s.Superblock.Rebuild == NoRebuild }) &^ accused
+		logged |= v.where(w.InSync, func(s Seen) bool { return s.State != Ours || s.Superblock.Rebuild == NoRebuild }) &^ accused &^ older
 	} else if start.Len() > 1 { // each has every acknowledged write, but they may differ in others
 		start = SetOf(start.IDs()[0])
 	}
@@ -200,6 +205,16 @@ func (v *View) where(set Set, f func(Seen) bool) Set {
 		}
 	}
 	return found
+}
+
+// older returns the replicas in set whose superblocks have an earlier epoch than another replica in
+// set.
+func (v *View) older(set Set) Set {
+	var newest uint64
+	for _, id := range set.IDs() {
+		newest = max(newest, v[id].Superblock.Epoch)
+	}
+	return v.where(set, func(s Seen) bool { return s.Superblock.Epoch < newest })
 }
 
 // accused returns the replicas in set that have failed according to the superblock of another

@@ -49,7 +49,10 @@ func TestDecide(t *testing.T) {
 		{"new, one unreadable", fresh, errored, blank, stop(Wait, ReplicaMissing, setA)},
 		{"new, one foreign", fresh, blank, foreign, stop(Refuse, ReplicaNotOurs, setB)},
 		{"both equal", created, equal, equal, start(setAB, 0, 0, 0, 0)},
-		{"both agree, one epoch is earlier", created, equal, earlier, start(setAB, 0, 0, 0, 0)},
+		{"B has old data", created, equal, earlier, start(setA, 0, 0, setB, 0)},
+		{"A has old data", created, earlier, equal, start(setB, 0, 0, setA, 0)},
+		{"A has old data, and claimed then that B failed", created, mine(4, setA, NoRebuild), equal, start(setB, 0, 0, 0, setA)},
+		{"unclean, a start was interrupted", unclean, earlier, equal, start(setB, 0, 0, setA, 0)},
 		{"unclean, both equal", unclean, equal, equal, start(setA, 0, 0, setB, 0)},
 		{"unclean, A unreachable", unclean, gone, equal, start(setB, 0, 0, 0, 0)},
 		{"unclean, B unreachable", unclean, equal, gone, start(setA, 0, 0, 0, 0)},
@@ -118,6 +121,9 @@ func TestTransitions(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, setA, w.InSync)
 	assert.Equal(t, uint64(3), w.Epoch)
+	same, err := w.SetInSync(first, setA)
+	require.NoError(t, err)
+	assert.Equal(t, uint64(4), same.Epoch, "every write overtakes the delayed ones")
 	_, err = w.Remove(1)
 	require.ErrorIs(t, err, ErrTransition, "the mirror has it")
 	_, err = w.Hold(first, setB)

@@ -207,18 +207,20 @@ func (s world) canonical(reduced bool) world {
 }
 
 // rankEpochs replaces each epoch by its rank. Without backups, no epoch is later than that of the
-// witness, and all earlier epochs have the same rank.
+// witness, and the order of earlier epochs matters only for replicas that the witness lists.
 func (s *world) rankEpochs() {
 	epochs := []*uint64{&s.W.Epoch, &s.Backup.Epoch}
+	listed := map[*uint64]bool{}
 	for id := range s.Replicas {
-		epochs = append(epochs, &s.Replicas[id].Seen.Superblock.Epoch)
+		e := &s.Replicas[id].Seen.Superblock.Epoch
+		epochs, listed[e] = append(epochs, e), s.W.InSync.Has(ID(id))
 	}
 	for n := range s.Nodes {
 		epochs = append(epochs, &s.Nodes[n].PlanEpoch)
 	}
 	values := make([]uint64, len(epochs))
 	for i, e := range epochs {
-		if values[i] = *e; !s.Restorable && *e < s.W.Epoch {
+		if values[i] = *e; !s.Restorable && *e < s.W.Epoch && !listed[e] {
 			values[i] = 0
 		}
 	}

@@ -21,6 +21,16 @@ func ours(w Witness, v View) Set {
 	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 }
 
+// ignoreEpochs decides as if no superblock had an earlier epoch than another one.
+func ignoreEpochs(self Writer, w Witness, known bool, v View) Decision {
+	for id := range v {
+		if v[id].State == Ours {
+			v[id].Superblock.Epoch = w.Epoch
+		}
+	}
+	return Decide(self, w, known, v)
+}
+
 // stoppedWorld returns the state of a volume that node1 has stopped cleanly.
 func stoppedWorld(inSync, lacking Set, superblocks ...Superblock) world {
 	s := runningWorld()
@@ -154,13 +164,19 @@ func plantedDecisions() []planted {
 			s.Replicas[1].Seen, s.Replicas[1].Lacks = Seen{State: Blank}, true
 			return s
 		}(), stepper{window: true}, func(r *rules) {
-			r.decide = changed(func(w Witness, _ View, d Decision) Decision {
+			r.decide = func(self Writer, w Witness, known bool, v View) Decision {
+				d := ignoreEpochs(self, w, known, v)
 				if d.Reason == ReplicaNotOurs {
 					return Decision{Action: Create, InSync: w.Replicas}
 				}
 				return d
-			})
+			}
 		}, startLacking},
+		{"a listed one has old data: starts both", func() world {
+			s := stoppedWorld(setAB, setB, Superblock{InSync: setAB}, Superblock{InSync: setAB})
+			s.Replicas[1].Seen.Superblock.Epoch = 0
+			return s
+		}(), stepper{window: true}, func(r *rules) { r.decide = ignoreEpochs }, startLacking},
 		{"a blank one, not listed: rebuilds by bitmap", runningWorld(), stepper{faults: 1, replace: true}, func(r *rules) {
 			r.readd = func(running Set, s Seen, logged bool) Return {
 				if s.State == Blank {

@@ -45,8 +45,8 @@ type Witness struct {
 	// Logged contains replicas that are not in InSync. For each of them, the log on the replicas in
 	// InSync marks every region in which it may differ.
 	Logged Set
-	// Epoch counts the changes of InSync and the starts of the mirror. A superblock with a later
-	// epoch shows that the witness was restored from a backup.
+	// Epoch counts the writes of InSync, including the starts of the mirror. A superblock with a
+	// later epoch shows that the witness was restored from a backup.
 	Epoch uint64
 }
 
@@ -86,8 +86,7 @@ func (w Witness) Start(self Writer, inSync, logged Set) (Witness, error) {
 	if err != nil {
 		return w, err
 	}
-	started.Epoch = w.Epoch + 1 // even if InSync is unchanged
-	return started, nil
+	return started, nil // with a new epoch
 }
 
 // Stop records that the mirror was stopped without a write in flight. The writer stores the result
@@ -119,7 +118,8 @@ func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
 // mirror continues without that replica. To add a replica, the writer first writes all superblocks
-// of the new set.
+// of the new set. The result always has a new epoch, even if the set is unchanged: the API server
+// does not store a write without a change, so such a write would not overtake a delayed one.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err
@@ -132,9 +132,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	case !w.Replicas.Contains(inSync) || !w.Held.Contains(inSync):
 		return w, fmt.Errorf("%w: the in-sync set would have a replica that the mirror does not have", ErrTransition)
 	}
-	if w.InSync != inSync {
-		w.InSync, w.Epoch = inSync, w.Epoch+1
-	}
+	w.InSync, w.Epoch = inSync, w.Epoch+1
 	w.Logged &^= inSync
 	return w, nil
 }
