@@ -40,7 +40,7 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "placement", Values: "spread (the default), most-free or binpack", Example: "most-free",
-		Meaning: "which of several lvstores gets a volume: `spread` chooses at random, in proportion to free space; `most-free` the one with the most room; `binpack` the one with the least",
+		Meaning: "which of several lvstores gets a volume: `spread` chooses at random, in proportion to free space; `most-free` chooses the lvstore with the most space for volumes, and `binpack` the one with the least",
 		set: func(c *Class, v string) bool {
 			c.Strategy = Strategy(v)
 			return slices.Contains([]Strategy{Spread, MostFree, BinPack}, c.Strategy)
@@ -75,7 +75,7 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "filesystemUUID", Values: "volume; leave it out to keep the UUID that a copy has from its source", Example: "volume", forNodes: true,
-		Meaning: "each xfs or btrfs gets the UUID of its volume, also a copy",
+		Meaning: "gives each xfs or btrfs file system the UUID of its volume, even in a copy",
 		set: func(c *Class, v string) bool {
 			c.VolumeUUID = v == "volume"
 			return c.VolumeUUID
@@ -83,7 +83,7 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "authentication", Values: "dhchap for NVMe-oF or chap for iSCSI; leave it out for none", Example: "dhchap",
-		Meaning: "nodes must authenticate to the storage server, see [Authentication of nodes](host-authentication.md)",
+		Meaning: "nodes must authenticate to the storage server, see [Node authentication](host-authentication.md)",
 		set: func(c *Class, v string) bool {
 			c.Authentication = Authentication(v)
 			return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
@@ -99,7 +99,7 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "encryptionDiscards", Values: "true or false (the default)", Example: "true", forNodes: true,
-		Meaning: "pass discards of encrypted volumes on to the storage server, which shows which blocks are free",
+		Meaning: "`true` passes discards of encrypted volumes on to the storage server, which reveals which blocks are free",
 		set: func(c *Class, v string) bool {
 			c.EncryptionDiscards = v == "true"
 			return v == "true" || v == "false"
@@ -107,30 +107,30 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "qosIOPS", Values: "a multiple of 1000, or 0 for no limit", Example: "5000", Mutable: true,
-		Meaning: "limit of reads and writes together per second",
+		Meaning: "limit for the number of reads and writes together per second",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) },
 	},
 	{
 		Name: "qosMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "200", Mutable: true,
-		Meaning: "limit of the throughput of reads and writes together",
+		Meaning: "limit for the throughput of reads and writes together",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) },
 	},
 	{
 		Name: "qosReadMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
-		Meaning: "limit of the throughput of reads",
+		Meaning: "limit for the throughput of reads",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.ReadMiBPerSecond, v, 1) },
 	},
 	{
 		Name: "qosWriteMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
-		Meaning: "limit of the throughput of writes",
+		Meaning: "limit for the throughput of writes",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.WriteMiBPerSecond, v, 1) },
 	},
 	seconds(Parameter{Name: "ctrl_loss_tmo", Example: "600", Meaning: "how long a node tries to reach a lost storage server before it fails I/O and removes the device"}, 86400, "-1"),
-	seconds(Parameter{Name: "fast_io_fail_tmo", Example: "30", Meaning: "time after which I/O to a lost storage server fails while the node still tries to reach it; without it, not before `ctrl_loss_tmo`"}, 86400, "-1"),
-	seconds(Parameter{Name: "reconnect_delay", Example: "2", Meaning: "pause between such tries"}, 3600, ""),
-	seconds(Parameter{Name: "keep_alive_tmo", Example: "5", Meaning: "time after which a storage server that does not answer counts as lost"}, 3600, ""),
-	number(Parameter{Name: "nr_io_queues", Example: "4", Meaning: "I/O queues of each connection"}, "", 1, 1024, ""),
-	number(Parameter{Name: "queue_size", Example: "128", Meaning: "I/O commands in each queue"}, "", 16, 1024, ""),
+	seconds(Parameter{Name: "fast_io_fail_tmo", Example: "30", Meaning: "time after which I/O to a lost storage server fails while the node still tries to reach it. By default, I/O fails only after `ctrl_loss_tmo`"}, 86400, "-1"),
+	seconds(Parameter{Name: "reconnect_delay", Example: "2", Meaning: "pause between two attempts to reach a lost storage server"}, 3600, ""),
+	seconds(Parameter{Name: "keep_alive_tmo", Example: "5", Meaning: "time after which a storage server that does not respond counts as lost"}, 3600, ""),
+	number(Parameter{Name: "nr_io_queues", Example: "4", Meaning: "number of I/O queues of each connection"}, "", 1, 1024, ""),
+	number(Parameter{Name: "queue_size", Example: "128", Meaning: "number of I/O commands in each queue"}, "", 16, 1024, ""),
 	digest(Parameter{Name: "hdr_digest", Example: "true", Meaning: "checksums of headers on NVMe/TCP connections, which cost CPU time"}),
 	digest(Parameter{Name: "data_digest", Example: "true", Meaning: "checksums of data on NVMe/TCP connections, which cost CPU time"}),
 }

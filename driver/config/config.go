@@ -56,16 +56,16 @@ type Target struct {
 	// nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// Addresses are the target's addresses if it has several; the four keys above are left out
-	// then.
+	// Addresses are the target's addresses if it has several. They replace TargetAddr, TargetPort,
+	// ListenAddr and ListenPort.
 	Addresses []Address `json:"addresses,omitzero"`
 	// CA or CAFile holds the PEM-encoded certificates of the authorities trusted for RPCURL. If
 	// both are empty, the system's authorities are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. It
-	// then cannot know of an lvstore that is not loaded when the controller starts, and the volumes
-	// in it count as deleted.
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. The
+	// driver then does not notice an lvstore that is not loaded when the controller starts, and
+	// treats the volumes in it as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as
 	// topology.kubernetes.io/zone; if empty, every node reaches it.
