@@ -26,6 +26,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/doctor"
+	"github.com/spdkgate/spdkgate/driver/heal"
 	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/monitor"
@@ -63,6 +64,7 @@ type flags struct {
 	healthInterval       time.Duration
 	nvme                 connect.NVMeOptions
 	kubernetes           kubernetesFlags
+	replication          replicationFlags
 	logLevel, logFormat  string
 	verbosity            int
 	slowAfter, drainTime time.Duration
@@ -138,6 +140,7 @@ once on SIGHUP. The node only records which volumes were used on it and must not
 	fs.DurationVar(&f.nvme.FastIOFail, "nvme-fast-io-fail", 0, "fail I/O after this time without a target, while the kernel still reconnects; 0: never")
 	fs.IntVar(&f.nvme.IOQueues, "nvme-io-queues", 0, "number of I/O queues of a connection, 0 for one per CPU")
 	f.kubernetes.add(fs)
+	f.replication.add(fs)
 	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
 	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read for each request. The token is sent unencrypted")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
@@ -175,6 +178,9 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	if err := f.kubernetes.check(f.node); err != nil {
 		return err
 	}
+	if err := f.replication.check(f.controller || f.node); err != nil {
+		return err
+	}
 	if f.verbosity >= 5 {
 		f.logLevel = "debug"
 	}
@@ -196,6 +202,13 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 			return err
 		}
 		defer c.Close()
+		if f.replication.enabled && f.controller {
+			witnesses, err := f.replication.witnesses()
+			if err != nil {
+				return err
+			}
+			c.SetWitnesses(witnesses)
+		}
 		go c.Follow(ctx, hangups(ctx))
 		server.Metadata, server.Identity.Topology, server.Outages = c, c.HasTopology(), c.Outages()
 		if f.controller {
@@ -203,9 +216,12 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 	}
 	if f.node {
-		n, health, err := newNode(ctx, f, server.Metrics, log)
+		n, health, healer, err := newNode(ctx, f, server.Metrics, log)
 		if err != nil {
 			return err
+		}
+		if healer != nil {
+			defer startHealer(ctx, healer, f.drainTime, log)()
 		}
 		if health != nil {
 			defer startMonitor(ctx, health)()
@@ -317,47 +333,54 @@ func hangups(ctx context.Context) <-chan struct{} {
 	return asked
 }
 
-// newNode returns the node service, and the monitor of its volumes. The monitor is nil if the
-// plugin does not monitor them.
-func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, error) {
+// newNode returns the node service, the monitor of its volumes, and the Healer of its replicated
+// volumes. The monitor and the Healer are nil if the plugin does not use them.
+func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, *heal.Healer, error) {
 	if f.nodeID == "" {
-		return nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
+		return nil, nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
 	}
 	connector, err := connect.New(connect.HostOf(f.nodeID), connect.Options{AllowLoop: f.allowLoop, NVMe: f.nvme, Log: log})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	stateDir := f.stateDir
 	if stateDir == "" {
 		socket, err := driver.SocketPath(f.endpoint)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		stateDir = filepath.Dir(socket)
 	}
 	mounter := mount.New(mount.Options{Log: log})
 	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mounter, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	n.SetEncrypter(luks.New(luks.Options{Prober: mounter, Log: log}))
 	topology, err := request.ParseTopology(f.topology)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--topology: %w", err)
+		return nil, nil, nil, fmt.Errorf("--topology: %w", err)
 	}
 	if topology, err = f.kubernetes.topology(ctx, f.nodeID, topology, log); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if err := n.SetTopology(topology); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
+	}
+	var healer *heal.Healer
+	if f.replication.enabled {
+		if healer, err = f.replication.healer(connector, stateDir, log); err != nil {
+			return nil, nil, nil, err
+		}
+		n.SetHealer(healer)
 	}
 	if f.healthInterval == 0 {
-		return n, nil, nil
+		return n, nil, healer, nil
 	}
 	if f.healthInterval < time.Second {
-		return nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
+		return nil, nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
 	}
 	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval, StatusFile: filepath.Join(stateDir, statusFile)})
 	n.SetMonitor(health)
-	return n, health, nil
+	return n, health, healer, nil
 }

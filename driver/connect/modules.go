@@ -28,18 +28,22 @@ func CheckTransport(name string) error {
 // iscsi): it loads those that are neither loaded nor built in. It fails with [ErrUnsupported] if a
 // module is missing on the node. LoadModules uses only the fields Root and Exec of o.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
-	if o.Exec == nil {
-		o.Exec = utilexec.New()
-	}
-	n := newNode(o.Root)
 	var failures []error
 	for _, t := range transports {
 		if err := CheckTransport(t); err != nil {
 			return err
 		}
-		failures = append(failures, n.loadModule(ctx, o.Exec, moduleOf[t]))
+		failures = append(failures, LoadModule(ctx, moduleOf[t], o))
 	}
 	return errors.Join(failures...)
+}
+
+// LoadModule makes sure that the kernel has a module, in the same way as LoadModules.
+func LoadModule(ctx context.Context, module string, o Options) error {
+	if o.Exec == nil {
+		o.Exec = utilexec.New()
+	}
+	return newNode(o.Root).loadModule(ctx, o.Exec, module)
 }
 
 // loadModule makes sure that a module is loaded or built in. Many hosts have no modprobe, or none

@@ -70,6 +70,9 @@ type Options struct {
 	// Grace is how long a server may be unresponsive before its replica is given up; the default is
 	// 5 s.
 	Grace time.Duration
+	// Exclusive fails if another process may still change the mirrors of this node. Nothing is
+	// changed then. Nil means that there is no other process.
+	Exclusive func() error
 	// NewMirror creates a mirror; nil means mirror.New.
 	NewMirror func(mirror.Volume, mirror.Options) (Mirror, error)
 	// Now returns the current time; nil means time.Now.
@@ -114,6 +117,9 @@ func New(o Options) *Healer {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Exclusive == nil {
+		o.Exclusive = func() error { return nil }
 	}
 	return &Healer{Options: o, volumes: map[string]*volume{}}
 }
@@ -220,9 +226,20 @@ func (v *volume) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
+// exclusive fails if another process may still change the mirrors of this node.
+func (h *Healer) exclusive() error {
+	if err := h.Exclusive(); err != nil {
+		return fmt.Errorf("%w: %w", mirror.ErrWait, err)
+	}
+	return nil
+}
+
 // Stage connects to the replicas, starts the mirror, and returns the mirror's device. Stage can be
 // repeated. If Stage fails, Unstage undoes the steps that Stage has done.
 func (h *Healer) Stage(ctx context.Context, described Volume) (device string, err error) {
+	if err := h.exclusive(); err != nil {
+		return "", err
+	}
 	v, err := h.of(described)
 	if err != nil {
 		return "", err
@@ -286,6 +303,9 @@ func (v *volume) connect(ctx context.Context, r Replica) error {
 // Unstage stops the mirror, records that it was stopped cleanly, and disconnects the replicas.
 // Unstage can be repeated, even by another process. The device must not be in use.
 func (h *Healer) Unstage(ctx context.Context, described Volume) error {
+	if err := h.exclusive(); err != nil {
+		return err
+	}
 	v, err := h.of(described)
 	if err != nil {
 		return err

@@ -302,6 +302,23 @@ func TestUnstage(t *testing.T) {
 	assert.False(t, ok)
 }
 
+// While another process may still change the mirrors, nothing is changed.
+func TestAnotherProcessIsNotDisturbed(t *testing.T) {
+	f := staged(t)
+	busy := errors.New("another process")
+	f.Exclusive = func() error { return busy }
+	f.down["uuid-b"] = true
+	assert.Empty(t, f.round(t, time.Minute))
+	assert.Contains(t, f.state(t).Problem, "another process")
+	_, err := f.Stage(t.Context(), testVolume)
+	require.ErrorIs(t, err, mirror.ErrWait)
+	require.ErrorIs(t, f.Unstage(t.Context(), testVolume), busy)
+	assert.Empty(t, f.after())
+	busy = nil
+	f.round(t, time.Second)
+	assert.Equal(t, []string{"drop", "release uuid-b"}, f.round(t, time.Minute))
+}
+
 // A restarted process first finishes what the previous one has begun.
 func TestWatchAfterARestart(t *testing.T) {
 	f := staged(t)

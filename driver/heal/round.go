@@ -79,6 +79,10 @@ func (v *volume) tryRound(ctx context.Context) {
 	if !v.staged || v.over {
 		return
 	}
+	if err := v.exclusive(); err != nil {
+		v.report(State{Problem: err.Error()})
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	state, what, err := v.round(ctx)
@@ -91,9 +95,14 @@ func (v *volume) tryRound(ctx context.Context) {
 	case what != wait:
 		v.pause, v.notBefore = 0, time.Time{}
 	}
+	v.report(state)
+}
+
+// report stores the result of a round.
+func (v *volume) report(s State) {
 	v.Healer.mu.Lock()
 	defer v.Healer.mu.Unlock()
-	v.state = state
+	v.state = s
 }
 
 // failed postpones the next attempt, and ends the mirror of a publication that is over.

@@ -36,8 +36,8 @@ var (
 	ErrInvalid = errors.New("the API server refuses this object")
 )
 
-// serviceAccountDir is the directory in which kubelet mounts the token of a pod's service account.
-const serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+// ServiceAccountDir is the directory in which kubelet mounts the token of a pod's service account.
+const ServiceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // A Client calls the Kubernetes API as the pod's service account. It is safe for concurrent use.
 type Client struct {
@@ -48,7 +48,7 @@ type Client struct {
 
 // InCluster returns a client for this pod. It fails with [ErrNoAccess] if the pod has no token.
 func InCluster() (*Client, error) {
-	return New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), serviceAccountDir)
+	return New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), ServiceAccountDir)
 }
 
 // New returns a client for the API server at host and port. dir contains the files token and
@@ -59,7 +59,7 @@ func New(host, port, dir string) (*Client, error) {
 	}
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: the pod has no token: a service account token must be mounted at /var/run/secrets/kubernetes.io/serviceaccount, as components/node-lifecycle does", ErrNoAccess)
+		return nil, fmt.Errorf("%w: the pod has no token: a service account token must be mounted at /var/run/secrets/kubernetes.io/serviceaccount, as components/node-lifecycle and components/replication do", ErrNoAccess)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the CA of the Kubernetes API: %w", err)

@@ -99,6 +99,13 @@ func New(v Volume, o Options) (*Mirror, error) {
 	return m, nil
 }
 
+// Module is the name of the kernel module for mirrors.
+const Module = "dm_mirror"
+
+// CheckKernel fails with [ErrUnsupported] if this node's kernel does not support mirrors. If
+// possible, the kernel loads the modules.
+func CheckKernel() error { return newDMKernel("/dev/mapper").check() }
+
 // The names of the volume's devices: the mirror, its log, and the device that takes the place of a
 // missing replica.
 func (m *Mirror) name() string     { return "spdkmirror-" + m.volume.ID }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/heal"
+	"github.com/spdkgate/spdkgate/driver/kubernetes"
+	"github.com/spdkgate/spdkgate/driver/mirror"
+	"github.com/spdkgate/spdkgate/driver/witness"
+)
+
+// replicationFlags contains the options for volumes with two replicas.
+type replicationFlags struct {
+	enabled    bool
+	timeout    time.Duration
+	accountDir string
+}
+
+func (f *replicationFlags) add(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.enabled, "replication", false, "manage volumes with two replicas (experimental: no class can request them yet). Needs the component replication, and on nodes the kernel module dm_mirror")
+	fs.DurationVar(&f.timeout, "replica-timeout", 5*time.Second, "how long a storage server may be unresponsive before the node continues without its replica")
+	fs.StringVar(&f.accountDir, "service-account-dir", kubernetes.ServiceAccountDir, "directory with the token and the CA for --replication")
+}
+
+// check fails if the options cannot work.
+func (f replicationFlags) check(serves bool) error {
+	switch {
+	case f.enabled && !serves:
+		return errors.New("--replication needs --controller or --node")
+	case f.timeout < time.Second:
+		return fmt.Errorf("--replica-timeout %v: use 1s or more", f.timeout)
+	}
+	return nil
+}
+
+// witnesses returns access to the witnesses in the Kubernetes API.
+func (f replicationFlags) witnesses() (*witness.Store, error) {
+	client, err := kubernetes.New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), f.accountDir)
+	if err != nil {
+		return nil, fmt.Errorf("--replication: %w", err)
+	}
+	return witness.NewStore(client), nil
+}
+
+// healer returns the Healer of this node. It does nothing while another process holds the lock in
+// stateDir.
+func (f replicationFlags) healer(connector connect.Watcher, stateDir string, log *slog.Logger) (*heal.Healer, error) {
+	witnesses, err := f.witnesses()
+	if err != nil {
+		return nil, err
+	}
+	lock := &nodeLock{path: filepath.Join(stateDir, "replication.lock")}
+	return heal.New(heal.Options{Connector: connector, Witnesses: witnesses, Log: log, Grace: f.timeout, Exclusive: lock.acquire}), nil
+}
+
+// startHealer runs a Healer until ctx ends or stop is called. It first loads the kernel module for
+// mirrors, and logs an error if the kernel does not support them. stop waits for the current steps, but not longer than limit, because they may wait for a
+// storage server. An interrupted step is completed by the next process.
+func startHealer(ctx context.Context, h *heal.Healer, limit time.Duration, log *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	load := connect.LoadModule(ctx, mirror.Module, connect.Options{})
+	if err := mirror.CheckKernel(); err != nil {
+		err = errors.Join(err, load)
+		log.Error("volumes with two replicas cannot be used on this node", "error", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(limit):
+		}
+	}
+}
+
+// A nodeLock is a lock file that at most one process of this node holds. The kernel releases it
+// when the process has ended, including its system calls.
+type nodeLock struct {
+	path string
+	mu   sync.Mutex
+	file *os.File // open while the lock is held, until the process ends
+}
+
+// acquire acquires the lock if this process does not hold it yet. It does not wait.
+func (l *nodeLock) acquire() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		return nil
+	}
+	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("another process of the node plugin has not ended yet: lock %s: %w", l.path, err), f.Close())
+	}
+	l.file = f
+	return nil
+}
