@@ -33,6 +33,13 @@ func (b *bench) chained(t *testing.T) (file string) {
 	b.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":2}`)
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v","snapshot_name":"s1"}`)
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v","snapshot_name":"s2"}`)
+	b.writeMetadata(t, file, nil)
+	return file
+}
+
+// writeMetadata writes the metadata of s1, s2 and v. allocated replaces the numbers of clusters that
+// the target reports.
+func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]uint64) {
 	store := blobstoretest.Store{Name: "lvs0", ClusterSize: 64 << 10, Clusters: 256, MetadataPages: 40}
 	for i, name := range []string{"s1", "s2", "v"} {
 		var list []spdkrpc.BdevInfo
@@ -43,10 +50,46 @@ func (b *bench) chained(t *testing.T) (file string) {
 		for n := uint64(0); l.NumAllocatedClusters != nil && n < *l.NumAllocatedClusters; n++ {
 			made.Allocated = append(made.Allocated, (uint64(i)+1+n)%32)
 		}
+		if own, ok := allocated[name]; ok {
+			made.Allocated = own
+		}
 		store.Lvols = append(store.Lvols, made)
 	}
 	require.NoError(t, os.WriteFile(file, store.Image(), 0o600))
-	return file
+}
+
+// The metadata decide whether a snapshot below a larger volume can be deleted: the volume must have
+// an extent page of its own, or the snapshot none.
+func TestMetadataPermitDeletionsBelowLargerVolumes(t *testing.T) {
+	for name, c := range map[string]struct {
+		allocated map[string][]uint64
+		missing   bool
+		status    int
+	}{
+		"only the snapshot has a page": {map[string][]uint64{"s2": {0}, "v": nil}, false, http.StatusConflict},
+		"both have a page":             {map[string][]uint64{"s2": {0}, "v": {5}}, false, http.StatusOK},
+		"the snapshot has no page":     {map[string][]uint64{"s2": nil, "v": nil}, false, http.StatusOK},
+		"the device cannot be read":    {map[string][]uint64{"s2": nil, "v": {5}}, true, http.StatusConflict},
+	} {
+		for _, method := range []string{"spdkgate_lvol_delete", "bdev_lvol_delete"} {
+			t.Run(name+"/"+method, func(t *testing.T) {
+				b := newBench(t, "v26.05", withJournal(t))
+				file := b.chained(t)
+				b.call(t, "bdev_lvol_resize", `{"name":"lvs0/v","size_in_mib":4}`)
+				b.writeMetadata(t, file, c.allocated)
+				if c.missing {
+					require.NoError(t, os.Remove(file))
+				}
+				g := b.post(rpcCall(method, `{"name":"lvs0/s2"}`))
+				assert.Equal(t, c.status, g.StatusCode, g.body)
+				if c.status != http.StatusOK {
+					assert.Equal(t, -32009, g.code(t))
+					assert.Contains(t, g.body, "snapshot lvs0/s2 is smaller than its clone lvs0/v")
+					assert.Equal(t, c.missing, strings.Contains(g.body, "could not be read"), g.body)
+				}
+			})
+		}
+	}
 }
 
 func changedClusters(t *testing.T, body string) (list []int) {

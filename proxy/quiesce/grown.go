@@ -52,13 +52,6 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 	if clusters%clustersPerPage == 0 {
 		return nil // each of its pages is full
 	}
-	snapshot, err := findVolume(ctx, rpc, Snapshot{Volume: d.uuid})
-	if err != nil {
-		return err
-	}
-	if snapshot.allocated != nil && *snapshot.allocated == 0 {
-		return nil // it has no extent page
-	}
 	page := clusters / clustersPerPage
 	refused := &GrownError{Snapshot: d.asked, Clone: d.grown.name, From: page * clustersPerPage * cluster, To: (page + 1) * clustersPerPage * cluster}
 	if d.grown.uuid == "" {
@@ -75,14 +68,21 @@ func (q *Quiescer) checkGrown(ctx context.Context, rpc *spdkrpc.Client, d *lvol)
 	if q.opts.HasExtentPage == nil {
 		return refused
 	}
-	has, err := q.opts.HasExtentPage(ctx, rpc, clone.uuid, page)
+	safe, err := q.opts.HasExtentPage(ctx, rpc, clone.uuid, page)
+	if err == nil && !safe {
+		// From v25.09 on, a snapshot can have an extent page without any clusters, so its number of
+		// clusters does not show whether it has one.
+		var given bool
+		given, err = q.opts.HasExtentPage(ctx, rpc, d.uuid, page)
+		safe = !given
+	}
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
 		q.opts.Log.Warn("a snapshot is not deleted, because its clone is larger and the metadata of the lvstore could not be read", "snapshot", d.alias, "clone", d.grown.name, "error", err)
 		refused.Unread = err
-	} else if has {
+	} else if safe {
 		return nil
 	}
 	return refused

@@ -63,3 +63,50 @@ func TestGrownVolumesOutliveTheirSnapshots(t *testing.T) {
 		})
 	}
 }
+
+// An empty snapshot can have an extent page: from v25.09 on, SPDK keeps a page whose clusters were
+// all discarded. The volume keeps its size with either kind of empty snapshot.
+func TestGrownVolumesOutliveTheirEmptySnapshots(t *testing.T) {
+	const from, to = 4, 12 // MiB; an extent page covers 8 MiB
+	for _, kind := range []string{"aio", "nvme"} {
+		for name, discarded := range map[string]bool{"never written": false, "discarded": true} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				w := newWorld(t, kind, *seed)
+				if !w.release.Has(rpcschema.GrowsBeyondParent) {
+					t.Skip("this release of SPDK cannot read a volume that is larger than its parent")
+				}
+				v := &volume{}
+				w.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": "grown", "size_in_mib": from, "thin_provision": true}, &v.uuid)
+				w.open(v)
+				w.vols = append(w.vols, v)
+				do := func(f func(*initiator.Device) error) {
+					require.NoError(t, v.hosts.run([]func(*initiator.Device) error{f}))
+				}
+				write := func(d *initiator.Device) error {
+					_, err := d.WriteAt(bytes.Repeat([]byte{1}, cluster), mib)
+					return err
+				}
+				if discarded {
+					do(write)
+					do(func(d *initiator.Device) error { return d.Deallocate(mib, cluster) })
+				}
+				require.NoError(t, w.retry("spdkgate_lvol_snapshot", p{"snapshots": []p{{"lvol_name": v.uuid, "snapshot_name": "old"}}}, nil))
+				var list []spdkrpc.BdevInfo
+				w.must("bdev_get_bdevs", p{"name": "lvs0/old"}, &list)
+				require.NotNil(t, list[0].DriverSpecific.Lvol.NumAllocatedClusters)
+				require.Zero(t, *list[0].DriverSpecific.Lvol.NumAllocatedClusters)
+				w.shut(v)
+				require.NoError(t, w.retry("bdev_lvol_resize", p{"name": v.uuid, "size_in_mib": to}, nil))
+				w.open(v)
+				if discarded {
+					require.ErrorIs(t, w.retry("spdkgate_lvol_delete", p{"name": "lvs0/old"}, nil), spdkrpc.InUse)
+					do(write)
+				}
+				require.NoError(t, w.retry("spdkgate_lvol_delete", p{"name": "lvs0/old"}, nil))
+				w.restart()
+				w.must("bdev_get_bdevs", p{"name": v.uuid}, &list)
+				assert.EqualValues(t, to*mib, int64(list[0].NumBlocks)*int64(list[0].BlockSize))
+			})
+		}
+	}
+}
