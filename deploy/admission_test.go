@@ -15,7 +15,7 @@ import (
 var chartCases = map[string]map[string]any{
 	"spdk-csi": nil,
 	"spdk-csi-everything": {
-		"zones": true, "storageCapacity": true, "groupSnapshots": true, "snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "x"}, "node": map[string]any{"lifecycle": true}, "networkPolicy": map[string]any{"create": true},
+		"zones": true, "storageCapacity": true, "groupSnapshots": true, "replication": true, "snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "x"}, "node": map[string]any{"lifecycle": true}, "networkPolicy": map[string]any{"create": true},
 		"metrics":     map[string]any{"tokenSecret": "metrics", "podMonitor": true, "rules": true, "dashboards": true, "labels": map[string]any{"release": "prometheus"}},
 		"credentials": map[string]any{"serviceAccountToken": true},
 	},

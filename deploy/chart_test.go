@@ -134,6 +134,8 @@ func TestChartEqualsKustomize(t *testing.T) {
 		"zones":             {map[string]any{"zones": true}, []string{"zones"}},
 		"storage capacity":  {map[string]any{"storageCapacity": true}, []string{"storage-capacity"}},
 		"group snapshots":   {map[string]any{"groupSnapshots": true}, []string{"group-snapshots"}},
+		"replication":       {map[string]any{"replication": true}, []string{"replication"}},
+		"both with a token": {map[string]any{"replication": true, "node": map[string]any{"lifecycle": true}}, []string{"node-lifecycle", "replication"}},
 		"snapshot metadata": {map[string]any{"snapshotMetadata": map[string]any{"enabled": true, "caCertificate": "replace this"}}, []string{"snapshot-metadata"}},
 		"class secrets":     {map[string]any{"classSecrets": []any{map[string]any{"name": "spdkcsi-host-keys"}}}, []string{"class-secrets"}},
 		"no password":       {map[string]any{"credentials": map[string]any{"serviceAccountToken": true}}, []string{"service-account-token"}},

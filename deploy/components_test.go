@@ -23,7 +23,7 @@ import (
 // components lists the options in kubernetes/components. A cluster can use at most one of the
 // options in the last group.
 var (
-	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
+	anyComponents = []string{"class-secrets", "group-snapshots", "node-lifecycle", "replication", "self-registration", "service-account-token", "snapshot-metadata", "storage-capacity", "zones"}
 	kubeletRoots  = map[string]string{"kubelet-root/k0s": "/var/lib/k0s/kubelet", "kubelet-root/microk8s": "/var/snap/microk8s/common/var/lib/kubelet"}
 )
 

@@ -21,7 +21,7 @@ type schema struct {
 }
 
 func witnessSchema(t *testing.T) schema {
-	source, err := os.ReadFile("../kubernetes/replication/crd.yaml")
+	source, err := os.ReadFile("../kubernetes/components/replication/crd.yaml")
 	require.NoError(t, err)
 	var crd struct {
 		Spec struct {
@@ -130,7 +130,7 @@ func TestWitnessTransitions(t *testing.T) {
 
 // A node plugin can change only the status of volumes on its own node.
 func TestWitnessPolicy(t *testing.T) {
-	p := loadFrom(t, "../kubernetes/replication/policy.yaml")
+	p := loadFrom(t, "../kubernetes/components/replication/policy.yaml")
 	status := `{"operation": "UPDATE", "subResource": "status", ` + plugin[1:]
 	published := strings.Replace(witness, `node-1", "generation": 2`, `node-2", "generation": 3`, 1)
 	for name, c := range map[string]struct {

@@ -20,7 +20,7 @@ var (
 	// still be stored later.
 	ErrUnknown = errors.New("it is unknown whether the change of the witness was stored")
 	// ErrNotInstalled means that the API does not have the resource ReplicatedVolume.
-	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install it from deploy/kubernetes/replication")
+	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install the component replication, or set replication in the chart's values")
 	// ErrNotFound means that the volume has no witness.
 	ErrNotFound = errors.New("the volume has no witness")
 	// ErrOlder means that a witness is older than the one that this process has read before: either
