@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
 // A volume larger than its parent is not decoupled, because SPDK would read past the end of a list.
@@ -27,6 +28,11 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, http.StatusOK, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t))
 	assert.Contains(t, g.body, "Nothing was executed")
+	for skip := range 4 { // also while the parent's size is unknown
+		b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: skip, Do: spdktest.Fail})
+		b.post(rpcCall(decoupleMethod, `{"name":"lvs0/larger"}`))
+		b.target.ClearFaults()
+	}
 	for _, c := range b.target.Calls() {
 		assert.NotEqual(t, decoupleMethod, c.Method)
 	}

@@ -121,8 +121,13 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, ErrWrongCredentials, name)
 		assert.ErrorContains(t, err, name)
 	}
+	b.issuer.Register("console", "s3cret", driver+"x", inNamespace("spdkcsi"))
+	who, err := b.signIn(nil)
+	require.ErrorIs(t, err, ErrWrongCredentials)
+	assert.ErrorContains(t, err, "no user has its subject")
+	assert.Empty(t, who.User)
 	b.issuer.Register("console", "another secret", driver, nil)
-	_, err := b.signIn(nil)
+	_, err = b.signIn(nil)
 	require.ErrorIs(t, err, ErrWrongCredentials)
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }

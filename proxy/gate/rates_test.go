@@ -51,6 +51,17 @@ func TestCallRatesAreLimited(t *testing.T) {
 
 // A call counts for one second, with a resolution of a tenth of a second. Refused calls do not
 // count.
+// Reloading the configuration gives no user more calls. Only a removed limit ends.
+func TestReloadKeepsTheRatesOfUsers(t *testing.T) {
+	var r callRates
+	r.set(1, nil)
+	limiter := r.limiterOf("any")
+	r.set(1, nil)
+	assert.Same(t, limiter, r.limiterOf("any"))
+	r.set(0, nil)
+	assert.Nil(t, r.limiterOf("any"))
+}
+
 func TestCallsInTheLastSecondAreCounted(t *testing.T) {
 	var r callRates
 	assert.Nil(t, r.limiterOf("any"), "without a limit, nothing is counted")

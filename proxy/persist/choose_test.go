@@ -114,6 +114,19 @@ func TestChosenFileIsKeptWhenTheClockIsSetBack(t *testing.T) {
 	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
 }
 
+// If the replaced file cannot be read, it is unknown which file the target has loaded.
+func TestChosenFileIsKeptIfTheReplacedOneIsUnreadable(t *testing.T) {
+	w := newChoiceWorld(t)
+	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+	replaced := filepath.Join(w.dir, w.load(Current).Saved.Chosen.Replaced)
+	require.NoError(t, os.Remove(replaced))
+	require.NoError(t, os.Mkdir(replaced, 0o700))
+	w.target.restart(processAt(time.Now().Add(time.Second)), populated())
+	require.ErrorContains(t, w.saver.Save(t.Context(), false), filepath.Base(replaced))
+	assert.Equal(t, []string{"nqn.old"}, w.knows(Current))
+	assert.NotNil(t, w.load(Current).Saved.Chosen)
+}
+
 func TestChosenFileMayHaveNoCalls(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "nothing.json"), []byte(`{"subsystems":[]}`), 0o600))

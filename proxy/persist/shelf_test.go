@@ -1,14 +1,17 @@
 package persist
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -81,6 +84,21 @@ func TestListDiffAndUse(t *testing.T) {
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(w.aside(asideReplaced)))
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	assert.Equal(t, []string{"nqn.a", "nqn.b"}, w.knows(Current))
+}
+
+func TestUnreadableFileIsNotOmittedFromTheList(t *testing.T) {
+	w := newWorld(t)
+	w.save()
+	require.NoError(t, os.Chmod(filepath.Join(w.dir, Current), 0))
+	// Without these capabilities, even root cannot read the file. The thread ends with this test.
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	require.NoError(t, unix.Capget(&header, &caps[0]))
+	caps[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	require.NoError(t, unix.Capset(&header, &caps[0]))
+	_, err := w.folder.List()
+	require.ErrorIs(t, err, fs.ErrPermission)
 }
 
 // Files created by root stay accessible to the service.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,5 +54,25 @@ func TestMalformedResponsesAreNotRefusals(t *testing.T) {
 		require.ErrorAs(t, err, &unread, method)
 		assert.Equal(t, method, unread.Method)
 		assert.False(t, b.exists("s-"+method))
+	}
+}
+
+// A busyCaller refuses all calls until a time, like an older release that is completing another
+// call for the same subsystem.
+type busyCaller struct{ until time.Time }
+
+func (c busyCaller) Call(_ context.Context, method string, _, _ any) error {
+	if time.Now().Before(c.until) {
+		return &spdkrpc.Error{Method: method, Kind: spdkrpc.Failed, Message: "Internal error"}
+	}
+	return nil
+}
+
+func TestCallsForABusySubsystemAreRetriedLater(t *testing.T) {
+	for method, succeeds := range map[string]bool{"nvmf_subsystem_get_listeners": true, snapshotMethod: false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := retryingCaller{Caller: busyCaller{time.Now().Add(10 * time.Millisecond)}}
+			assert.Equal(t, succeeds, c.Call(t.Context(), method, nil, nil) == nil, method)
+		})
 	}
 }

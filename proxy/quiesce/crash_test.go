@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -311,6 +312,17 @@ func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	assert.Zero(t, b.q.Recover(t.Context()))
 	assert.Empty(t, b.entries())
 	assert.Zero(t, b.recovered, "nothing was still frozen")
+}
+
+// SPDK may still be executing a deletion whose response was lost. Its clone must stay frozen.
+func TestRecoveryWaitsForDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		awaitDeletions(t.Context(), nil, makingGrace)
+		assert.Zero(t, time.Since(began), "nothing is being deleted")
+		awaitDeletions(t.Context(), []string{"lvs0/s0"}, makingGrace)
+		assert.Equal(t, makingGrace, time.Since(began))
+	})
 }
 
 func TestDamagedEntryIsSetAside(t *testing.T) {

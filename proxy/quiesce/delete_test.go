@@ -154,15 +154,24 @@ func TestVolumesInAnLvstoreAreInflatedOneByOne(t *testing.T) {
 	require.NoError(t, b.q.WhileUnused(t.Context(), "lvs0/b", nil, true, Mode{}, nothing))
 }
 
-// nbdDisks is a Caller that reports an NBD device attached to a bdev.
+// nbdDisks is a Caller that reports an NBD device attached to a bdev, or no device if the bdev's
+// name is empty. If fails is not 0, the query with this number fails.
 type nbdDisks struct {
 	spdkrpc.Caller
-	bdev *string
+	bdev  *string
+	fails *int
 }
+
+var errNoNBDDisks = &spdkrpc.Error{Method: "nbd_get_disks", Kind: spdkrpc.Failed, Message: "Internal error"}
 
 func (n nbdDisks) Call(ctx context.Context, method string, params, result any) error {
 	if disks, is := result.(*[]spdkrpc.NBDDisk); is {
-		*disks = []spdkrpc.NBDDisk{{NBDDevice: "/dev/nbd0", BdevName: *n.bdev}}
+		if *n.bdev != "" {
+			*disks = []spdkrpc.NBDDisk{{NBDDevice: "/dev/nbd0", BdevName: *n.bdev}}
+		}
+		if *n.fails--; *n.fails == 0 {
+			return errNoNBDDisks
+		}
 		return nil
 	}
 	return n.Caller.Call(ctx, method, params, result)
@@ -174,11 +183,11 @@ func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.volume("v1")
-	disk := "lvs0/v1"
+	disk, fails := "lvs0/v1", 0
 	b.q.opts.Connect = func(ctx context.Context, at Place) (*Target, error) {
 		target, err := connect(ctx, at)
 		if err == nil {
-			target.Caller = nbdDisks{target.Caller, &disk}
+			target.Caller = nbdDisks{target.Caller, &disk, &fails}
 		}
 		return target, err
 	}
@@ -191,6 +200,10 @@ func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
 	disk = "base"
 	require.ErrorAs(t, inflate(Mode{}), &inUse, "a bdev that is not a volume may be built on one")
 	require.NoError(t, inflate(Mode{Unchecked: true}))
+	disk = ""
+	for _, fails = range []int{1, 2} {
+		require.ErrorIs(t, inflate(Mode{}), errNoNBDDisks)
+	}
 }
 
 func TestWhileUnusedRefusesVolumesInUse(t *testing.T) {

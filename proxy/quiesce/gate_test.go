@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -125,6 +126,26 @@ func TestWaitingOperationsInterruptReaders(t *testing.T) {
 	release()
 	assert.Empty(t, q.gate.readers)
 	assert.Empty(t, q.gate.locked)
+}
+
+// Readers are interrupted before the operation that waits for them times out.
+func TestReadersAreInterruptedBeforeTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		release, err := g.lock(t.Context(), locksOf(shared, []string{"v"}))
+		require.NoError(t, err)
+		interrupted, interrupt := context.WithCancel(t.Context())
+		remove := g.read(locksOf(shared, []string{"v"}), interrupt)
+		go func() {
+			<-interrupted.Done()
+			remove()
+			release()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), lockTimeout)
+		defer cancel()
+		_, err = g.lock(ctx, locksOf(exclusive, []string{"v"}))
+		require.NoError(t, err)
+	})
 }
 
 // In random sequences of calls and operations, exclusive locks really are exclusive, and no call

@@ -1,8 +1,12 @@
 package stream
 
 import (
+	"encoding/hex"
+	"errors"
+	"slices"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -48,4 +52,35 @@ func TestResponsesDoNotWaitForALateOne(t *testing.T) {
 	add("next,", &next)
 	add("pong", nil)
 	assert.Equal(t, []string{"alone,", "late,", "next,", "pong"}, *written)
+}
+
+// After a failed write, nothing else is written, even if the response has more parts.
+func TestFailedWriteEndsTheConnection(t *testing.T) {
+	text := func(length int) []byte { return make([]byte, length) }
+	for name, parts := range map[string][][]byte{
+		"copied parts":   {text(10)},
+		"a large part":   {text(directly)},
+		"small, large":   {text(10), text(directly)},
+		"a full buffer":  {text(directly - 1), text(directly - 1), text(directly - 1)},
+		"large, smaller": {text(directly), text(10)},
+	} {
+		writes, failed := 0, 0
+		o := &output{write: func([]byte) error { writes++; return errors.New("connection reset") }}
+		for range 2 {
+			o.add(response{parts, func() {}}, nil, func() {}, func() { failed++ })
+		}
+		assert.Equal(t, []int{1, 1}, []int{writes, failed}, name)
+	}
+}
+
+// RFC 6455, section 5.2: the second byte contains lengths up to 125. 126 and 127 mean that the
+// length is in the next two or eight bytes.
+func TestFrameContainsItsLength(t *testing.T) {
+	for length, header := range map[int]string{
+		0: "8100", 125: "817d", 126: "817e007e", 65535: "817effff", 65536: "817f0000000000010000",
+	} {
+		parts := frame(websocket.TextMessage, [][]byte{make([]byte, length/2), make([]byte, length-length/2)})
+		assert.Equal(t, header, hex.EncodeToString(parts[0]), length)
+		assert.Len(t, slices.Concat(parts[1:]...), length)
+	}
 }

@@ -51,6 +51,14 @@ func TestBasesAreReadForEachDriver(t *testing.T) {
 	}
 }
 
+func TestUnreadableBasesAreReported(t *testing.T) {
+	ask := func(context.Context, string, map[string]any) (json.RawMessage, error) {
+		return json.RawMessage(`[{"name": "b"}, 1]`), nil
+	}
+	_, err := askBases(t.Context(), ask, "b")
+	require.Error(t, err)
+}
+
 // A chain maps each bdev to its base bdevs, and responds to queries for them.
 type chain map[string][]string
 

@@ -130,6 +130,7 @@ func TestForeignOrUnboundCallsAreRefused(t *testing.T) {
 		"another spelling of a port":            {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1", "trsvcid": "04420"})},
 		"no port":                               {"nvmf_subsystem_add_listener", listen(p{"traddr": "127.0.0.1"})},
 		"a host name instead of an IP address":  {"nvmf_subsystem_add_listener", listen(p{"traddr": "localhost", "trsvcid": "4420"})},
+		"another transport":                     {"nvmf_subsystem_add_listener", listen(p{"trtype": "FC", "traddr": "127.0.0.1", "trsvcid": "4420"})},
 		"a directory on the host":               {"nvmf_subsystem_add_listener", listen(p{"trtype": "VFIOUSER", "traddr": "/var/run", "trsvcid": "0"})},
 		"an alias of another":                   {"bdev_lvol_create", p{"lvol_name": "a/b", "size_in_mib": 4, "lvs_name": "lvs-red"}},
 		"a name that SPDK would truncate":       {"bdev_lvol_rename", p{"old_name": red.volume, "new_name": strings.Repeat("ü", 32)}},

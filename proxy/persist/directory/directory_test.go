@@ -4,10 +4,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // Only its owner can read a new file, and Write does not replace an existing file.
@@ -40,4 +42,39 @@ func TestSuspectFilesAreRefused(t *testing.T) {
 	require.NoError(t, os.Symlink(dir, link))
 	_, err := Path(link).List()
 	require.ErrorIs(t, err, ErrSuspect, "the directory itself is a link")
+}
+
+// A file that cannot get its owner is removed, because only root could read it.
+func TestFailedWriteForLeavesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	require.NoError(t, WriteFor(path, []byte("text"), 12345, 12345))
+	// Without this capability, even root cannot change the owner. The thread ends with this test.
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	require.NoError(t, unix.Capget(&header, &caps[0]))
+	caps[0].Effective &^= 1 << unix.CAP_CHOWN
+	require.NoError(t, unix.Capset(&header, &caps[0]))
+	require.ErrorIs(t, WriteFor(path, []byte("new"), 12345, 12345), fs.ErrPermission)
+	list, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+}
+
+func TestUnknownOwnerIsReported(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "a"))
+	require.NoError(t, err)
+	defer f.Close()
+	folder, err := os.Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, folder.Close())
+	require.Error(t, giveToOwner(f, folder))
 }
