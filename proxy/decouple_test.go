@@ -28,7 +28,7 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, http.StatusOK, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t))
 	assert.Contains(t, g.body, "Nothing was executed")
-	for skip := range 4 { // also while the parent's size is unknown
+	for skip := range 10 { // also while the parent's size is unknown
 		b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: skip, Do: spdktest.Fail})
 		b.post(rpcCall(decoupleMethod, `{"name":"lvs0/larger"}`))
 		b.target.ClearFaults()

@@ -280,6 +280,10 @@ func TestIncompleteRequestsNameTheMissingField(t *testing.T) {
 			_, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{Parameters: map[string]string{"fsType": "ntfs"}})
 			return err
 		},
+		"GetCapacity: not a valid label": func() error {
+			_, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{AccessibleTopology: &csi.Topology{Segments: map[string]string{"zone": "a b"}}})
+			return err
+		},
 		"CreateSnapshot: name": func() error {
 			_, err := b.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{SourceVolumeId: id, Secrets: b.secrets})
 			return err
