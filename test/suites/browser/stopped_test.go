@@ -195,6 +195,7 @@ func TestFirstVisit(t *testing.T) {
 			p.look(width, 900, width == 390)
 			eval[chromedp.Void](p, `new Promise((done) => setTimeout(done, 450))`) // transitions end
 			assert.Empty(t, eval[[]string](p, findings), "%d pixels", width)
+			assert.Empty(t, eval[[]string](p, `[...document.querySelectorAll(".tiles span, .busiest")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)`), "%d pixels: these are cut off", width)
 		}
 		p.look(1440, 900, false)
 	})

@@ -15,8 +15,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
-// device I/O with latencies, busy reactors, and connected hosts. The gate can hold back calls. The
-// function that relay returns stops the relay.
+// device I/O with latencies, busy reactors, connected hosts, and NVMe devices. The gate can hold back
+// calls. The function that relay returns stops the relay.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -49,6 +49,7 @@ type gate struct {
 	nobody bool          // report no connected hosts
 
 	histograms map[string]time.Time // by bdev: when its histogram was switched on
+	nvme       nvmeDevices
 }
 
 // histogram switches a bdev's histogram on or off.
@@ -124,6 +125,7 @@ type message struct {
 	Params struct {
 		NQN    string `json:"nqn"`
 		Name   string `json:"name"`
+		TrAddr string `json:"traddr"`
 		Enable bool   `json:"enable"`
 	} `json:"params"`
 }
@@ -164,6 +166,8 @@ func (r *relayed) requests() {
 				r.write(answer(m.ID, counts))
 				continue
 			}
+		case "bdev_nvme_attach_controller", "bdev_nvme_detach_controller", "bdev_get_bdevs":
+			text = r.nvmeRequest(m, text)
 		case "bdev_get_iostat":
 			r.mu.Lock()
 			r.asked[string(m.ID)] = m.Method
@@ -183,7 +187,7 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers relays the target's responses, and changes only the statistics in them.
+// answers relays the target's responses, and changes only statistics and NVMe devices in them.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {
@@ -192,7 +196,7 @@ func (r *relayed) answers() {
 			_ = err == io.EOF
 			return
 		}
-		if len(text) < 1<<16 || bytes.Contains(text[:1<<10], []byte(`"tick_rate"`)) {
+		if len(text) < 1<<16 || bytes.Contains(text[:1<<10], []byte(`"tick_rate"`)) || r.calls.nvme.any() {
 			var m struct {
 				ID     json.RawMessage `json:"id"`
 				Result json.RawMessage `json:"result"`
@@ -202,8 +206,12 @@ func (r *relayed) answers() {
 			method := r.asked[string(m.ID)]
 			delete(r.asked, string(m.ID))
 			r.mu.Unlock()
-			if method != "" && m.Result != nil {
+			switch {
+			case method == "" || m.Result == nil:
+			case method == "bdev_get_iostat":
 				text = answer(m.ID, busy(m.Result))
+			default:
+				text = answer(m.ID, r.calls.nvme.result(method, m.Result))
 			}
 		}
 		r.write(text)

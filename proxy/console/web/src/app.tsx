@@ -1,6 +1,7 @@
 // The frame of the console: navigation, the user's menu, the theme, and one page.
 import type { FunctionComponent } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import * as format from "./format";
 import { eventState, followEvents, sampleRegularly, targetDown } from "./model/activity";
 import { loadDocument } from "./model/document";
 import * as account from "./model/session";
@@ -140,7 +141,7 @@ function UserMenu() {
             <dt>Roles</dt><dd>{session.roles.join(", ") || "none"}</dd>
             {session.tenant && <><dt>Tenant</dt><dd>{session.tenant}</dd></>}
             <dt>Signed in by</dt><dd>{session.method}</dd>
-            <dt>Ends</dt><dd>{new Date(session.expires).toLocaleString("en-GB")}, or after {Math.round(session.idle_seconds / 60)} min without input</dd>
+            <dt>Ends</dt><dd>{format.date(session.expires)}, or after {Math.round(session.idle_seconds / 60)} min without input</dd>
           </dl>
           <footer><Button onClick={() => void account.leave(true)}>Sign out everywhere</Button><Button kind="primary" onClick={() => void account.leave(false)}>Sign out</Button></footer>
         </Dialog>

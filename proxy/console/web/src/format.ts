@@ -3,7 +3,7 @@
 const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 function digits(n: number): string {
-  return n >= 100 || Number.isInteger(n) ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2);
+  return (n >= 100 ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2)).replace(/\.0+$/, "");
 }
 
 export function bytes(n: number | undefined | null): string {

@@ -7,7 +7,7 @@ import { connectCommands, portalsOf, reportsANA } from "../model/exports";
 import { Address, Inventory, Subsystem, TargetNode, Volume, address, firstLook, inventoryError, readInventory, useInventory } from "../model/storage";
 import { announce, change, link, route, useCell, useLoad, useSearch } from "../state";
 import { Column, Grid, Sort, nextSort } from "../ui/grid";
-import { Alert, Button, Copy, Empty, Ends, ErrorNote, MethodName, Search } from "../ui/parts";
+import { Alert, Button, CommandLine, Copy, Empty, Ends, ErrorNote, MethodName, Search } from "../ui/parts";
 import { ExportVolume } from "./export_dialog";
 import { WithdrawExport } from "./withdraw_dialog";
 import { Connected } from "./volume_panel";
@@ -139,7 +139,7 @@ function ExportPanel({ row, all, onClose }: { row: Row; all: Inventory; onClose:
           <dt>Admitted</dt><dd>{s.allow_any_host ? <Alert level="warn">Every host may connect.</Alert> : s.hosts.length ? <ul class="plain hosts">{s.hosts.map((h) => (
             <li key={h.nqn}><span class="mono wrap">{h.nqn}</span>{h.dhchap_key && <span class="faint"> key {h.dhchap_key}</span>}
               {volume && can("nvmf_subsystem_remove_host") && <Button icon="close" kind="quiet" label={`Remove host ${h.nqn}`} onClick={() => setActing({ volume, withdraw: [h.nqn] })} />}</li>))}</ul> : "no host"}</dd>
-          {s.listen_addresses.length > 0 && <><dt>Connect</dt><dd><ul class="plain mono">{connectCommands(s.nqn, portalsOf(s)).map((c) => <li key={c} class="wrap">{c}<Copy text={c} label="Copy the command" /></li>)}</ul></dd></>}
+          {s.listen_addresses.length > 0 && <><dt>Connect</dt><dd><ul class="plain mono">{connectCommands(s.nqn, portalsOf(s)).map((c) => <li key={c} class="wrap"><CommandLine text={c} /><Copy text={c} label="Copy the command" /></li>)}</ul></dd></>}
           {can("nvmf_subsystem_get_controllers") && <><dt>Connected</dt><dd><Connected nqn={s.nqn} /></dd></>}
         </dl>
         <h3>Namespaces</h3>

@@ -82,7 +82,7 @@ function PlacePanel({ place, all, onClose }: { place: Place; all: Inventory; onC
   const count = store ? all.volumes.filter((v) => v.store === store.name).length : 0;
   return (
     <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${place.name}`} onKeyDown={(e) => { if (e.key === "Escape" && !action) onClose(); }}>
-      <header><h2 class="clip" title={place.name}>{place.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
+      <header><h2 class="wrap" title={place.name}>{place.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
       <div class="buttons">
         {store && can("bdev_lvol_rename_lvstore") && <Button onClick={() => setAction("rename")}>Rename the lvstore</Button>}
         {store && can("bdev_lvol_delete_lvstore") && <Button kind="danger" onClick={() => setAction("delete")}>Delete the lvstore</Button>}

@@ -33,7 +33,7 @@ export function VolumePanel({ volume: v, all, onClose }: { volume: Volume; all: 
   const close = () => setAction("");
   return (
     <aside class="panel" ref={panel} tabIndex={-1} aria-label={`Details of ${v.alias}`} onKeyDown={(e) => { if (e.key === "Escape" && !action) onClose(); }}>
-      <header><h2 class="clip" title={v.alias}>{v.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
+      <header><h2 class="wrap" title={v.alias}>{v.name}</h2><Button icon="close" label="Close the details" kind="quiet" onClick={onClose} /></header>
       <div class="buttons">
         {v.kind !== "snapshot" && can("bdev_lvol_resize") && <Button onClick={() => setAction("grow")}>Grow</Button>}
         {v.kind !== "snapshot" && (can("bdev_lvol_snapshot") || can("spdkgate_lvol_snapshot")) && <Button onClick={() => setAction("snapshot")}>Snapshot</Button>}

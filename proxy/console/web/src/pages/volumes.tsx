@@ -13,11 +13,11 @@ import { VolumePanel } from "./volume_panel";
 const kinds = ["volume", "clone", "snapshot"];
 
 const columns: Column<Volume>[] = [
-  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><Ends text={v.name} tail={8} /></> },
+  { key: "name", title: "Name", sorts: true, show: (v) => <><span class={`kind ${v.kind}`} role="img" aria-label={v.kind} title={v.kind}>{v.kind[0].toUpperCase()}</span><Ends text={v.name} /></> },
   { key: "store", title: "Lvstore", sorts: true, show: (v) => v.store },
   { key: "size", title: "Size", sorts: true, number: true, show: (v) => format.bytes(v.size) },
   { key: "used", title: "Allocated", sorts: true, number: true, show: (v) => <>{format.bytes(v.used)}<span class={`share ${Number.isNaN(v.size) ? "unknown" : ""}`} aria-hidden="true"><span style={{ width: `${Math.min(1, v.used / v.size || 0) * 100}%` }} /></span></> },
-  { key: "limits", title: "Limits", sorts: true, show: (v) => limits(v) },
+  { key: "limits", title: "Limits", sorts: true, show: (v) => <span title={limits(v)}>{limits(v)}</span> },
   { key: "exports", title: "Exports", sorts: true, show: (v) => <span class="faint"><Ends text={exportsOf(v)} full={v.exports.map((e) => e.name).join(", ")} /></span> },
 ];
 
@@ -34,8 +34,8 @@ export function limits(v: Volume): string {
 
 function exportsOf(v: Volume): string {
   if (v.exports.length === 0) return "";
-  const short = v.exports[0].name.replace(/^[^:]*:/, "");
-  return `${v.exports[0].kind} ${short}` + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
+  const { kind, name } = v.exports[0], short = name.replace(/^[^:]*:/, "");
+  return (kind === "NVMe-oF" ? short : `${kind} ${short}`) + (v.exports.length > 1 ? ` and ${v.exports.length - 1} more` : "");
 }
 
 // ioColumns returns the columns that show the I/O of the last minute.

@@ -110,13 +110,17 @@ export function Failure({ error }: { error: Error }) {
 }
 
 // Ends shows a name. If the name does not fit, its middle is omitted, because names such as NQNs differ at their ends.
-export function Ends({ text, full = text, tail = 14 }: { text: string; full?: string; tail?: number }) {
-  if (text.length <= tail + 4) return <span class="clip" title={full}>{text}</span>;
-  return <span class="ends" title={full}><span>{text.slice(0, text.length - tail)}</span><span>{text.slice(text.length - tail)}</span></span>;
+export function Ends({ text, full = text }: { text: string; full?: string }) {
+  if (text.length <= 12) return <span class="clip" title={full}>{text}</span>;
+  const half = text.length >> 1;
+  return <span class="ends" title={full}><span>{text.slice(0, half)}</span><span><span>{text.slice(half)}</span></span></span>;
 }
 
 // MethodName shows the name of a method, which may be wrapped only after an underscore.
 export const MethodName = ({ name }: { name: string }) => <>{name.split(/(?<=_)/).flatMap((part, i) => (i ? [<wbr key={i} />, part] : [part]))}</>;
+
+// CommandLine shows a command. Without it, the browser would break "-s" after the hyphen.
+export const CommandLine = ({ text }: { text: string }) => <>{text.split(/(?= -)/).map((part, i) => { const [, flag, rest] = /^( -\w+)?(.*)$/s.exec(part)!; return flag ? <>{" "}<span key={i} class="flag">{flag.slice(1)}</span>{rest}</> : rest; })}</>;
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return <div class="empty"><p class="strong">{title}</p>{children && <p>{children}</p>}</div>;
