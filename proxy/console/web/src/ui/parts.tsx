@@ -112,8 +112,8 @@ export function Failure({ error }: { error: Error }) {
 // Ends shows a name. If the name does not fit, its middle is omitted, because names such as NQNs differ at their ends.
 export function Ends({ text, full = text }: { text: string; full?: string }) {
   if (text.length <= 12) return <span class="clip" title={full}>{text}</span>;
-  const half = text.length >> 1;
-  return <span class="ends" title={full}><span>{text.slice(0, half)}</span><span><span>{text.slice(half)}</span></span></span>;
+  const head = text.length - Math.min(14, text.length >> 1);
+  return <span class="ends" title={full}><span>{text.slice(0, head)}</span><span><span>{text.slice(head)}</span></span></span>;
 }
 
 // MethodName shows the name of a method, which may be wrapped only after an underscore.
