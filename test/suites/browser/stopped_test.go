@@ -157,6 +157,7 @@ func TestFirstVisit(t *testing.T) {
 		assert.Equal(t, "Volumes and snapshots\n1 of 4 used", strings.TrimSpace(quota("Volumes")))
 		assert.Equal(t, 86, eval[int](p, `Number(document.querySelector(".quota [role=meter]").getAttribute("aria-valuenow"))`))
 		assert.Empty(t, quota("Keys"), "the proxy does not store any")
+		assert.Zero(t, eval[float64](p, `document.querySelector('[aria-label="Quota: Subsystems"] .fill').getBoundingClientRect().width`), "nothing is used, so no bar is shown")
 		p.until(`/Read [0-9]/.test(document.querySelector(".plot").innerText)`)
 		p.has("I/O of your volumes")
 		p.has("No I/O at your volumes at present.")

@@ -152,7 +152,7 @@ export function CapacityBar({ label, used, provisioned, total }: { label: string
   return (
     <div class="capacity" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}
       aria-valuetext={`${percent(share)} used` + (given === undefined ? "" : `, ${percent(given)} provisioned`)}>
-      <div class="track" style={{ width: `${100 / scale}%` }}><div class={`fill ${level}`} style={{ width: `${share * 100}%` }} /></div>
+      <div class="track" style={{ width: `${100 / scale}%` }}><div class={`fill ${level} ${used > 0 ? "some" : ""}`} style={{ width: `${share * 100}%` }} /></div>
       <div class={`provisioned ${(given ?? 0) > 1 ? "over" : ""}`} style={{ width: `${Math.min(1, (given ?? 0) / scale) * 100}%` }} />
     </div>
   );
