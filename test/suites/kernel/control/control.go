@@ -38,6 +38,7 @@ const (
 	PowerLoss = "powerloss" // writes until the host ends the machine; three phases
 
 	Mirrored      = "mirrored"      // a mirror of two replicas, of which one fails and returns
+	Healed        = "healed"        // the same with two storage servers, which fail and return
 	Authenticated = "authenticated" // a volume that requires authentication, by the method named in ParamPhase
 
 	Own      = "own"       // the target of the guest's kernel
@@ -96,6 +97,9 @@ const (
 	Publish        = "publish"         // publish a volume to a node
 	Move           = "move"            // unpublish a volume from its node, and wait until another node has written to it
 	Restart        = "restart"         // kill the target and start it again
+	Kill           = "kill"            // kill the target
+	Pause          = "pause"           // stop the target's process, so that it does not respond
+	Continue       = "continue"        // let a paused target continue
 	Await          = "await"           // wait until the first node's write has failed
 	Failed         = "failed"          // the first node's write has failed
 	Snapshot       = "snapshot"        // take a snapshot of a volume
@@ -103,6 +107,12 @@ const (
 	Withdraw       = "withdraw"        // unpublish a volume from all nodes, and return its id as VolumeID
 	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
 	Forget         = "forget"          // the guest has deleted a volume
+)
+
+// The names of the volumes of the scenario Healed, each on its own target.
+const (
+	ReplicaA = "replica-a"
+	ReplicaB = "replica-b"
 )
 
 // OriginPrefix is the prefix of the names of volumes that are copied.

@@ -132,6 +132,10 @@ func start() (err error) {
 		return s.authenticated(params[control.ParamPhase])
 	case control.Mirrored + " " + control.Own:
 		return s.mirrored()
+	case control.Healed + " " + control.SPDK:
+		return s.healed(processServers{hostTarget{host: h}})
+	case control.Healed + " " + control.Own:
+		return s.healed(cutServers{newNVMeTarget(), map[string]*relay{}})
 	case control.PowerLoss + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.powerLoss(params)

@@ -110,11 +110,16 @@ func (v *mirroredVolume) writing(ctx context.Context) (stop func() error, err er
 	if err != nil {
 		return nil, err
 	}
+	return v.writingTo(status.Device)
+}
+
+// writingTo writes blocks to a device until stop is called.
+func (v *mirroredVolume) writingTo(device string) (stop func() error, err error) {
 	writing, cancel := context.WithCancel(context.Background())
 	g, writing := errgroup.WithContext(writing)
 	v.changed = make(chan struct{}, 1)
 	for n := range mirrorWriters {
-		g.Go(func() error { return v.writer(writing, status.Device, n) })
+		g.Go(func() error { return v.writer(writing, device, n) })
 	}
 	return func() error {
 		cancel()
