@@ -165,6 +165,7 @@ func TestFirstVisit(t *testing.T) {
 		for _, untrue := range []string{"No such device", "not saved by the proxy", "not reported by this target", "not shown to you", "target does not have it", "No activity", "do not permit"} {
 			assert.NotContains(t, text, untrue)
 		}
+		assert.Empty(t, w.log.refused("team"), "the overview makes no calls that a tenant may not make")
 		p.show("access")
 		p.has("192.0.2.11:4420")
 		p.has("nqn.2014-08.org.nvmexpress:uuid:*")

@@ -192,6 +192,18 @@ func (l *logFile) tail() string {
 	return text[max(0, len(text)-4000):]
 }
 
+// refused returns the log's lines about refused calls of a user.
+func (l *logFile) refused(user string) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, `"user":"`+user+`"`) && strings.Contains(line, `"decision":"deny"`) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // A caller makes calls on a UNIX socket, one at a time.
 type caller struct {
 	conn net.Conn
