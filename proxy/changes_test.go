@@ -37,8 +37,8 @@ func (b *bench) chained(t *testing.T) (file string) {
 	return file
 }
 
-// writeMetadata writes the metadata of s1, s2 and v. allocated replaces the numbers of clusters that
-// the target reports.
+// writeMetadata writes the metadata of s1, s2 and v. allocated replaces the numbers of clusters
+// that the target reports.
 func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]uint64) {
 	store := blobstoretest.Store{Name: "lvs0", ClusterSize: 64 << 10, Clusters: 256, MetadataPages: 40}
 	for i, name := range []string{"s1", "s2", "v"} {

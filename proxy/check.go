@@ -32,8 +32,8 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// checkPlaces returns the errors with which the proxy would refuse the directories and files that it
-// writes. It ignores those that are missing, because the proxy creates them, and those that this
+// checkPlaces returns the errors with which the proxy would refuse the directories and files that
+// it writes. It ignores those that are missing, because the proxy creates them, and those that this
 // process may not examine.
 func checkPlaces(c *config.Config) error {
 	var wrong []error

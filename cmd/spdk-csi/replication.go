@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/heal"
@@ -60,13 +58,14 @@ func (f replicationFlags) healer(connector connect.Watcher, stateDir string, log
 	if err != nil {
 		return nil, err
 	}
-	lock := &nodeLock{path: filepath.Join(stateDir, "replication.lock")}
-	return heal.New(heal.Options{Connector: connector, Witnesses: witnesses, Log: log, Grace: f.timeout, Exclusive: lock.acquire}), nil
+	lock := heal.NewNodeLock(filepath.Join(stateDir, "replication.lock"))
+	return heal.New(heal.Options{Connector: connector, Witnesses: witnesses, Log: log, Grace: f.timeout, Exclusive: lock.Acquire}), nil
 }
 
 // startHealer runs a Healer until ctx ends or stop is called. It first loads the kernel module for
-// mirrors, and logs an error if the kernel does not support them. stop waits for the current steps, but not longer than limit, because they may wait for a
-// storage server. An interrupted step is completed by the next process.
+// mirrors, and logs an error if the kernel does not support them. stop waits for the current steps,
+// but not longer than limit, because they may wait for a storage server. An interrupted step is
+// completed by the next process.
 func startHealer(ctx context.Context, h *heal.Healer, limit time.Duration, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	load := connect.LoadModule(ctx, mirror.Module, connect.Options{})
@@ -86,30 +85,4 @@ func startHealer(ctx context.Context, h *heal.Healer, limit time.Duration, log *
 		case <-time.After(limit):
 		}
 	}
-}
-
-// A nodeLock is a lock file that at most one process of this node holds. The kernel releases it
-// when the process has ended, including its system calls.
-type nodeLock struct {
-	path string
-	mu   sync.Mutex
-	file *os.File // open while the lock is held, until the process ends
-}
-
-// acquire acquires the lock if this process does not hold it yet. It does not wait.
-func (l *nodeLock) acquire() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.file != nil {
-		return nil
-	}
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("another process of the node plugin has not ended yet: lock %s: %w", l.path, err), f.Close())
-	}
-	l.file = f
-	return nil
 }

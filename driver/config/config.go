@@ -63,8 +63,8 @@ type Target struct {
 	// both are empty, the system's authorities are trusted.
 	CA     string `json:"ca,omitzero"`
 	CAFile string `json:"caFile,omitzero"`
-	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all. The
-	// driver then does not notice an lvstore that is not loaded when the controller starts, and
+	// Lvstores are the lvstores that the driver may use. If it is empty, the driver may use all.
+	// The driver then does not notice an lvstore that is not loaded when the controller starts, and
 	// treats the volumes in it as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as

@@ -41,8 +41,8 @@ type superblock struct {
 	Size, Region int64
 	// Sequence increases by one with each write of the superblock.
 	Sequence uint64
-	// Together is the epoch of the last superblock that was written to both replicas. A replica with
-	// an earlier epoch has old data.
+	// Together is the epoch of the last superblock that was written to both replicas. A replica
+	// with an earlier epoch has old data.
 	Together uint64
 }
 

@@ -104,9 +104,9 @@ func OpenFolder(dir string) (*Folder, error) {
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
 
-// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It changes
-// nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check the directory of
-// another user.
+// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It
+// changes nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check the
+// directory of another user.
 func CheckFolder(dir string) error {
 	owner, err := checkFolder(dir)
 	if err == nil && owner != os.Geteuid() && os.Geteuid() != 0 {

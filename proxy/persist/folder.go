@@ -68,8 +68,8 @@ func OpenFolder(path string, keep int) (*Folder, error) {
 	return f, f.clear()
 }
 
-// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It changes
-// nothing. If the directory is missing, the error is fs.ErrNotExist.
+// CheckFolder returns the error with which OpenFolder would refuse an existing directory. It
+// changes nothing. If the directory is missing, the error is fs.ErrNotExist.
 func CheckFolder(path string) error {
 	if err := directory.Path(path).CheckPrivate(); err != nil {
 		return fmt.Errorf("open the directory of saved configurations: %w", err)

@@ -61,8 +61,8 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			done := make(chan struct{})
 			defer close(done)
 			go q.logSlow(below.alias, 1, done)
-			// Until the freeze, a host may have discarded the clusters of an extent page, and releases
-			// before v25.09 then free the page.
+			// Until the freeze, a host may have discarded the clusters of an extent page, and
+			// releases before v25.09 then free the page.
 			if err := q.checkGrown(ctx, o.t.rpc, below); err != nil {
 				return notExecuted(err)
 			}

@@ -20,8 +20,8 @@ type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
 
-// CheckPrivate returns an error if other users could read or replace files in the directory, or if it
-// is not a directory. It changes nothing. Root may use the directory of another user.
+// CheckPrivate returns an error if other users could read or replace files in the directory, or if
+// it is not a directory. It changes nothing. Root may use the directory of another user.
 func (d Path) CheckPrivate() error {
 	info, err := os.Lstat(string(d))
 	if err != nil {

@@ -23,7 +23,8 @@ func (d *nvmeDevices) any() bool {
 	return len(d.attached) > 0
 }
 
-// nvmeRequest returns the request that the simulated target gets in place of one about NVMe devices.
+// nvmeRequest returns the request that the simulated target gets in place of one about NVMe
+// devices.
 func (r *relayed) nvmeRequest(m message, text json.RawMessage) json.RawMessage {
 	d := &r.calls.nvme
 	d.mu.Lock()

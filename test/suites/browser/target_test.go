@@ -15,8 +15,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
-// device I/O with latencies, busy reactors, connected hosts, and NVMe devices. The gate can hold back
-// calls. The function that relay returns stops the relay.
+// device I/O with latencies, busy reactors, connected hosts, and NVMe devices. The gate can hold
+// back calls. The function that relay returns stops the relay.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
