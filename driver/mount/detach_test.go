@@ -63,6 +63,20 @@ func TestOnlyMountsOfRemovedDevicesAreDetached(t *testing.T) {
 	}
 }
 
+// Without the mount table, detachGone cannot prove that the device was removed, so the mount does
+// not count as detached.
+func TestUnreadableMountTableIsNotADetachedMount(t *testing.T) {
+	m, table := fakeMounts(t, line("259:9", "/", "/stage", "rw", "ext4", "/dev/nvme1n1", "rw"))
+	m.mountInfo = filepath.Join(t.TempDir(), "missing")
+	err := m.detachGone("/stage")
+	require.ErrorContains(t, err, "list mounts")
+	require.NotErrorIs(t, err, ErrNotMounted)
+	assert.Empty(t, table.detached)
+	m.mountInfo = table.file
+	require.NoError(t, m.detachGone("/stage"))
+	assert.Equal(t, []string{"/stage"}, table.detached)
+}
+
 // On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from
 // the mount table at once, and is released when its last user closes it.
 func TestDetachRealMount(t *testing.T) {

@@ -244,3 +244,23 @@ func TestFlags(t *testing.T) {
 	_, err = Stage{Path: "x"}.checked()
 	require.ErrorIs(t, err, ErrInvalid)
 }
+
+// The driver adds an option only if the storage class does not set it.
+func TestDefaultMountOptionsAreAddedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		stage Stage
+		want  []string
+	}{
+		"ext4":                        {Stage{FSType: ext4}, []string{"noinit_itable"}},
+		"ext4, with the option":       {Stage{FSType: ext4, Flags: []string{"init_itable=5"}}, []string{"init_itable=5"}},
+		"xfs":                         {Stage{FSType: xfs}, []string{"nouuid"}},
+		"xfs, with the option":        {Stage{FSType: xfs, Flags: []string{"nouuid"}}, []string{"nouuid"}},
+		"btrfs":                       {Stage{FSType: btrfs}, []string{"nodiscard"}},
+		"btrfs, another option":       {Stage{FSType: btrfs, Flags: []string{"noatime"}}, []string{"noatime", "nodiscard"}},
+		"btrfs, with discard":         {Stage{FSType: btrfs, Flags: []string{"discard=async"}}, []string{"discard=async"}},
+		"btrfs, with the option":      {Stage{FSType: btrfs, Flags: []string{"nodiscard"}}, []string{"nodiscard"}},
+		"btrfs, read-only by request": {Stage{FSType: btrfs, ReadOnly: true}, []string{"nodiscard", "ro"}},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, c.stage.mountOptions()) })
+	}
+}

@@ -100,6 +100,19 @@ func TestMountAtAPathIsFound(t *testing.T) {
 	require.NotErrorIs(t, err, ErrNotMounted)
 }
 
+// At fails for a path that it cannot resolve. It does not report that nothing is mounted there.
+func TestUnusablePathIsNotReportedAsUnmounted(t *testing.T) {
+	m, _ := fakeMounts(t)
+	_, err := m.At("stage")
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NotErrorIs(t, err, ErrNotMounted)
+	loop := filepath.Join(t.TempDir(), "loop")
+	require.NoError(t, os.Symlink(loop, loop))
+	_, err = m.At(filepath.Join(loop, "stage"))
+	require.ErrorContains(t, err, "resolve")
+	require.NotErrorIs(t, err, ErrNotMounted)
+}
+
 func TestMountBelowALinkIsFound(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
