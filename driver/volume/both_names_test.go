@@ -2,8 +2,14 @@ package volume
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -154,4 +160,61 @@ func TestRenamedVolumeIsFound(t *testing.T) {
 			assert.True(t, found.used())
 		})
 	}
+}
+
+// A usedDuringLookUp attaches a volume, which renames it, while the driver looks it up by its first
+// name after the creation. If the driver looks up the second name at the same time, that look-up
+// comes first.
+type usedDuringLookUp struct {
+	spdkrpc.Caller
+	use     func()
+	created atomic.Bool
+	once    sync.Once
+	second  chan struct{} // closed when the look-up of the second name has returned
+}
+
+func (c *usedDuringLookUp) Call(ctx context.Context, method string, params, result any) error {
+	text, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	lookUp := func(name string) bool {
+		return method == "bdev_get_bdevs" && c.created.Load() && strings.Contains(string(text), strconv.Quote("lvs0/"+name))
+	}
+	if lookUp("pvc-1") {
+		c.once.Do(func() {
+			select {
+			case <-c.second:
+			case <-time.After(200 * time.Millisecond): // the look-ups are sequential
+			}
+			c.use()
+		})
+	}
+	err = c.Caller.Call(ctx, method, params, result)
+	switch {
+	case method == "bdev_lvol_create":
+		c.created.Store(true)
+	case lookUp("pvc-1.used"):
+		close(c.second)
+	}
+	return err
+}
+
+// A volume that is used while its creator looks it up is returned to the creator.
+func TestVolumeUsedDuringItsCreationIsFound(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	spec, store := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}, b.store(t, "lvs0")
+	uses := 0
+	caller := &usedDuringLookUp{Caller: b.fault, second: make(chan struct{}), use: func() {
+		uses++
+		v, err := b.Create(context.WithoutCancel(t.Context()), store, spec)
+		if assert.NoError(t, err) {
+			b.attachOnce(t, v.UUID)
+		}
+	}}
+	v, err := NewTarget(b.Config).Service(spdkrpc.NewClient(caller)).Create(t.Context(), store, spec)
+	require.NoError(t, err)
+	assert.True(t, v.used(), v)
+	assert.Equal(t, 1, uses)
+	assert.Len(t, b.state(t).Lvols, 1)
 }

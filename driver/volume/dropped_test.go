@@ -109,6 +109,24 @@ func TestChangingSpaceIsNotReportedAsUnlisted(t *testing.T) {
 	}
 }
 
+// A deletion is proven by a later pass if an lvstore was changing only during the first one.
+func TestDeletionIsProvenOnceSpaceIsSteady(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	v := b.create(t, "pvc-1", 8)
+	require.NoError(t, b.Delete(t.Context(), v.UUID))
+	store := b.store(t, "lvs1")
+	caller, changed := &changingStore{Caller: b.fault, uuid: store.UUID}, 0
+	caller.change = func() {
+		caller.change = nil
+		changed++
+		_, err := b.Create(t.Context(), store, Spec{Name: "pvc-2", MinBytes: 8 * MiB, Class: class.Class{Thick: true}})
+		assert.NoError(t, err)
+	}
+	s := NewTarget(b.Config).Service(spdkrpc.NewClient(caller))
+	require.NoError(t, s.proveDeleted(t.Context(), v.UUID))
+	assert.Equal(t, 1, changed)
+}
+
 // A changingStore calls the function change each time the volumes of one lvstore have been listed.
 type changingStore struct {
 	spdkrpc.Caller
