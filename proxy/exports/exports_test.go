@@ -3,6 +3,8 @@ package exports
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -219,6 +221,25 @@ func TestKeysNeedARecentRelease(t *testing.T) {
 	_, err := PlanExport(t.Context(), w.rpc, Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Key: &Key{Name: "k", Secret: "s"}})
 	require.ErrorIs(t, err, ErrRefused)
 	assert.ErrorContains(t, err, "SPDK v24.01 does not authenticate hosts: upgrade it to v24.09")
+}
+
+// A key is added to the keyring before a host that uses it is admitted. If every host is already
+// admitted with the key, nothing is added.
+func TestKeysAreAddedOnlyForNewHosts(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	file := filepath.Join(t.TempDir(), "k.key")
+	require.NoError(t, os.WriteFile(file, []byte("secret"), 0o600))
+	w.call("keyring_file_add_key", fmt.Sprintf(`{"name":"k","path":%q}`, file))
+	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Key: &Key{Name: "k"}})
+	k := &Key{Name: "k", Secret: "s"}
+	assert.Empty(t, w.plan(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Key: k}).Steps)
+	for _, key := range []*Key{k, {Name: "new", Secret: "s"}} {
+		p := w.plan(Request{Volume: "lvs0/v0", Hosts: []string{hostB}, Key: key, Shared: true})
+		assert.Equal(t, []string{"spdkgate_key_add", "nvmf_subsystem_add_host"}, methods(p))
+	}
+	_, err := PlanExport(t.Context(), w.rpc, Request{Volume: "lvs0/v0", Hosts: []string{hostB}, Key: &Key{Name: "none"}, Shared: true})
+	require.ErrorIs(t, err, ErrRefused)
+	assert.ErrorContains(t, err, "no key none in the target's keyring")
 }
 
 func TestConnectCommandIsQuoted(t *testing.T) {

@@ -84,6 +84,17 @@ func TestRatesBetweenReadings(t *testing.T) {
 	assert.InDelta(t, 1, f.history.Latest()[0].Samples[0].Read.PerSecond, 0.01)
 }
 
+// The history contains the latency of a single operation.
+func TestSingleOperationHasALatency(t *testing.T) {
+	f := newFeed()
+	f.next(1, map[string]uint64{"a": 60})
+	f.next(1, map[string]uint64{"a": 1})
+	samples := f.of("uuid-a")
+	require.Len(t, samples, 1)
+	assert.InDelta(t, 200, samples[0].Read.Latency, 0.01)
+	assert.Zero(t, samples[0].Write.Latency, "there was no operation")
+}
+
 func TestHistoryOfAnHour(t *testing.T) {
 	f := newFeed()
 	for range 20 {

@@ -153,6 +153,35 @@ func TestUnknownVolumesHaveNoOwner(t *testing.T) {
 	}
 }
 
+// The name of a new volume is its alias. Only the aliases of volumes show who owns them.
+func TestNewVolumesAreNamedByTheirAlias(t *testing.T) {
+	const id = "cff852b5-571c-4005-981c-fbb661e1a399"
+	for response, name := range map[string]string{
+		`[{"aliases":["lvs0/v0"],"driver_specific":{"lvol":{}}}]`:     "lvs0/v0",
+		`[{"aliases":["lvs0/v0","x"],"driver_specific":{"lvol":{}}}]`: "lvs0/v0",
+		`[{"aliases":[],"driver_specific":{"lvol":{}}}]`:              "",
+		`[{"aliases":["lvs0/v0"],"driver_specific":{"aio":{}}}]`:      "",
+		`[{"aliases":["lvs0/v0"],"driver_specific":{"lvol":{}}},{}]`:  "",
+		`[]`: "",
+		`{}`: "",
+	} {
+		o := observerOf(t)
+		l, w := o.Events.Subscribe(0), &Source{observer: o, volumes: map[string]string{}}
+		ask := func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
+			assert.Equal(t, "bdev_get_bdevs", method)
+			assert.Equal(t, map[string]any{"name": id}, params)
+			return json.RawMessage(response), nil
+		}
+		w.publish(t.Context(), ask, []spdkrpc.NotifyEvent{{Type: "bdev_register", Ctx: id}})
+		list, _ := l.Take()
+		require.Len(t, list, 1)
+		assert.Equal(t, name, list[0].Scope.Name, response)
+		if name != "" {
+			assert.Equal(t, "volume lvs0/v0 ("+id+") was added", list[0].Text)
+		}
+	}
+}
+
 // Each notification is read once, even if an earlier read found none.
 func TestNotificationsAreReadOnce(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
