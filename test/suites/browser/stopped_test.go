@@ -127,6 +127,13 @@ func TestFirstVisit(t *testing.T) {
 		p.look(1440, 900, false)
 		shown("c-id .strong", "6b1f00000001")
 		shown("c-hosts", "6b1f0000abcd")
+		assert.True(t, eval[bool](p, `(() => {
+			const name = document.querySelector(".body .c-id .ends"), data = new DataTransfer();
+			getSelection().selectAllChildren(name);
+			name.dispatchEvent(new ClipboardEvent("copy", { clipboardData: data, bubbles: true, cancelable: true }));
+			getSelection().removeAllRanges();
+			return data.getData("text/plain") === name.textContent;
+		})()`), "a name is copied as one line")
 	})
 	t.Run("dialogs focus their first field and state what is lost", func(t *testing.T) {
 		p.show("volumes")

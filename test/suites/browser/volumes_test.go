@@ -220,7 +220,7 @@ func TestLatencyPercentilesOfVolumes(t *testing.T) {
 	p.press("p99")
 	p.press("p99")
 	p.until(column + `[0].endsWith("ms")`)
-	assert.Contains(t, eval[string](p, `document.querySelector(".body .row").innerText`), name)
+	assert.Contains(t, eval[string](p, `document.querySelector(".body .row").textContent`), name)
 	assert.Regexp(t, `^4\.\d+ ms$`, eval[string](p, column+`[0]`))
 	assert.Regexp(t, `^2\d\d µs$`, eval[string](p, `document.querySelector(".body .row .c-p50").innerText`))
 	p.until(`[...document.querySelectorAll(".panel .plot h3")].some((h) => h.innerText === "Latency percentiles")`)

@@ -113,7 +113,15 @@ export function Failure({ error }: { error: Error }) {
 export function Ends({ text, full = text }: { text: string; full?: string }) {
   if (text.length <= 12) return <span class="clip" title={full}>{text}</span>;
   const head = text.length - Math.min(14, text.length >> 1);
-  return <span class="ends" title={full}><span>{text.slice(0, head)}</span><span><span>{text.slice(head)}</span></span></span>;
+  return <span class="ends" title={full} onCopy={copyOneLine}><span>{text.slice(0, head)}</span><span><span>{text.slice(head)}</span></span></span>;
+}
+
+// copyOneLine copies a part of a name without the line breaks that browsers add between its two halves.
+function copyOneLine(e: ClipboardEvent) {
+  const selected = getSelection(), name = e.currentTarget as Node;
+  if (!selected || !name.contains(selected.anchorNode) || !name.contains(selected.focusNode)) return;
+  e.clipboardData?.setData("text/plain", String(selected).replaceAll("\n", ""));
+  e.preventDefault();
 }
 
 // MethodName shows the name of a method, which may be wrapped only after an underscore.
