@@ -34,7 +34,7 @@ func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 // drop removes a replica from the in-sync set, and then from the mirror.
 func (m *Mirror) drop(ctx context.Context, w replica.Witness, id replica.ID, l layout) error {
 	keep, lost := l.first+l.second-id, replica.SetOf(id)
-	if err := m.notRestored(ctx, w, keep); err != nil {
+	if _, err := m.notRestored(ctx, w, keep); err != nil {
 		return err
 	}
 	w, err := m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
@@ -196,14 +196,15 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	if !l.missing() {
 		return nil
 	}
-	if err := m.notRestored(ctx, w, l.first); err != nil {
+	current, err := m.notRestored(ctx, w, l.first)
+	if err != nil {
 		return err
 	}
 	running := replica.SetOf(l.first)
-	view, there, causes := m.look(ctx, running|replica.SetOf(id))
+	view, there, causes := m.look(ctx, replica.SetOf(id))
 	// A replica that has lost even its last superblock from the time when both were in sync lacks
 	// regions that the log does not mark.
-	hasOldData := there[id].superblock.Epoch < there[l.first].superblock.Together
+	hasOldData := there[id].superblock.Epoch < current.Together
 	kind, format := replica.ByBitmap, keepMarks
 	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
 		if w.InSync != running {

@@ -247,19 +247,19 @@ func restored(id replica.ID) error {
 	return &DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.WitnessOlder, Because: replica.SetOf(id)}}
 }
 
-// notRestored fails if the witness is older than the superblock of a replica. Such a witness must
-// not be changed.
-func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) error {
+// notRestored returns the superblock of a replica, and fails if the witness is older. Such a
+// witness must not be changed.
+func (m *Mirror) notRestored(ctx context.Context, w replica.Witness, id replica.ID) (superblock, error) {
 	state, there, err := m.lookAt(ctx, id)
 	switch {
 	case err != nil:
-		return fmt.Errorf("replica %d: %w", id, err)
+		return superblock{}, fmt.Errorf("replica %d: %w", id, err)
 	case state == replica.Unreachable:
-		return fmt.Errorf("replica %d: %w", id, ErrUnreachable)
+		return superblock{}, fmt.Errorf("replica %d: %w", id, ErrUnreachable)
 	case there.superblock.Epoch > w.Epoch:
-		return restored(id)
+		return superblock{}, restored(id)
 	}
-	return nil
+	return there.superblock, nil
 }
 
 // number looks up the device of a connected replica, and returns the device's number.

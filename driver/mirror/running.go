@@ -135,7 +135,7 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	}
 	for _, id := range w.InSync.IDs() {
 		var older *DecisionError // an unreadable replica may be the reason for a Drop
-		if errors.As(m.notRestored(ctx, w, id), &older) {
+		if _, err := m.notRestored(ctx, w, id); errors.As(err, &older) {
 			return replica.Decision{}, older
 		}
 	}
