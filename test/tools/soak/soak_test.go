@@ -2,11 +2,15 @@ package main
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -71,6 +75,23 @@ func TestStreamResponsesBelongToCalls(t *testing.T) {
 	_, answered := <-second
 	assert.False(t, answered)
 	require.ErrorIs(t, o.err, io.ErrUnexpectedEOF)
+}
+
+// A stream that a failed write has closed may still receive the notice that it is being replaced.
+func TestClosedStreamIsReplaced(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if assert.NoError(t, err) {
+			_ = ws.Close()
+		}
+	}))
+	defer server.Close()
+	ws, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	require.NoError(t, err)
+	require.NoError(t, ws.Close())
+	o := &openStream{ws: ws, waiting: map[string]chan answer{}}
+	require.NoError(t, o.deliver(answer{Method: "spdkgate.draining"}))
+	assert.False(t, o.usable())
 }
 
 // The error for a target that does not start contains the end of its log, which is deleted together

@@ -196,7 +196,8 @@ func (o *openStream) deliver(a answer) error {
 	defer o.mu.Unlock()
 	if a.Method == "spdkgate.draining" {
 		o.leaving = true
-		return o.leaveIfUnused()
+		o.leaveIfUnused()
+		return nil
 	}
 	got := o.waiting[string(a.ID)]
 	if got == nil {
@@ -204,15 +205,16 @@ func (o *openStream) deliver(a answer) error {
 	}
 	delete(o.waiting, string(a.ID))
 	got <- a
-	return o.leaveIfUnused()
+	o.leaveIfUnused()
+	return nil
 }
 
-// leaveIfUnused closes a stream that is being replaced, once all of its calls have ended.
-func (o *openStream) leaveIfUnused() error {
+// leaveIfUnused closes a stream that is being replaced, once all of its calls have ended. A failed
+// write may have closed it before.
+func (o *openStream) leaveIfUnused() {
 	if o.leaving && len(o.waiting) == 0 {
-		return o.ws.Close()
+		_ = o.ws.Close()
 	}
-	return nil
 }
 
 func (o *openStream) end(err error) {
