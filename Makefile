@@ -53,8 +53,9 @@ LONG_TESTS    = TestAdmission TestPackagedCompletions TestManualCommands TestCre
                 TestKilledAtEveryCallOfADeletion TestKilledAtEveryCallOfAGroup TestKrewPlatforms TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCostDoesNotGrow
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
-SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints TestModelWithMoreFailures TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints
-SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume
+SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints \
+                TestModel TestModelFindsPlantedMistakes TestModelWithMoreFailures TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints TestTargetDiesInEachOperation
+SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume ./test/suites/restart
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 
 test-long: tools ## the tests that take long, and that test leaves out: see CONTRIBUTING.md

@@ -15,6 +15,9 @@ var (
 // No state that failures can lead to violates an invariant. The search is exhaustive: between
 // failures, any number of writes, rebuilds and starts can happen.
 func TestModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	t.Parallel()
 	for _, test := range []struct {
 		name    string

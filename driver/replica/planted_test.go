@@ -325,6 +325,9 @@ func plantedOrders() []planted {
 }
 
 func TestModelFindsPlantedMistakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	t.Parallel()
 	for _, p := range slices.Concat(plantedDecisions(), plantedStops(), plantedRestores(), plantedOrders()) {
 		t.Run(p.name, func(t *testing.T) {

@@ -32,6 +32,9 @@ type driverWorld struct {
 // the saved file. The operation must succeed when it is retried, and its result must survive
 // another kill. No object may be left over.
 func TestTargetDiesInEachOperation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes long: make test-long")
+	}
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
 			d := newDriverWorld(t, transport)
