@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // A Store stores key files.
@@ -94,12 +96,15 @@ func OpenFolder(dir string) (*Folder, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("the directory for keys: %w", err)
 	}
-	owner, err := checkFolder(dir)
-	if err == nil && owner != os.Geteuid() {
-		err = unsuitable(dir, os.Geteuid())
-	}
-	if err != nil {
+	if err := CheckFolder(dir); err != nil {
 		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the directory for keys: %w", err)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("the directory for keys: %s does not belong to user %d, whose files spdk_tgt accepts: chown it", dir, os.Geteuid())
 	}
 	return &Folder{dir: dir, fail: func(string) error { return nil }}, nil
 }
@@ -108,28 +113,10 @@ func OpenFolder(dir string) (*Folder, error) {
 // changes nothing. If the directory is missing, the error is fs.ErrNotExist. Root may check the
 // directory of another user.
 func CheckFolder(dir string) error {
-	owner, err := checkFolder(dir)
-	if err == nil && owner != os.Geteuid() && os.Geteuid() != 0 {
-		return unsuitable(dir, os.Geteuid())
+	if err := directory.Path(dir).CheckPrivate(); err != nil {
+		return fmt.Errorf("the directory for keys: %w", err)
 	}
-	return err
-}
-
-// checkFolder returns the owner of a directory. It returns an error if others have access to it.
-func checkFolder(dir string) (owner int, err error) {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return 0, fmt.Errorf("the directory for keys: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
-		return 0, unsuitable(dir, os.Geteuid())
-	}
-	return int(st.Uid), nil
-}
-
-func unsuitable(dir string, uid int) error {
-	return fmt.Errorf("the directory for keys: %s must be a directory of user %d without access for others (chmod 700)", dir, uid)
+	return nil
 }
 
 // Place implements Store. It writes a temporary file, and then links it to the final name, which

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // processAt returns the name that ProcessAt gives to a process that was started at the given time.

@@ -3,7 +3,7 @@ package persist
 import (
 	"fmt"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // CopyCurrent copies the current file to path if spdk_tgt can load the file. Only the given user

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // These are the names of the files in a Folder. The name of a file that has been set aside begins

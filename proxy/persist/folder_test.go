@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // failing is a disk on which one operation fails. If the failure simulates a crash, later

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/spdkgate/spdkgate/proxy/persist/directory"
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // spdk_tgt loads only files in this directory, to which no other user can write.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spdkgate/spdkgate/proxy/directory"
 )
 
 // A Folder is the journal: a directory with a file for each operation that has, or may have, frozen
@@ -52,18 +54,8 @@ func FindFolder(path string) (*Folder, error) {
 // CheckFolder returns the error with which OpenFolder would refuse an existing directory. If the
 // directory is missing, the error is fs.ErrNotExist.
 func CheckFolder(path string) error {
-	info, err := os.Lstat(path)
-	if err != nil {
+	if err := directory.Path(path).CheckPrivate(); err != nil {
 		return fmt.Errorf("open the freeze journal: %w", err)
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir() || !ok:
-		return fmt.Errorf("%s is not a directory: set target.freeze.dir to the directory of the freeze journal", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s is accessible to other users, who could change what is sent to the target: chmod 700 %s", path, path)
-	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
-		return fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", path)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ var proxyRules = []rule{
 		reason: "it decides from the schema which methods tenants may call, so it must be readable and testable without tenants, calls and a target",
 	},
 	{
-		who:    "proxy/persist/directory knows no other package",
-		binds:  in("proxy/persist/directory"),
+		who:    "proxy/directory knows no other package",
+		binds:  in("proxy/directory"),
 		not:    func(from, path string) bool { return within(path, roots...) && path != from },
 		linked: true,
 		reason: "root reads and writes files in a directory that another user could manipulate: the code that does so must be reviewable alone, whatever the files contain",

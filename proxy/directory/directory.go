@@ -32,7 +32,7 @@ func (d Path) CheckPrivate() error {
 	case !info.IsDir() || !ok:
 		return fmt.Errorf("%s is not a directory: name a directory", d)
 	case info.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("%s is accessible to other users, but contains secrets: chmod 700 %s", d, d)
+		return fmt.Errorf("%s is accessible to other users, who could read or change its files: chmod 700 %s", d, d)
 	case int(st.Uid) != os.Geteuid() && os.Geteuid() != 0:
 		return fmt.Errorf("%s belongs to another user: chown it to the user of spdk-proxy", d)
 	}
