@@ -306,15 +306,16 @@ func (d *demo) remove(ctx context.Context) (n int, err error) {
 		if c == nil || c.volume == nil {
 			continue
 		}
-		if err := c.remove(ctx); err != nil {
-			return n, fmt.Errorf("%s: %w", c.name, err)
+		if failed := c.remove(ctx); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", c.name, failed))
+			continue // a mount of another volume must not be left behind
 		}
 		n++
 	}
 	if d.snapshot != nil {
-		return n, d.deleteSnapshot(ctx)
+		err = errors.Join(err, d.deleteSnapshot(ctx))
 	}
-	return n, nil
+	return n, err
 }
 
 func (d *demo) deleteSnapshot(ctx context.Context) error {
