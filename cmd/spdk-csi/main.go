@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -26,13 +25,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/doctor"
-	"github.com/spdkgate/spdkgate/driver/heal"
-	"github.com/spdkgate/spdkgate/driver/luks"
 	"github.com/spdkgate/spdkgate/driver/metrics"
-	"github.com/spdkgate/spdkgate/driver/monitor"
-	"github.com/spdkgate/spdkgate/driver/mount"
-	"github.com/spdkgate/spdkgate/driver/node"
-	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
@@ -216,17 +209,12 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 		}
 	}
 	if f.node {
-		n, health, healer, err := newNode(ctx, f, server.Metrics, log)
+		n, err := newNode(ctx, f, server.Metrics, log)
 		if err != nil {
 			return err
 		}
-		if healer != nil {
-			defer startHealer(ctx, healer, f.drainTime, log)()
-		}
-		if health != nil {
-			defer startMonitor(ctx, health)()
-		}
-		server.Node, server.Identity.Topology = n, server.Identity.Topology || f.topology != "" || len(f.kubernetes.topologyLabels) > 0
+		defer n.start(ctx, f.drainTime, log)()
+		server.Node, server.Identity.Topology = n.Node, server.Identity.Topology || f.topology != "" || len(f.kubernetes.topologyLabels) > 0
 	}
 	l, err := driver.Listen(f.endpoint)
 	if err != nil {
@@ -243,18 +231,6 @@ func run(ctx context.Context, f flags, logs io.Writer) error {
 	err = serve(ctx, f, server, l, log)
 	log.Info("stopped")
 	return err
-}
-
-// startMonitor runs a monitor until ctx ends or stop is called. stop waits until the monitor has
-// ended.
-func startMonitor(ctx context.Context, m *monitor.Monitor) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { m.Run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // serve serves CSI until ctx ends, and runs the node plugin's other tasks.
@@ -331,56 +307,4 @@ func hangups(ctx context.Context) <-chan struct{} {
 		}
 	}()
 	return asked
-}
-
-// newNode returns the node service, the monitor of its volumes, and the Healer of its replicated
-// volumes. The monitor and the Healer are nil if the plugin does not use them.
-func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (*node.Node, *monitor.Monitor, *heal.Healer, error) {
-	if f.nodeID == "" {
-		return nil, nil, nil, errors.New("--node needs --nodeid: the node's name in the cluster, in Kubernetes spec.nodeName")
-	}
-	connector, err := connect.New(connect.HostOf(f.nodeID), connect.Options{AllowLoop: f.allowLoop, NVMe: f.nvme, Log: log})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	stateDir := f.stateDir
-	if stateDir == "" {
-		socket, err := driver.SocketPath(f.endpoint)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		stateDir = filepath.Dir(socket)
-	}
-	mounter := mount.New(mount.Options{Log: log})
-	n, err := node.New(f.nodeID, f.maxVolumes, stateDir, connector, mounter, log)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	n.SetEncrypter(luks.New(luks.Options{Prober: mounter, Log: log}))
-	topology, err := request.ParseTopology(f.topology)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("--topology: %w", err)
-	}
-	if topology, err = f.kubernetes.topology(ctx, f.nodeID, topology, log); err != nil {
-		return nil, nil, nil, err
-	}
-	if err := n.SetTopology(topology); err != nil {
-		return nil, nil, nil, err
-	}
-	var healer *heal.Healer
-	if f.replication.enabled {
-		if healer, err = f.replication.healer(connector, stateDir, log); err != nil {
-			return nil, nil, nil, err
-		}
-		n.SetHealer(healer)
-	}
-	if f.healthInterval == 0 {
-		return n, nil, healer, nil
-	}
-	if f.healthInterval < time.Second {
-		return nil, nil, nil, fmt.Errorf("--node-health-interval %v: use 1s or more, or 0 for no monitor", f.healthInterval)
-	}
-	health := monitor.New(monitor.Options{Source: n.Volumes(), Connector: connector, Mounter: mounter, Metrics: m, Log: log, Interval: f.healthInterval, StatusFile: filepath.Join(stateDir, statusFile)})
-	n.SetMonitor(health)
-	return n, health, healer, nil
 }
