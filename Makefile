@@ -49,12 +49,12 @@ test: tools ## the tests, with the race detector, but for those of test-long: ab
 	$(TEST) -short -race ./...
 
 # Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
-LONG_TESTS    = TestAdmission TestPackagedCompletions TestManualCommands TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledAtEveryCall \
-                TestKilledAtEveryCallOfADeletion TestKilledAtEveryCallOfAGroup TestKrewPlatforms TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCostDoesNotGrow
+LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualCommands TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledSnapshotLeavesNothingFrozen \
+                TestKilledDeletionLeavesNothingFrozen TestKilledGroupSnapshotLeavesNothingFrozen TestKrewPlatforms TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCallCostDoesNotGrowWithVolumes
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
-SLOW_TESTS    = TestCostDoesNotGrow TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints \
-                TestModel TestModelFindsPlantedMistakes TestModelWithMoreFailures TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints TestTargetDiesInEachOperation
+SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints \
+                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints TestObjectsSurviveTargetDeathInEachOperation
 SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume ./test/suites/restart
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 
@@ -77,7 +77,7 @@ test-kernel: ## the connectors, the node plugin and deleted data on a real kerne
 test-node: tools ## the part of test-kernel that needs no SPDK: spdk-csi --node by CSI calls, with the targets of the VM's kernel
 	$(GO) test -tags kernel -count 1 -timeout 2h -v ./test/suites/kernel/ -run 'Plugin/own|TestPowerLoss' $(ARGS)
 
-test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPod", -keep, -logs=DIR, -upstream, -network-policies=KUBE-ROUTER)
+test-k8s: ## the Helm chart on a real Kubernetes with the real sidecars, as root, in namespaces that leave nothing; the first run builds Kubernetes (ARGS="-run TestPodDataSurvivesThePod", -keep, -logs=DIR, -upstream, -network-policies=KUBE-ROUTER)
 	$(GO) test -tags kubernetes -count 1 -timeout $(if $(filter -keep --keep -keep=true,$(ARGS)),0,3h) -v ./test/suites/e2e/ $(ARGS)
 
 test-browser: ## the console in a headless Chromium, on a simulated target with 10,000 volumes; screenshots go to bin/screenshots (ARGS="-run TestVolumes")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// chartCases contains the options with which TestAdmission renders the charts. Each name begins
-// with the chart's name.
+// chartCases contains the options with which TestManifestsAreAdmitted renders the charts. Each name
+// begins with the chart's name.
 var chartCases = map[string]map[string]any{
 	"spdk-csi": nil,
 	"spdk-csi-everything": {
@@ -33,7 +33,7 @@ var chartCases = map[string]map[string]any{
 // The manifests pass an API server's checks: the admission policy for the node plugin's token, the
 // Pod Security Standards for the charts' pods, and the Prometheus operator's objects. These checks
 // are in a module of their own, because they need CEL and Kubernetes' admission library.
-func TestAdmission(t *testing.T) {
+func TestManifestsAreAdmitted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

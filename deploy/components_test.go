@@ -152,7 +152,7 @@ func accepts(t *testing.T, c corev1.Container) {
 	require.NoError(t, err, "%v: %s", args, out)
 }
 
-func TestSelfRegistration(t *testing.T) {
+func TestSelfRegistrationReplacesTheRegistrar(t *testing.T) {
 	objects, text := kustomize(t, "self-registration")
 	assert.NotContains(t, text, "node-driver-registrar")
 	pod := daemonSet(t, objects).Spec.Template.Spec
@@ -169,7 +169,7 @@ func TestSelfRegistration(t *testing.T) {
 
 // No path that the node plugin uses is below another distribution's directory, and paths in the
 // container are the same as on the node.
-func TestKubeletRoots(t *testing.T) {
+func TestKubeletPathsFollowTheDistribution(t *testing.T) {
 	for component, root := range kubeletRoots {
 		t.Run(component, func(t *testing.T) {
 			objects, _ := kustomize(t, component)
@@ -195,7 +195,7 @@ func TestKubeletRoots(t *testing.T) {
 
 // Only the plugin's own container has the node plugin's token, which permits the calls that the
 // plugin makes.
-func TestNodeLifecycle(t *testing.T) {
+func TestOnlyThePluginContainerHasTheToken(t *testing.T) {
 	objects, _ := kustomize(t, "node-lifecycle")
 	pod := daemonSet(t, objects).Spec.Template.Spec
 	checkReferences(t, "spdkcsi-node", pod)
@@ -232,7 +232,7 @@ func TestNodeLifecycle(t *testing.T) {
 
 // csi-provisioner is allowed to read the nodes' zones, and the node plugin can determine its own
 // zone in two ways.
-func TestZones(t *testing.T) {
+func TestZonesComponentSetsTopology(t *testing.T) {
 	objects, _ := kustomize(t, "zones")
 	c := daemonSet(t, objects).Spec.Template.Spec.Containers[0]
 	accepts(t, c)

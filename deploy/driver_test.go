@@ -132,7 +132,7 @@ var jsonBlock = regexp.MustCompile("(?s)```json\n(.*?)```")
 
 // The placement example in docs/csi-placement.md is a valid configuration. The table on that page
 // lists the example's keys, with their defaults.
-func TestDocumentedPlacement(t *testing.T) {
+func TestDocumentedPlacementIsValid(t *testing.T) {
 	page, err := os.ReadFile("../docs/csi-placement.md")
 	require.NoError(t, err)
 	text := section(t, string(page), "## Choose storage servers")

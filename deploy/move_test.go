@@ -10,7 +10,7 @@ import (
 )
 
 // The Job can attach volumes, as the node plugin does, and call targets, as the controller does.
-func TestMoveJob(t *testing.T) {
+func TestMoveJobCanAttachVolumesAndCallTargets(t *testing.T) {
 	spec := find[*batchv1.Job](t, manifests(t, "kubernetes/move"), "spdkcsi-move").Spec.Template.Spec
 	node := find[*appsv1.DaemonSet](t, plain(t), "spdkcsi-node").Spec.Template.Spec
 	controller := find[*appsv1.Deployment](t, plain(t), "spdkcsi-controller").Spec.Template.Spec

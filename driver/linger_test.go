@@ -59,7 +59,7 @@ func TestSidecarsFinishBeforeTheDriver(t *testing.T) {
 }
 
 // Sidecars that are not the leader remain connected, but do not make calls.
-func TestLinger(t *testing.T) {
+func TestServerWaitsForSidecarsToFinish(t *testing.T) {
 	const quiet, most = 2 * time.Second, 10 * time.Second
 	for name, c := range map[string]struct {
 		events func(c *clients)

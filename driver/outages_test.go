@@ -63,7 +63,7 @@ const anyUUID = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
 // An outage of 90 s, during which 870 calls fail, causes only a few log lines; failures with
 // another cause are still logged.
-func TestOutageWritesFewLines(t *testing.T) {
+func TestOutageCausesFewLogLines(t *testing.T) {
 	s := newShift()
 	n := 0
 	for range 87 {

@@ -29,7 +29,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestEndpoints(t *testing.T) {
+func TestEndpointsAreParsed(t *testing.T) {
 	for endpoint, want := range map[string]string{
 		"unix:///csi/csi.sock": "/csi/csi.sock", "unix://csi/csi.sock": "/csi/csi.sock", "unix:/csi/csi.sock": "/csi/csi.sock", "/csi/csi.sock": "/csi/csi.sock", "UNIX:///x": "/x",
 		"tcp://127.0.0.1:1": "", "csi.sock": "", "unix://": "", "unix:///": "", "unix:///csi/": "", "": "",
@@ -73,7 +73,7 @@ func (s stubController) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) 
 	return &csi.DeleteVolumeResponse{}, s.deleteVolume()
 }
 
-func TestServer(t *testing.T) {
+func TestServerReturnsGRPCCodesAndLogsCalls(t *testing.T) {
 	var failure error
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{
@@ -124,7 +124,7 @@ func TestFrequentQueriesAreLoggedAtDebug(t *testing.T) {
 	}
 }
 
-func TestSlowCallsAndDrain(t *testing.T) {
+func TestDrainWaitsForSlowCalls(t *testing.T) {
 	hang := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	logs := &drivertest.Log{}

@@ -50,7 +50,7 @@ func messages(t *testing.T, ctx context.Context, c csi.SnapshotMetadataClient, q
 }
 
 // Streaming calls return gRPC codes, are logged, and survive panics like all other calls.
-func TestStreams(t *testing.T) {
+func TestStreamingCallsBehaveLikeOtherCalls(t *testing.T) {
 	var failure func(context.Context) error
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{

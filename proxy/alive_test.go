@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAlive(t *testing.T) {
+func TestRunningProxyIsAlive(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
 	for range 3 {

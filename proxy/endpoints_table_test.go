@@ -78,7 +78,7 @@ func endpoints() []*endpoint {
 				noCredentials: "an empty body asks for the connection's client certificate",
 				endedSession:  "the request begins a session",
 				csrf:          "the request begins a session",
-				otherSite:     "the sender is not authenticated yet; see TestSignInFails",
+				otherSite:     "the sender is not authenticated yet; see TestSignInWithWrongCredentialsIsRefused",
 			}),
 		},
 		{
@@ -148,7 +148,7 @@ func TestEachPageIsAnEndpoint(t *testing.T) {
 	}
 }
 
-func TestReasonsNameExistingStages(t *testing.T) {
+func TestDocumentedReasonsNameExistingStages(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range stages() {
 		require.False(t, names[s.name], s.name)

@@ -110,7 +110,7 @@ func (s *serving) listening(t *testing.T, n int) {
 	require.Eventually(t, looked, long, time.Millisecond)
 }
 
-func TestEvents(t *testing.T) {
+func TestEventStreamSendsEvents(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)

@@ -77,7 +77,7 @@ func TestHostileClientsDoNotAffectOthers(t *testing.T) {
 
 // The time to read a request is limited, even if the client sends it slowly or sends nothing at
 // all. The time to write a response is also limited.
-func TestHostileConnectionsEnd(t *testing.T) {
+func TestHostileConnectionsAreClosed(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) {
 		c.Limits.Read, c.Limits.Idle = config.Duration(time.Second), config.Duration(20*time.Millisecond)
 	})

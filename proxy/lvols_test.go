@@ -43,7 +43,7 @@ func (b *bench) refusedAsBusy(t *testing.T, method, params string) {
 
 // A deletion makes only these calls to SPDK. The deletion does not open a new connection, on which
 // the proxy would also have to query the release.
-func TestDeletionMakesTheseRPCs(t *testing.T) {
+func TestDeletionMakesTheExpectedRPCs(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.family(t)
 	for _, name := range []string{"lvs0/x", "lvs0/y"} {

@@ -246,7 +246,7 @@ func TestKeysCanBeManagedThroughTheProxy(t *testing.T) {
 	assert.Contains(t, r.log.String(), `"name":"k"`)
 }
 
-func TestKeysOnOlderTargets(t *testing.T) {
+func TestOlderTargetsRefuseKeys(t *testing.T) {
 	b := newBench(t, "v24.01", func(c *config.Config) { c.Target.Keys.Dir = filepath.Join(t.TempDir(), "keys") })
 	g := b.post(`{"id":1,"method":"spdkgate_key_add","params":{"name":"k","secret":"` + secret + `"}}`)
 	assert.Equal(t, http.StatusBadRequest, g.StatusCode)

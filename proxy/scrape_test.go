@@ -167,7 +167,7 @@ func TestMetricsAreServedOnLoopback(t *testing.T) {
 
 // If another local user occupies the metrics address, calls still work. The proxy logs an error,
 // and serves metrics once the address is free.
-func TestMetricsAddressIsTaken(t *testing.T) {
+func TestOccupiedMetricsAddressPreventsStart(t *testing.T) {
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Metrics.Listen = squatter.Addr().String() })
@@ -299,7 +299,7 @@ func TestResourcesAreLogged(t *testing.T) {
 
 // A GET request is limited like the equivalent call: in memory and concurrency, and while the proxy
 // is stopping.
-func TestGetsHaveTheLimitsOfCalls(t *testing.T) {
+func TestGETRequestsHaveTheLimitsOfCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }

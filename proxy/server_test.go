@@ -205,7 +205,7 @@ func TestCallsWithoutParametersFitTheMethod(t *testing.T) {
 	}
 }
 
-func TestOldClientsOnNewTargetsAndViceVersa(t *testing.T) {
+func TestOldAndNewCallsFitEachRelease(t *testing.T) {
 	create := func(size string) string {
 		return `{"id":1,"method":"bdev_lvol_create","params":{"lvol_name":"v","lvs_name":"none",` + size + `}}`
 	}

@@ -174,7 +174,7 @@ func (b *browser) lastTenant(of *bench) any {
 
 // Sign-ins with wrong credentials are refused, counted and logged like calls with wrong
 // credentials.
-func TestSignInFails(t *testing.T) {
+func TestSignInWithWrongCredentialsIsRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	for body, says := range map[string]string{

@@ -48,7 +48,7 @@ func rpcCall(method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)
 }
 
-func TestSnapshotsOfVolumesInUse(t *testing.T) {
+func TestPlainSnapshotsOfVolumesInUseAreRefused(t *testing.T) {
 	const straight, safe = `{"lvol_name":"lvs0/v","snapshot_name":"%s"}`, `{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":"%s"}]}`
 	b := newBench(t, "v26.05", withJournal(t))
 	b.exported(t, true)
@@ -83,7 +83,7 @@ func TestSnapshotsOfVolumesInUse(t *testing.T) {
 
 // The proxy refuses these methods for volumes in use, because SPDK changes the volume without
 // waiting for I/O.
-func TestChangesBelowVolumesInUse(t *testing.T) {
+func TestChangesBelowVolumesInUseAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	nqn := b.exported(t, true)
 	for _, s := range []string{"s1", "s2"} {
@@ -170,7 +170,7 @@ func TestChangesWaitForASnapshot(t *testing.T) {
 
 // SPDK does not drain the namespaces of a subsystem that is already paused. Therefore, calls that
 // pause a subsystem have to wait until the drain has ended, even if they only read.
-func TestPausesWaitForADrain(t *testing.T) {
+func TestCallsThatPauseASubsystemWaitForTheDrain(t *testing.T) {
 	for _, method := range []string{"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"} {
 		t.Run(method, func(t *testing.T) {
 			order := callWhileFreezing(t, spdktest.Fault{Method: drainMethod, Delay: 200 * time.Millisecond}, method, "")

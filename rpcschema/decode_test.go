@@ -39,7 +39,7 @@ func TestRelaxedMethodsIgnoreUnknownParameters(t *testing.T) {
 
 // A release may decode a call and then refuse it with another error. Validation refuses such a call
 // before it is sent.
-func TestDecoderRequires(t *testing.T) {
+func TestParametersRequiredByTheDecoderAreReported(t *testing.T) {
 	clone, _ := Default().Method("bdev_lvol_clone")
 	assert.False(t, clone.DecoderRequires("clone_name", v2401))
 	assert.True(t, clone.RequiredAt("clone_name", v2401))

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTranslate(t *testing.T) {
+func TestDeprecatedCallsAreTranslated(t *testing.T) {
 	v2301, v2409, v2509, v2601, v2609 := Oldest, MustRelease("v24.09"), MustRelease("v25.09"), MustRelease("v26.01"), MustRelease("v26.09")
 	const listen = `"traddr":"127.0.0.1","trsvcid":"4420"`
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 }
 
 // If the target's release supports both the old member and the new one, either is enough.
-func TestOldOrNewMemberSuffices(t *testing.T) {
+func TestEitherOldOrNewMemberSuffices(t *testing.T) {
 	for _, r := range []Release{Oldest, v2401, v2605} {
 		for in, ok := range map[string]bool{
 			`{"trtype":"TCP","traddr":"::1"}`:    true,

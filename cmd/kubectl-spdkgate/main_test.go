@@ -53,7 +53,7 @@ const cluster = `case "$*" in
 esac
 `
 
-func TestShow(t *testing.T) {
+func TestVolumesAreShown(t *testing.T) {
 	calls := kubectlOf(t, cluster)
 	out, _, err := run(t, "volumes", "--context=test", "--as", "reader")
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-func TestNodes(t *testing.T) {
+func TestNodesAreShown(t *testing.T) {
 	calls := kubectlOf(t, `case "$*" in
 *"--raw /api/v1/nodes"*) echo '{"items": [{"metadata": {"name": "worker-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}' ;;
 *"/namespaces/spdkcsi/pods?labelSelector=app%3Dspdkcsi-node"*) echo '{"items": [{"metadata": {"name": "plugin-x"}, "spec": {"nodeName": "worker-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}]}' ;;

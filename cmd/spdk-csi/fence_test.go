@@ -26,7 +26,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestFence(t *testing.T) {
+func TestFenceCommandRevokesAccess(t *testing.T) {
 	rpc := newTarget(t)
 	h := controller.HostOf("worker-3")
 	nqn := export.NQN(uuid.NewString())

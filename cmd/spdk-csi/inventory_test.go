@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestInventory(t *testing.T) {
+func TestInventoryListsVolumesAndExports(t *testing.T) {
 	rpc := newTarget(t)
 	plain, err := rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "pvc-1", LvsName: new("lvs0"), SizeInMiB: 8, ThinProvision: new(true)})
 	require.NoError(t, err)

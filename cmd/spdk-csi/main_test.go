@@ -73,7 +73,7 @@ func TestProcessServesOnlySnapshotMetadata(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestServesAndStops(t *testing.T) {
+func TestDriverServesUntilItIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("SPDKCSI_CONFIG", filepath.Join(dir, "config.json"))
 	t.Setenv("SPDKCSI_SECRET", filepath.Join(dir, "secret.json"))

@@ -58,7 +58,7 @@ func fileOf(t *testing.T, dir, uuid string) string {
 	return found[0]
 }
 
-func TestMove(t *testing.T) {
+func TestMoveCommandMovesAVolume(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it attaches loop devices")
 	}

@@ -17,7 +17,7 @@ import (
 
 // The command node-status prints the findings of the running node plugin. It fails if the plugin's
 // report is missing or outdated, because the state is then unknown.
-func TestNodeStatus(t *testing.T) {
+func TestNodeStatusPrintsFindings(t *testing.T) {
 	dir := t.TempDir()
 	read := func() (s inventory.NodeStatus, err error) {
 		out, err := runCommand(t, "node-status", "--node-state-dir="+dir)

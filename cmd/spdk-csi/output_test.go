@@ -77,7 +77,7 @@ func TestLogEscapesControlCharacters(t *testing.T) {
 }
 
 // A name that contains a newline does not start a new line of doctor's output.
-func TestDoctorEscapes(t *testing.T) {
+func TestDoctorEscapesForgedNames(t *testing.T) {
 	var b bytes.Buffer
 	p := printer{out: &b}
 	p.findings([]doctor.Finding{{Target: forged, Kind: doctor.Kind(forged), Object: forged, Problem: forged, Repair: forged, Command: forged}})

@@ -55,7 +55,7 @@ func TestCallReportsTooManyFailedLogins(t *testing.T) {
 }
 
 // Commands that make few calls do not open a stream: opening one costs more than the calls.
-func TestFewCallsOpenNoStream(t *testing.T) {
+func TestCommandsWithFewCallsOpenNoStream(t *testing.T) {
 	var mu sync.Mutex
 	var paths []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

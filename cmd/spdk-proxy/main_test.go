@@ -116,7 +116,7 @@ roles: {careful: {extends: [admin], deny: [spdk_kill_instance]}}
 	return path
 }
 
-func TestIsScript(t *testing.T) {
+func TestScriptCommandLineIsRecognized(t *testing.T) {
 	root := newRoot()
 	for args, want := range map[string]bool{
 		"0.0.0.0 9009 user pass":            true,

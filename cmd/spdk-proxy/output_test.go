@@ -135,7 +135,7 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 }
 
 // A name that contains a newline does not start a new line of output.
-func TestLinesEscapeNames(t *testing.T) {
+func TestDiffLinesEscapeNames(t *testing.T) {
 	forged := "a\nb\t\u202e\x1b[2J"
 	var b bytes.Buffer
 	require.NoError(t, writeDiff(&b, []persist.Call{{Subsystem: forged, Method: forged}}, nil))

@@ -154,7 +154,7 @@ func TestPolicyRoles(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, "", "policy", "roles", "operator").code)
 }
 
-func TestPolicyLearned(t *testing.T) {
+func TestPolicyLearnedReadsTheAuditLog(t *testing.T) {
 	const log = `{"level":"INFO","msg":"call","user":"csi","method":"bdev_lvol_create","decision":"learn","status":200}
 {"level":"INFO","msg":"call","user":"csi","method":"spdk_get_version","decision":"allow","status":200}
 {"level":"WARN","msg":"call","user":"csi","method":"spdk_kill_instance","decision":"deny","status":403}

@@ -45,14 +45,14 @@ func untilUp(t *testing.T, socket string) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestSimulatesTheRequestedRelease(t *testing.T) {
+func TestRequestedReleaseIsSimulated(t *testing.T) {
 	caller := start(t, "--spdk-version", "v24.01")
 	release, err := spdkrpc.NewClient(caller).Release(context.Background())
 	require.NoError(t, err)
 	assert.Equal(t, "v24.01", release.String())
 }
 
-func TestRestartsAfterACrash(t *testing.T) {
+func TestSimulatorRestartsAfterACrash(t *testing.T) {
 	// The call must change something, because the client would repeat other calls, perhaps after
 	// the restart.
 	caller := start(t, "--fault", "bdev_malloc_create:crash,executed", "--restart-after", "1ms")
@@ -105,7 +105,7 @@ func TestFaultTextsAreParsed(t *testing.T) {
 	}
 }
 
-func TestRefusesWhatItCannotSimulate(t *testing.T) {
+func TestUnsupportedFlagsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		says string

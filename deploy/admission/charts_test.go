@@ -26,7 +26,7 @@ import (
 func rendered(t *testing.T) map[string][][]byte {
 	folder := os.Getenv("CHARTS")
 	if folder == "" {
-		t.Skip("$CHARTS is not set: run go test ./deploy -run TestAdmission, which renders the charts")
+		t.Skip("$CHARTS is not set: run go test ./deploy -run TestManifestsAreAdmitted, which renders the charts")
 	}
 	files, err := filepath.Glob(folder + "/*.yaml")
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func TestRecipesMatchDockerfiles(t *testing.T) {
 }
 
 // The lock lists all packages for all architectures, and a compiler that the module accepts.
-func TestLock(t *testing.T) {
+func TestLockListsAllPackages(t *testing.T) {
 	l, err := readLock(filepath.Base(lockFile))
 	require.NoError(t, err)
 	assert.Regexp(t, `^go1\.26\.\d+$`, l.goVersion)
@@ -90,7 +90,7 @@ func TestLock(t *testing.T) {
 }
 
 // Debian packages are unpacked without setuid bits and unused files. Files for /bin go to /usr/bin.
-func TestUnpack(t *testing.T) {
+func TestPackagesAreUnpacked(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("dpkg-deb is not installed")
 	}
@@ -134,7 +134,7 @@ func TestMissingLibraries(t *testing.T) {
 	}
 }
 
-func TestSBOM(t *testing.T) {
+func TestSBOMListsPackagesAndModules(t *testing.T) {
 	l, err := readLock(filepath.Base(lockFile))
 	require.NoError(t, err)
 	packages, err := l.of(recipes[0], "arm64")

@@ -60,7 +60,7 @@ func serveMirror(t *testing.T, more map[string]string) string {
 	return server.URL + "/"
 }
 
-func TestResolve(t *testing.T) {
+func TestResolveFindsDependencies(t *testing.T) {
 	mirror := serveMirror(t, map[string]string{
 		"debian/dists/bookworm": `Package: kmod
 Version: 1
@@ -107,7 +107,7 @@ Provides: other, virtual (= 3)
 }
 
 // If a mirror is unsigned or overloaded, or lacks a dependency, no lock is written.
-func TestResolveRefuses(t *testing.T) {
+func TestFailedResolveWritesNoLock(t *testing.T) {
 	_, err := resolve(t.Context(), "arm64", serveMirror(t, nil), debianKeys)
 	require.ErrorContains(t, err, "apt-get update")
 	_, err = resolve(t.Context(), "arm64", serveMirror(t, map[string]string{"failing": "/debian-security/"}), "trusted=yes")

@@ -66,7 +66,7 @@ func TestParseClearMethod(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestQoSLimitsAreParsed(t *testing.T) {
 	c, err := Parse(map[string]string{"qosIOPS": "5000", "qosMiBPerSecond": "100"}, map[string]string{"qosIOPS": "0", "qosReadMiBPerSecond": "7", "qosWriteMiBPerSecond": "8"})
 	require.NoError(t, err)
 	assert.Equal(t, Limits{IOPS: new(uint64(0)), MiBPerSecond: new(uint64(100)), ReadMiBPerSecond: new(uint64(7)), WriteMiBPerSecond: new(uint64(8))}, c.Limits, "those of the VolumeAttributesClass count more")
@@ -134,7 +134,7 @@ func TestCheckSnapshot(t *testing.T) {
 }
 
 // The manual describes every parameter once, with a valid example.
-func TestReference(t *testing.T) {
+func TestReferenceDescribesEveryParameter(t *testing.T) {
 	var listed []string
 	for _, d := range Reference() {
 		listed = append(listed, d.Name)

@@ -18,7 +18,7 @@ func parseAddresses(rest string) (Target, error) {
 	return c.Nodes[0], nil
 }
 
-func TestAddresses(t *testing.T) {
+func TestAddressesAreParsed(t *testing.T) {
 	n, err := parseAddresses(`"targetAddr": "[fd00::1]"`)
 	require.NoError(t, err)
 	assert.Equal(t, []Address{{TargetAddr: "fd00::1", TargetPort: "4420", ListenAddr: "fd00::1", ListenPort: "4420"}}, n.AllAddresses())

@@ -74,7 +74,7 @@ func TestLoadConfig(t *testing.T) {
 	assert.ErrorContains(t, err, path)
 }
 
-func TestCertPool(t *testing.T) {
+func TestCAFileIsLoaded(t *testing.T) {
 	n := Target{Name: "a"}
 	pool, err := n.CertPool()
 	require.NoError(t, err)

@@ -124,7 +124,7 @@ func FuzzParseExport(f *testing.F) {
 	})
 }
 
-func TestHostOf(t *testing.T) {
+func TestHostNamesStayTheSame(t *testing.T) {
 	// If a release derived different names, it would lock its nodes out of their volumes.
 	assert.Equal(t, Host{
 		UUID: "c6d2d5a6-325d-5a5d-b891-5336d945c6cb",

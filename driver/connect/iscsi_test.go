@@ -192,7 +192,7 @@ func TestISCSIIdentity(t *testing.T) {
 	require.ErrorIs(t, err, ErrAmbiguous)
 }
 
-func TestISCSIRefusals(t *testing.T) {
+func TestISCSILoginRefusalsAreExplained(t *testing.T) {
 	for status, tt := range map[uint16]struct {
 		kind error
 		says string
@@ -275,7 +275,7 @@ func TestISCSIExitCodes(t *testing.T) {
 	}
 }
 
-func TestISCSIWaitsAndUndoes(t *testing.T) {
+func TestISCSILoginTimesOutAndIsUndone(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.exit["--logout"] = exitNoObjects
 	i := c.transports[ISCSI].(*iscsi)

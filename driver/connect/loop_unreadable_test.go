@@ -66,7 +66,7 @@ func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 
 // If a volume is attached to two loop devices, its data is cached twice, so neither device is
 // returned.
-func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
+func TestVolumeOnTwoLoopDevicesIsRefused(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)
@@ -95,7 +95,7 @@ func TestTwoLoopDevicesOnOneVolume(t *testing.T) {
 }
 
 // If a loop device disappears while devices are being listed, the other devices are still found.
-func TestLoopDeviceThatDisappears(t *testing.T) {
+func TestVanishingLoopDeviceIsIgnored(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
 	e := s.of(nqn1, uuid1)

@@ -113,7 +113,7 @@ func TestNVMeReplacesKeys(t *testing.T) {
 }
 
 // The error for a failed connection states which side must authenticate, and never contains a key.
-func TestNVMeExplainsAuthentication(t *testing.T) {
+func TestNVMeAuthenticationFailureIsExplained(t *testing.T) {
 	port := nvmeTargetThatAuthenticates(t)
 	export := Export{Transport: TCP, Address: "127.0.0.1", Port: port, NQN: nqn1}
 	both := withKeys(t, export, oneKey, otherKey)

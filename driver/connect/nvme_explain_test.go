@@ -56,7 +56,7 @@ func serveConnect(t *testing.T, c io.ReadWriter, authentication uint16, answer f
 	c.Write(response)
 }
 
-func TestNVMeExplainsFailedConnects(t *testing.T) {
+func TestNVMeConnectFailuresAreExplained(t *testing.T) {
 	host := HostOf("worker-1")
 	port := nvmeTarget(t, func(nqn, hostNQN string) uint16 {
 		assert.Equal(t, host.NQN, hostNQN)

@@ -90,7 +90,7 @@ func TestNVMeConnectAndDisconnect(t *testing.T) {
 }
 
 // Release ends the connections of a device that is in use, which Disconnect refuses.
-func TestNVMeReleaseWhileInUse(t *testing.T) {
+func TestNVMeReleaseDisconnectsDeviceInUse(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)
@@ -170,7 +170,7 @@ func TestNVMeWaitsForTheDevice(t *testing.T) {
 	})
 }
 
-func TestNVMeConnectUndoes(t *testing.T) {
+func TestFailedNVMeConnectIsUndone(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.exchange = func(string) error {
 		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

@@ -50,7 +50,7 @@ func (k *nvmeKernel) connectedTo() (addresses []string) {
 
 // A node with native multipath connects to all of the target's addresses. Other nodes connect only
 // to the first address that works for them.
-func TestNVMeSeveralAddresses(t *testing.T) {
+func TestNVMeConnectsToSeveralAddresses(t *testing.T) {
 	both, first, second := []string{"192.0.2.1,trsvcid=4420", "fd00::2,trsvcid=4421"}, "192.0.2.1", "fd00::2"
 	for _, tt := range []struct {
 		name        string
@@ -99,7 +99,7 @@ func TestNVMeConnectFailsIfNoAddressWorks(t *testing.T) {
 }
 
 // iSCSI uses the first address that works, and does not leave behind records for the others.
-func TestISCSISeveralAddresses(t *testing.T) {
+func TestISCSIUsesTheFirstWorkingAddress(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -132,7 +132,7 @@ func TestUnreadableISCSISysfsFailsCalls(t *testing.T) {
 }
 
 // Only the SCSI hosts that have a session with the target are scanned for a missing LUN.
-func TestISCSIScansOwnHosts(t *testing.T) {
+func TestOnlyHostsOfTheTargetAreScanned(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.session(2, "iqn.2016-06.io.spdk:other", k.host.IQN)
@@ -149,7 +149,7 @@ func TestISCSIScansOwnHosts(t *testing.T) {
 
 // For spdk-csi's volumes, only the lvol's UUID is known. A LUN with another lvol's serial number is
 // refused.
-func TestISCSILegacyIdentity(t *testing.T) {
+func TestISCSIKeepsTheLegacyIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.export.NSUUID, k.export.LegacyUUID = "", uuid1
@@ -169,7 +169,7 @@ func TestISCSILegacyIdentity(t *testing.T) {
 }
 
 // If Connect fails and cannot undo its own steps, its error contains both failures.
-func TestISCSIUndoFails(t *testing.T) {
+func TestFailedISCSIUndoIsReported(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	i := c.transports[ISCSI].(*iscsi)
 	i.exec = fakeExec(func(line string) (string, int) {
@@ -225,7 +225,7 @@ func TestNodeFilesAreReadAndWritten(t *testing.T) {
 
 // A device without a usable device node is not in use. A mount of the device node is a raw block
 // volume; a mount of a directory with the same name in a file system is not.
-func TestInUse(t *testing.T) {
+func TestUsedDevicesAreDetected(t *testing.T) {
 	k := newKernel(t)
 	for _, err := range []error{fs.ErrNotExist, unix.ENXIO, unix.ENODEV} {
 		k.node.claim = func(string) error { return err }
@@ -247,7 +247,7 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+func TestAddressesAreResolved(t *testing.T) {
 	for _, address := range []string{"192.0.2.1", "fd00::1", "fe80::1%eth0"} {
 		got, err := resolve(t.Context(), address)
 		require.NoError(t, err)

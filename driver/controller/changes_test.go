@@ -212,7 +212,7 @@ func TestAbandonedStreamsDelayNothing(t *testing.T) {
 	assert.Empty(t, b.locks.Held())
 }
 
-func TestMetadataIsRefused(t *testing.T) {
+func TestInvalidMetadataRequestsAreRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	var failed error

@@ -254,7 +254,7 @@ func TestNextLvstoreIsUsedWhenOneIsFull(t *testing.T) {
 	drivertest.RequireCode(t, codes.ResourceExhausted, driver.Status(err), "lvs0", "lvs1")
 }
 
-func TestValidate(t *testing.T) {
+func TestVolumeCapabilitiesAreValidated(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	req := &csi.ValidateVolumeCapabilitiesRequest{VolumeId: v.GetVolumeId(), VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets}

@@ -71,9 +71,9 @@ func (m *costMeter) take() cost {
 // exported volumes, but the number of their RPCs does not.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
-// TestCostDoesNotGrow compares the cost of the calls for a target with few volumes and for one with
-// many.
-func TestCostDoesNotGrow(t *testing.T) {
+// TestCallCostDoesNotGrowWithVolumes compares the cost of the calls for a target with few volumes
+// and for one with many.
+func TestCallCostDoesNotGrowWithVolumes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

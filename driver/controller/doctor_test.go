@@ -140,7 +140,7 @@ func TestDoctorRepairsWhatCrashesLeave(t *testing.T) {
 
 // The controller's periodic check counts its findings, logs each finding once, and changes nothing
 // on the target.
-func TestCheckOnlyReports(t *testing.T) {
+func TestPeriodicCheckChangesNothing(t *testing.T) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	var logs logBuffer
 	b.log = slog.New(slog.NewTextHandler(&logs, nil))

@@ -18,7 +18,7 @@ import (
 )
 
 // The metrics include the I/O of each published volume, labeled with its PersistentVolumeClaim.
-func TestIOIsMeasured(t *testing.T) {
+func TestMetricsContainVolumeIO(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	b.withCredentials(t)

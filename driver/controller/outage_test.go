@@ -49,7 +49,7 @@ func (e *expiring) Err() error {
 
 // During an outage, each call's error has the same text on every retry, so that Kubernetes counts
 // the events instead of showing a new one each time.
-func TestOutageTextsAreStable(t *testing.T) {
+func TestErrorTextsStayTheSameDuringAnOutage(t *testing.T) {
 	var instead atomic.Pointer[http.HandlerFunc]
 	s := newSimTarget(t, "t0", "lvs0")
 	working := s.gateway.Config.Handler
@@ -120,7 +120,7 @@ func TestOutageTextsAreStable(t *testing.T) {
 }
 
 // A response from the target ends an outage, but a refusal of the credentials does not.
-func TestResponsesEndAnOutage(t *testing.T) {
+func TestAnyResponseEndsAnOutage(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	right := b.secrets
 	require.True(t, b.Controller.targets.outages.Failed("t0", "credentials refused", "CreateVolume", "x"))

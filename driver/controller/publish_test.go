@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestPublish(t *testing.T) {
+func TestPublishIsRepeatable(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, _ := request.ParseVolumeID(v.GetVolumeId())
@@ -75,7 +75,7 @@ func TestStaticVolumeIDIsABareUUID(t *testing.T) {
 	assert.Empty(t, resp.GetPublishContext())
 }
 
-func TestMayFormat(t *testing.T) {
+func TestOnlyTheFirstAttachmentMayFormat(t *testing.T) {
 	ours, copied, legacy := map[string]string{request.KeyMayFormat: "true"}, map[string]string{request.KeyMayFormat: "false"}, map[string]string{}
 	for name, c := range map[string]struct {
 		pristine, known bool

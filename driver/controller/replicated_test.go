@@ -202,7 +202,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 }
 
 // A server that cannot be reached does not prevent the use of a current replica on another server.
-func TestPublicationWithoutAServer(t *testing.T) {
+func TestVolumeIsPublishedWithoutOneServer(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
 	v, id := b.make(t)
@@ -247,7 +247,7 @@ func TestPublicationWithoutAServer(t *testing.T) {
 }
 
 // A publication that has been overtaken by another one does not admit any host.
-func TestOvertakenPublication(t *testing.T) {
+func TestOvertakenPublicationAdmitsNoHost(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
 	b.witnesses.onPublish = func() {

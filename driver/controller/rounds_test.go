@@ -81,10 +81,10 @@ func (s slowCaller) Call(_ context.Context, method string, params, result any) e
 	return <-p.answers
 }
 
-// TestCallsTakeTheirExpectedRounds counts the rounds of each call. A round consists of the RPCs
+// TestCallsNeedFewRoundTrips counts the rounds of each call. A round consists of the RPCs
 // that wait for the previous round. A real target takes 4 to 8 ms for each round, regardless of the
 // number of RPCs in the round.
-func TestCallsTakeTheirExpectedRounds(t *testing.T) {
+func TestCallsNeedFewRoundTrips(t *testing.T) {
 	for _, c := range []struct {
 		release, transport string
 		parameters         map[string]string
@@ -168,9 +168,9 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestCopiesTakeTheirExpectedRounds counts the rounds that snapshots and copies take, without those
+// TestCopiesNeedFewRoundTrips counts the rounds that snapshots and copies take, without those
 // of the proxy's own method for snapshots.
-func TestCopiesTakeTheirExpectedRounds(t *testing.T) {
+func TestCopiesNeedFewRoundTrips(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {
 		b, secrets := roundsController(t, slow, config.TargetNVMeTCP)

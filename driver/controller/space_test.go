@@ -18,7 +18,7 @@ import (
 
 // The metrics include each lvstore's space and the total size of its thin volumes, but omit
 // lvstores that no longer exist.
-func TestSpaceIsMeasured(t *testing.T) {
+func TestMetricsContainLvstoreSpace(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	b.withCredentials(t)
@@ -51,7 +51,7 @@ func TestSpaceIsMeasured(t *testing.T) {
 }
 
 // Both snapshots and clones of a volume lengthen the chain below it.
-func TestLongestChainIsMeasured(t *testing.T) {
+func TestMetricsContainTheLongestChain(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	b.create(t, "pvc-other", 8*mib)

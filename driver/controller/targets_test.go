@@ -45,7 +45,7 @@ func TestRenewedTokenIsUsedFromTheNextCall(t *testing.T) {
 }
 
 // Different credentials never share a client.
-func TestOneClientForEachCredential(t *testing.T) {
+func TestEachCredentialUsesItsOwnClient(t *testing.T) {
 	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "https://192.0.2.1"}}})
 	require.NoError(t, err)
 	for n, c := range []config.Credential{

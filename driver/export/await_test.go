@@ -114,9 +114,9 @@ func (q *heldQuery) Call(ctx context.Context, method string, params, result any)
 	return err
 }
 
-// TestMarkIsReadAfterTheCallBegan verifies that an export ignores a query for the host's mark that
+// TestEarlierFenceQueryIsIgnored verifies that an export ignores a query for the host's mark that
 // began before the export, because the host may have been fenced since then.
-func TestMarkIsReadAfterTheCallBegan(t *testing.T) {
+func TestEarlierFenceQueryIsIgnored(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	first, second, n1 := f.bdev(t), f.bdev(t), drivertest.MultipathHost("n1")
 	held := &heldQuery{Caller: f.fault, executed: make(chan struct{}), answer: make(chan struct{})}

@@ -78,7 +78,7 @@ func TestOtherISCSITargetsAreNotInspected(t *testing.T) {
 
 // A call that cannot create its claim on the portal group returns ErrBusy only if another
 // controller has a claim.
-func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
+func TestUncertainPortalGroupClaimIsReadBack(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	lost := func(context.Context, any) error {
@@ -93,7 +93,7 @@ func TestPortalGroupClaimWithUnknownOutcome(t *testing.T) {
 
 // If another client changes an iSCSI target between the RPCs of an admission, the admission fails,
 // and a retry repairs the target.
-func TestISCSITargetChangesDuringTheCall(t *testing.T) {
+func TestConcurrentISCSITargetChangeFailsTheCall(t *testing.T) {
 	n1 := drivertest.Host("n1")
 	unmap := func(t *testing.T, f *fixture, id string) {
 		require.NoError(t, f.rpc.ISCSITargetNodeRemovePGIGMaps(t.Context(), spdkrpc.ISCSITargetNodeRemovePGIGMapsParams{Name: export.IQN(id), PGIGMaps: f.target(t, id).PGIGMaps}))
@@ -130,7 +130,7 @@ func TestISCSITargetChangesDuringTheCall(t *testing.T) {
 
 // An initiator group belongs to one node, but its tag may be reassigned to another node during an
 // admission.
-func TestInitiatorGroupChangesDuringTheCall(t *testing.T) {
+func TestReassignedInitiatorGroupIsNotUsed(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	s := f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_target_node", After: func(ctx context.Context) {

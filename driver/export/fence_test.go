@@ -30,7 +30,7 @@ func (f *fixture) admitted(t *testing.T, h export.Host, volumes ...string) (n in
 
 // A fenced host loses access to all exports, and is not admitted to any others. Other hosts keep
 // their access.
-func TestFence(t *testing.T) {
+func TestFencedHostLosesAllExports(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 			t.Run(string(tr)+" "+release, func(t *testing.T) {

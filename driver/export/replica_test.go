@@ -83,7 +83,7 @@ func TestDelayedPublicationIsNotAdmitted(t *testing.T) {
 	assert.Equal(t, map[string][]string{export.ReplicaNQN(id, 2): {drivertest.Host("n2").NQN}}, f.replicaExports(t, id))
 }
 
-func TestReplicaRefusals(t *testing.T) {
+func TestInvalidReplicaExportsAreRefused(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	ctx, id, h := t.Context(), f.bdev(t), drivertest.Host("n1")
 	require.NoError(t, admit(ctx, f.Service, id, drivertest.Host("n2")))

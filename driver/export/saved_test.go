@@ -68,7 +68,7 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 
 // Only calls that would make a restarted target export the volume again are removed from the saved
 // configuration.
-func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
+func TestWithdrawnExportLeavesTheSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)
 	admits := func(hosts ...string) (list []spdkrpc.ProxyMissingExport) {
@@ -129,7 +129,7 @@ func TestWithdrawalFromTheSavedConfiguration(t *testing.T) {
 }
 
 // A fenced host is also removed from exports that a restarted target would create.
-func TestFenceInTheSavedConfiguration(t *testing.T) {
+func TestFencedHostLeavesTheSavedConfiguration(t *testing.T) {
 	for name, h := range map[string]export.Host{"multipath": drivertest.MultipathHost("n1"), "one name": drivertest.Host("n1")} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, export.TCP, "")
@@ -160,7 +160,7 @@ func TestFenceInTheSavedConfiguration(t *testing.T) {
 
 // A fenced host's mark is removed from the saved configuration even if the target has lost the mark
 // in a restart.
-func TestUnfenceInTheSavedConfiguration(t *testing.T) {
+func TestRemovedFenceLeavesTheSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")
 	ctx := t.Context()
@@ -205,7 +205,7 @@ func (c connections) Call(ctx context.Context, method string, params, result any
 	return c.Caller.Call(ctx, method, params, result)
 }
 
-func TestConnected(t *testing.T) {
+func TestConnectedHostsAreListed(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	list := []spdkrpc.ISCSIConnection{
 		{TargetNodeName: export.IQN(volumeV), InitiatorAddr: "192.0.2.1"}, {TargetNodeName: export.IQN(volumeW), InitiatorAddr: "192.0.2.2"},

@@ -115,7 +115,7 @@ func TestLeftoverSubsystemOfTheOtherKindIsReplaced(t *testing.T) {
 
 // If two controllers admit two hosts at the same time, one of them exclusively, the volume is never
 // exported to both.
-func TestTwoControllersShareAndAdmit(t *testing.T) {
+func TestSharedAndExclusiveExportsExcludeEachOther(t *testing.T) {
 	f := newFixture(t, export.TCP, "")
 	id, n1, n2 := f.bdev(t), drivertest.Host("n1"), drivertest.Host("n2")
 	var second error
@@ -144,7 +144,7 @@ func TestLegacyExportIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestISCSIIsNotShared(t *testing.T) {
+func TestISCSIExportsCannotBeShared(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	_, err := f.Share(t.Context(), f.bdev(t), drivertest.Host("n1"), mayExport)
 	require.ErrorIs(t, err, export.ErrNotShareable)

@@ -207,7 +207,7 @@ func staged(t *testing.T) *fake {
 
 // When a server dies and returns, its replica is given up after the grace period, and is then
 // rebuilt.
-func TestServerDiesAndReturns(t *testing.T) {
+func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 	f := staged(t)
 	f.noAPI = true
 	assert.Empty(t, f.round(t, time.Second), "a complete volume needs no API server")
@@ -234,7 +234,7 @@ func TestServerDiesAndReturns(t *testing.T) {
 
 // A server that returns within the grace period keeps its replica. If the state of the connections
 // cannot be read, no replica is given up.
-func TestShortOutageGivesNothingUp(t *testing.T) {
+func TestReplicaSurvivesShortOutage(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
 	assert.Empty(t, f.round(t, time.Second))
@@ -252,7 +252,7 @@ func TestShortOutageGivesNothingUp(t *testing.T) {
 
 // While the API server is unavailable, no replica is given up. When it is available again,
 // interrupted steps are finished first.
-func TestNothingIsGivenUpWithoutTheWitness(t *testing.T) {
+func TestNoReplicaIsDroppedWithoutTheWitness(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"], f.noAPI = true, true
 	f.round(t, time.Second)
@@ -267,7 +267,7 @@ func TestNothingIsGivenUpWithoutTheWitness(t *testing.T) {
 
 // After an error on a live server, the writes are retried once; then the server's replica is given
 // up.
-func TestErrorOfALiveServer(t *testing.T) {
+func TestErrorOnALiveServerIsRetriedOnce(t *testing.T) {
 	f := staged(t)
 	f.status.Failed = setB
 	assert.Equal(t, []string{"retry"}, f.round(t, time.Second))
@@ -275,7 +275,7 @@ func TestErrorOfALiveServer(t *testing.T) {
 }
 
 // The mirror of a publication that is over is abandoned, and only once.
-func TestFormerPublicationIsAbandoned(t *testing.T) {
+func TestMirrorOfAnEndedPublicationIsAbandoned(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
 	f.round(t, time.Second)
@@ -287,7 +287,7 @@ func TestFormerPublicationIsAbandoned(t *testing.T) {
 	assert.Equal(t, []string{"stop", "disconnect uuid-a", "disconnect uuid-b"}, f.after())
 }
 
-func TestUnstage(t *testing.T) {
+func TestUnstageStopsTheMirror(t *testing.T) {
 	f := staged(t)
 	f.fail["stop"] = mirror.ErrBusy
 	require.ErrorIs(t, f.Unstage(t.Context(), testVolume), mirror.ErrBusy)
@@ -303,7 +303,7 @@ func TestUnstage(t *testing.T) {
 }
 
 // While another process may still change the mirrors, nothing is changed.
-func TestAnotherProcessIsNotDisturbed(t *testing.T) {
+func TestHealerWaitsForTheEarlierProcess(t *testing.T) {
 	f := staged(t)
 	busy := errors.New("another process")
 	f.Exclusive = func() error { return busy }
@@ -320,7 +320,7 @@ func TestAnotherProcessIsNotDisturbed(t *testing.T) {
 }
 
 // A restarted process first finishes what the previous one has begun.
-func TestWatchAfterARestart(t *testing.T) {
+func TestRestartedHealerCompletesInterruptedSteps(t *testing.T) {
 	f := staged(t)
 	f.restart(t)
 	require.NoError(t, f.Watch(testVolume))
@@ -331,7 +331,7 @@ func TestWatchAfterARestart(t *testing.T) {
 }
 
 // A volume starts even if one of its servers cannot be reached, if the mirror permits that.
-func TestStageWithoutAServer(t *testing.T) {
+func TestVolumeIsStagedWithoutOneServer(t *testing.T) {
 	f := newFake(t)
 	f.down["uuid-b"] = true
 	_, err := f.Stage(t.Context(), testVolume)

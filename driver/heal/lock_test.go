@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNodeLockIsHeldOnce(t *testing.T) {
+func TestNodeLockIsExclusive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	first, second := NewNodeLock(path), NewNodeLock(path)
 	require.NoError(t, first.Acquire())

@@ -11,7 +11,7 @@ import (
 
 var setA, setB, both = replica.SetOf(0), replica.SetOf(1), replica.SetOf(0, 1)
 
-func TestNext(t *testing.T) {
+func TestNextStepFollowsTheObservation(t *testing.T) {
 	pair, single, rebuild := mirror.Status{Members: both}, mirror.Status{Members: setA, Missing: setB}, mirror.Status{Members: setA, Rebuilding: setB}
 	failing := func(s mirror.Status, failed replica.Set) mirror.Status { s.Failed = failed; return s }
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestNext(t *testing.T) {
 }
 
 // No matter what is observed, a replica is given up only if another current replica is live.
-func TestNextNeverGivesUpTheLastReplica(t *testing.T) {
+func TestLastLiveReplicaIsNeverDropped(t *testing.T) {
 	sets := []replica.Set{0, setA, setB, both}
 	for _, s := range []mirror.Status{{Members: both}, {Members: setA, Missing: setB}, {Members: setB, Missing: setA}, {Members: setA, Rebuilding: setB}, {Members: setB, Rebuilding: setA}} {
 		for _, live := range sets {

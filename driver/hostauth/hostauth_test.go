@@ -20,7 +20,7 @@ const (
 	outPass = "battery-staple-2"
 )
 
-func TestRead(t *testing.T) {
+func TestAuthenticationSecretsAreRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		method  hostauth.Method
 		secrets map[string]string
@@ -89,7 +89,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	assert.Equal(t, key, k.Host.Reveal())
 }
 
-func TestName(t *testing.T) {
+func TestSecretNameDependsOnTheKey(t *testing.T) {
 	a, b := hostauth.NewSecret(key), hostauth.NewSecret(pass)
 	assert.Equal(t, a.Name(), hostauth.NewSecret(key).Name())
 	assert.NotEqual(t, a.Name(), b.Name())

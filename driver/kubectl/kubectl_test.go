@@ -259,7 +259,7 @@ func TestDoctor(t *testing.T) {
 
 // If the list of volumes cannot be read, doctor does not treat it as empty, which would make all
 // volumes orphans.
-func TestDoctorFailsWithoutAList(t *testing.T) {
+func TestDoctorFailsIfVolumesCannotBeListed(t *testing.T) {
 	for _, path := range []string{volumesPath, attachmentsPath, groupsPath, contentsPath} {
 		a := newAPI(t)
 		a.withVolumes()
@@ -286,13 +286,13 @@ func TestDoctorFailsWithoutAList(t *testing.T) {
 	require.Error(t, newAPI(t).Doctor(ctx, time.Hour, nil, &bytes.Buffer{}, &bytes.Buffer{}))
 }
 
-func TestSize(t *testing.T) {
+func TestSizeIsRounded(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1Ki", 1536: "1.5Ki", 5 << 20: "5Mi", 3<<40 + 1<<39: "3.5Ti", 2000 << 50: "2000Pi"} {
 		assert.Equal(t, want, size(n))
 	}
 }
 
-func TestAge(t *testing.T) {
+func TestAgeIsFormatted(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	for d, want := range map[time.Duration]string{time.Second: "1s", 119 * time.Second: "119s", 3 * time.Minute: "3m", 47 * time.Hour: "47h", 50 * time.Hour: "2d"} {
 		assert.Equal(t, want, age(now, new(now.Add(-d))))
@@ -300,7 +300,7 @@ func TestAge(t *testing.T) {
 	assert.Empty(t, age(now, nil))
 }
 
-func TestFormat(t *testing.T) {
+func TestOutputFormatIsParsed(t *testing.T) {
 	var f Format
 	require.NoError(t, f.Set("yaml"))
 	assert.Equal(t, YAML, f)

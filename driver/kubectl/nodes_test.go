@@ -149,7 +149,7 @@ func fields(text string) (all [][]string) {
 }
 
 // Values that could not be read are shown as unknown, and all other values are still shown.
-func TestUnknownFactsOfNodesAreNotGuessed(t *testing.T) {
+func TestUnreadableNodeFactsAreShownAsUnknown(t *testing.T) {
 	row := func(t *testing.T, nodes []Node, node string) string {
 		t.Helper()
 		for _, line := range fields(printedNodes(t, Table, true, nodes)) {

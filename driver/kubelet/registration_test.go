@@ -66,7 +66,7 @@ func TestDriverIsRegistered(t *testing.T) {
 	assert.Contains(t, log.String(), "kubelet has registered the driver")
 }
 
-func TestRefused(t *testing.T) {
+func TestRefusedRegistrationEndsTheDriver(t *testing.T) {
 	var log strings.Builder
 	socket, ended, _ := serve(t, registration(&log))
 	k := kubelet(t, socket)
@@ -88,7 +88,7 @@ func TestEndpointIsAPathOnTheNode(t *testing.T) {
 
 // The registration socket no longer exists after Serve has returned, even if Serve ends while it is
 // starting.
-func TestEndsAtOnce(t *testing.T) {
+func TestCanceledRegistrationLeavesNoSocket(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var log strings.Builder

@@ -30,7 +30,7 @@ func TestMissingAccessIsReported(t *testing.T) {
 	require.ErrorContains(t, err, "read the CA")
 }
 
-func TestErrorsHaveTheirKind(t *testing.T) {
+func TestStatusCodesMapToErrorKinds(t *testing.T) {
 	a := newAPI(t)
 	for status, kind := range map[int]error{
 		http.StatusUnauthorized: ErrForbidden, http.StatusForbidden: ErrForbidden, http.StatusNotFound: ErrNotFound,

@@ -22,7 +22,7 @@ func drain(a *api, log *strings.Builder, t *turns) Drain {
 }
 
 // An update of the DaemonSet is not delayed, even if the node is using volumes.
-func TestDrainHookEndsAtOnceWithoutDrain(t *testing.T) {
+func TestDrainHookDoesNotWaitWithoutADrain(t *testing.T) {
 	a := newAPI(t)
 	a.set("status", "volumesInUse", inUse)
 	a.set("spec", "taints", `[`+foreign+`]`)
@@ -85,7 +85,7 @@ func TestDrainUsesAttachmentsWithoutANodeObject(t *testing.T) {
 	require.NoError(t, drain(a, &log, &turns{}).Wait(t.Context()), "no attachment in the cluster")
 }
 
-func TestDrainTakesTooLong(t *testing.T) {
+func TestDrainHookStopsAfterItsTimeout(t *testing.T) {
 	a := newAPI(t)
 	a.set("spec", "unschedulable", "true")
 	a.set("status", "volumesInUse", inUse)
@@ -108,7 +108,7 @@ func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 }
 
 // If it is unknown whether the node is being drained, an update of the DaemonSet is not delayed.
-func TestUnknownDrainStateDelaysNothing(t *testing.T) {
+func TestUnknownDrainStateDoesNotDelayUpdates(t *testing.T) {
 	a := newAPI(t)
 	a.status = http.StatusForbidden
 	var log strings.Builder

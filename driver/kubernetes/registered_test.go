@@ -9,7 +9,7 @@ import (
 
 // The driver counts as registered if the CSINode contains the driver's node id and, if one is set,
 // its volume limit.
-func TestRegistered(t *testing.T) {
+func TestRegistrationIsReadFromTheCSINode(t *testing.T) {
 	limit := func(n *int64) *struct{ Count *int64 } { return &struct{ Count *int64 }{n} }
 	d := func(name, id string, allocatable *struct{ Count *int64 }) csiNodeDriver {
 		return csiNodeDriver{Name: name, NodeID: id, Allocatable: allocatable}
@@ -31,7 +31,7 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-func TestClientNeedsAPod(t *testing.T) {
+func TestClientRequiresAPod(t *testing.T) {
 	for _, server := range [][2]string{{"", ""}, {"192.0.2.1", ""}, {"", "443"}} {
 		_, err := New(server[0], server[1], t.TempDir())
 		require.ErrorContains(t, err, "does not run in a pod", server)

@@ -45,7 +45,7 @@ func TestLongOutputIsShortened(t *testing.T) {
 }
 
 // run returns a program's exit code as a result; any other failure is an error.
-func TestRun(t *testing.T) {
+func TestRunReturnsExitCodeAndOutput(t *testing.T) {
 	secret := hostauth.NewSecret("in")
 	for script, want := range map[string]struct {
 		output string

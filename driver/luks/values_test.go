@@ -46,7 +46,7 @@ func TestReadKeys(t *testing.T) {
 	}
 }
 
-func TestNameOf(t *testing.T) {
+func TestMappingNamesAreValidated(t *testing.T) {
 	for _, id := range []string{volID, "t0:x", "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", strings.Repeat("x", 63) + ":8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"} {
 		name, err := NameOf(id)
 		require.NoError(t, err)

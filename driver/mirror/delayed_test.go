@@ -27,7 +27,7 @@ func rebuilt(t *testing.T) (*world, *Mirror) {
 
 // A write that lists a replica is delayed in the API server. When the mirror has continued without
 // that replica, the write must not be executed, although nothing else in the witness has changed.
-func TestDelayedWriteDoesNotListADroppedReplica(t *testing.T) {
+func TestDelayedWriteDoesNotRestoreADroppedReplica(t *testing.T) {
 	w, m := rebuilt(t)
 	w.synced = 0 // from now on, the write can be executed
 	before := w.late
@@ -65,7 +65,7 @@ func TestRetryAfterACompleteRebuildUsesBothReplicas(t *testing.T) {
 
 // If both replicas have failed, the kernel fails writes that may be on one of them. The second
 // replica is then rebuilt in full.
-func TestFailedWritesOfBothReplicas(t *testing.T) {
+func TestWritesFailIfBothReplicasFail(t *testing.T) {
 	w, m := started(t)
 	w.mapped[mirrorDevice].health = "DD"
 	require.NoError(t, m.Retry(t.Context()))

@@ -22,7 +22,7 @@ func response(length uint64, kind, params string) *dmIoctl {
 	return c
 }
 
-func TestFirstTargetDecodesTheKernelsResponse(t *testing.T) {
+func TestFirstTargetDecodesKernelResponse(t *testing.T) {
 	got, err := firstTarget(response(2048, "mirror", "core 2 2048"))
 	require.NoError(t, err)
 	assert.Equal(t, target{"mirror", 2048, "core 2 2048"}, got)
@@ -47,7 +47,7 @@ func TestFirstTargetDecodesTheKernelsResponse(t *testing.T) {
 }
 
 // A file is read in the same way as a device.
-func TestQueuedReadEnds(t *testing.T) {
+func TestQueuedReadCompletes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "device")
 	require.NoError(t, os.WriteFile(path, make([]byte, superblockBytes), 0o600))
 	wait, err := queueRead(path)
@@ -69,7 +69,7 @@ func TestQueuedReadEnds(t *testing.T) {
 
 // Each call sends the request and the flags that linux/dm-ioctl.h defines, and sends them again
 // after a signal.
-func TestKernelRequests(t *testing.T) {
+func TestDeviceMapperRequestsMatchTheKernelABI(t *testing.T) {
 	k := newDMKernel(t.TempDir())
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))
 	var requests []uintptr

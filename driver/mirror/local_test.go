@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLocalReadsTheKernelOnly(t *testing.T) {
+func TestLocalStatusNeedsNoAPIServerOrDisks(t *testing.T) {
 	w, m := started(t)
 	w.noAPI = true
 	w.disk(0).gone, w.disk(1).gone = true, true
@@ -33,7 +33,7 @@ func TestLocalReadsTheKernelOnly(t *testing.T) {
 }
 
 // Abandon fails the I/O of a mirror only if the mirror's publication is over.
-func TestAbandon(t *testing.T) {
+func TestAbandonRequiresAnEndedPublication(t *testing.T) {
 	w, m := started(t)
 	require.ErrorIs(t, m.Abandon(t.Context()), ErrRefused)
 	w.noAPI = true

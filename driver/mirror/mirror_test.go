@@ -57,7 +57,7 @@ func TestNewVolumeIsCreatedAndStarted(t *testing.T) {
 
 // Drop changes the witness first. Only after the writes of the old table have returned does Drop
 // record that the log covers the dropped replica.
-func TestDropChangesTheWitnessFirst(t *testing.T) {
+func TestDropUpdatesTheWitnessBeforeTheTable(t *testing.T) {
 	w, m := started(t)
 	require.NoError(t, m.Drop(t.Context(), 1))
 	assert.Equal(t, []string{
@@ -82,7 +82,7 @@ func TestDropChangesTheWitnessFirst(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-func TestDropWithoutWitnessChangesNothing(t *testing.T) {
+func TestDropFailsWhileTheWitnessIsUnavailable(t *testing.T) {
 	w, m := started(t)
 	w.noAPI = true
 	assert.ErrorIs(t, m.Drop(t.Context(), 1), ErrWait)
@@ -162,7 +162,7 @@ func TestCleanStopIsRecorded(t *testing.T) {
 
 // If the mirror has disappeared, the node may have lost power, so Stop does not record a clean
 // stop.
-func TestStopOfMissingMirrorIsNotClean(t *testing.T) {
+func TestStopOfAMissingMirrorIsNotClean(t *testing.T) {
 	w, _ := started(t)
 	w.restart(true)
 	require.NoError(t, w.plugin().Stop(t.Context()))
@@ -188,7 +188,7 @@ func TestMirrorOfAnEarlierPublicationIsRemoved(t *testing.T) {
 }
 
 // After a reconnect, a replica may have a different device, so Retry looks up the devices again.
-func TestRetryFindsTheDevicesAgain(t *testing.T) {
+func TestRetryReopensChangedDevices(t *testing.T) {
 	w, m := started(t)
 	w.disk(1).dev = "259:7"
 	require.NoError(t, m.Retry(t.Context()))
@@ -200,7 +200,7 @@ func TestRetryFindsTheDevicesAgain(t *testing.T) {
 }
 
 // The log's device is always mapped to the replica that contains the log.
-func TestLogFollowsItsReplica(t *testing.T) {
+func TestLogDeviceFollowsItsReplica(t *testing.T) {
 	w, m := degraded(t)
 	require.NoError(t, m.Add(t.Context(), 1))
 	w.synced = 64
@@ -225,7 +225,7 @@ func TestRestartedPluginDropsAFailedReplica(t *testing.T) {
 
 // If the read that is queued behind the waiting writes fails, the mirror continues, but the witness
 // does not record that the log covers the dropped replica.
-func TestLogDoesNotCountAfterAnUncertainDrop(t *testing.T) {
+func TestLogIsNotTrustedAfterAnUncertainDrop(t *testing.T) {
 	w, m := started(t)
 	m.kernel = failingReads{w}
 	assert.ErrorIs(t, m.Drop(t.Context(), 1), unix.EAGAIN)

@@ -101,7 +101,7 @@ func put(t *testing.T, d *memory, s superblock) {
 
 // Add does not change a replica that may contain the only copy of some data, or a device that is
 // not a replica.
-func TestAddDoesNotChangeUnclearReplicas(t *testing.T) {
+func TestAddRefusesReplicasWithUnclearContents(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"it claims that the other one failed": func(w *world) {
 			s, _ := w.superblock(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCheck(t *testing.T) {
+func TestMkfsOptionsAreChecked(t *testing.T) {
 	for _, ok := range []struct{ fsType, options string }{
 		{Ext4, ""}, {"", "-m 5"}, {Ext4, "-i 65536 -I 512 -m 5 -E stride=16,stripe_width=64 -O project,quota -J size=64 -L data -T largefile"},
 		{XFS, "-m reflink=0,bigtime=1 -i size=1024,maxpct=5 -d su=64k,sw=4 -l size=64m -n size=8192 -s size=4096 -L data"},
@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestArgs(t *testing.T) {
+func TestMkfsArgumentsAreBuilt(t *testing.T) {
 	const id = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 	for want, n := range map[string]New{
 		"-q -b 4096 -m 0 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1":                             {Type: Ext4, Again: true},

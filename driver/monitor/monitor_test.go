@@ -271,7 +271,7 @@ func TestOnlyChangesAreLogged(t *testing.T) {
 
 // Findings are discarded if a call was changing the volume during the check, or has changed it
 // since then.
-func TestVolumesChangingDuringChecks(t *testing.T) {
+func TestFindingsOnChangingVolumesAreDiscarded(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(1, "connecting")
 	m.Check(t.Context())
@@ -318,7 +318,7 @@ func (i interrupted) Probe(ctx context.Context, p mount.Point) error {
 
 // Connections that the kernel has given up on are restored, with increasing pauses, but never while
 // a call is working on the volume.
-func TestReconnect(t *testing.T) {
+func TestLostConnectionsAreRestored(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")
 	m.Check(t.Context())
@@ -371,7 +371,7 @@ func TestReconnect(t *testing.T) {
 	assert.Empty(t, m.attempts, "unstaged")
 }
 
-func TestRun(t *testing.T) {
+func TestMonitorChecksPeriodically(t *testing.T) {
 	m, f := newFakeNode(t)
 	m.interval = time.Millisecond
 	f.stage(1, "connecting")

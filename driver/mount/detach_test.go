@@ -136,7 +136,7 @@ func TestTableListsMounts(t *testing.T) {
 	require.ErrorContains(t, err, "list mounts")
 }
 
-func TestProbe(t *testing.T) {
+func TestFailedFilesystemsAreDetected(t *testing.T) {
 	for _, failure := range filesystemFailures {
 		t.Run(failure.name, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)

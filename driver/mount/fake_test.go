@@ -118,7 +118,7 @@ func TestDecideFormatsOnlyEmptyDevices(t *testing.T) {
 	}
 }
 
-func TestClassify(t *testing.T) {
+func TestContentsAreClassified(t *testing.T) {
 	never, used := make([]byte, 4096), make([]byte, 4096)
 	used[1024+44] = 1
 	unfinished := append([]byte("XFSB"), make([]byte, 200)...)
@@ -213,7 +213,7 @@ func TestScanReportsTheFirstData(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
+func TestMountFlagsAreChecked(t *testing.T) {
 	label := `context="system_u:object_r:container_file_t:s0:c1,c2"`
 	kept, ro, err := checkFlags(xfs, []string{"noatime,discard", " ro ", "rw", "defaults", "noatime", "", "logbsize=256k", label})
 	require.NoError(t, err)

@@ -123,7 +123,7 @@ func TestReadOnlyMountIsNotReportedAsBroken(t *testing.T) {
 }
 
 // Devices can be read with any sector size. SPDK's lvols have sectors of 512 or 4096 bytes.
-func TestCheckWithEachSectorSize(t *testing.T) {
+func TestDevicesOfAnySectorSizeAreRead(t *testing.T) {
 	for _, bytes := range []string{"512", "1024", "2048", "4096"} {
 		d := newDisk(t, 8)
 		command(t, "losetup", "--sector-size", bytes, d.device)

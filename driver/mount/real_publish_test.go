@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestBind(t *testing.T) {
+func TestBindMountIsRepeatable(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 64)
 	staged, target := mountPoint(t, m, "staging"), mountPoint(t, m, "pods/1/mount")
 	ro := mountPoint(t, m, "ro")

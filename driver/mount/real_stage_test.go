@@ -201,7 +201,7 @@ func TestMarkInUsedFilesystemIsIgnored(t *testing.T) {
 	}
 }
 
-func TestStageConflicts(t *testing.T) {
+func TestConflictingStagesAreRefused(t *testing.T) {
 	m, d, other := testMounter(t, Options{}), newDisk(t, fsMiB), newDisk(t, fsMiB)
 	path, second := mountPoint(t, m, "staging"), mountPoint(t, m, "second")
 	s := Stage{Device: d.device, Path: path, FSType: ext4, MayFormat: true}
@@ -228,7 +228,7 @@ func TestStageConflicts(t *testing.T) {
 	require.ErrorIs(t, m.FormatAndMount(t.Context(), s), ErrInvalid, "mount(8) would create a loop device")
 }
 
-func TestGrow(t *testing.T) {
+func TestFilesystemGrowsWithTheDevice(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -294,7 +294,7 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 // A device with random contents gets a file system if nothing has been stored on it yet, even if
 // mkfs was interrupted. Ready is called when the file system is complete, but not for a device that
 // is already in use.
-func TestUnusedDeviceWithRandomContents(t *testing.T) {
+func TestUnusedDeviceWithRandomContentsIsFormatted(t *testing.T) {
 	for _, fsType := range fileSystems {
 		t.Run(fsType, func(t *testing.T) {
 			m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
@@ -323,7 +323,7 @@ func TestUnusedDeviceWithRandomContents(t *testing.T) {
 	}
 }
 
-func TestContents(t *testing.T) {
+func TestDeviceContentsAreDetected(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 8)
 	signature, dataAt, marked, err := m.Contents(t.Context(), d.device, true)
 	require.NoError(t, err)

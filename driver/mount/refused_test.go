@@ -291,7 +291,7 @@ func TestExistingPathsAreKept(t *testing.T) {
 }
 
 // If a tool's output is long, errors contain only its beginning and its end.
-func TestShorten(t *testing.T) {
+func TestLongToolOutputIsShortened(t *testing.T) {
 	exact := strings.Repeat("x", 2000)
 	assert.Equal(t, exact, shorten(exact))
 	assert.Equal(t, strings.Repeat("a", 1000)+" … "+strings.Repeat("z", 1000), shorten(strings.Repeat("a", 1000)+"bcd"+strings.Repeat("z", 1000)))

@@ -18,7 +18,7 @@ const onePV = `{"kind": "PersistentVolume", "apiVersion": "v1",
 	"spec": {"csi": {"driver": "csi.spdk.io", "volumeHandle": "old:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d", "volumeAttributes": {"targetAddr": "192.0.2.1", "mine": "kept", "number": 7}},
 		"capacity": {"storage": "1Gi"}, "nodeAffinity": {"required": {}}, "claimRef": {"namespace": "ns", "name": "claim", "uid": "z"}, "volumeMode": "Filesystem", "accessModes": ["ReadWriteOnce"]}}`
 
-func TestParsePV(t *testing.T) {
+func TestPersistentVolumeIsParsed(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)
 	assert.Equal(t, "pv-1", p.Name)

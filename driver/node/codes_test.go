@@ -29,7 +29,7 @@ var causes = []error{
 // If a step of a call fails, the call either undoes its connections and mounts or returns a code
 // that makes kubelet retry. kubelet calls NodeUnstageVolume only for volumes that it assumes may be
 // staged.
-func TestNoFinalCodeWhileSomethingIsLeft(t *testing.T) {
+func TestIncompleteCleanupReturnsARetryableCode(t *testing.T) {
 	for name, c := range map[string]struct {
 		block bool
 		gone  bool // the device has been removed since the volume was staged

@@ -18,7 +18,7 @@ import (
 
 // No call to the node service returns OK if a step on the node fails, or while another call is
 // working on the volume.
-func TestFailingStepsFailTheCall(t *testing.T) {
+func TestFailedStepFailsTheCall(t *testing.T) {
 	ctx := t.Context()
 	for name, c := range map[string]struct {
 		block bool

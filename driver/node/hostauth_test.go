@@ -20,7 +20,7 @@ const secretKey = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 
 // A volume that requires authentication is connected only with its keys, and no file contains these
 // keys.
-func TestStageWithKeys(t *testing.T) {
+func TestStageAuthenticatesWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
 	req.VolumeContext[hostauth.KeyMethod] = "dhchap"
@@ -59,7 +59,7 @@ func TestStageWithKeys(t *testing.T) {
 
 // A volume whose device no longer exists is connected again only with the keys from
 // NodePublishVolume.
-func TestPublishWithKeys(t *testing.T) {
+func TestPublishReconnectsWithKeys(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
 	req.VolumeContext[hostauth.KeyMethod] = "dhchap"

@@ -58,7 +58,7 @@ func TestStageFilesystemOptions(t *testing.T) {
 	assert.Equal(t, lvolUUID, f.stage.UUID)
 }
 
-func TestStageFormats(t *testing.T) {
+func TestStageFormatsOnlyWhenAllowed(t *testing.T) {
 	reader := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY, false)
 	for name, c := range map[string]struct {
 		change func(*csi.NodeStageVolumeRequest)
@@ -131,7 +131,7 @@ func TestLegacyStageCanBeUsedAndUnstaged(t *testing.T) {
 	assert.NoFileExists(t, path)
 }
 
-func TestPublishPaths(t *testing.T) {
+func TestPublishHandlesExistingPaths(t *testing.T) {
 	n, f := newFakeNode(t)
 	target, other := filepath.Join(t.TempDir(), "target"), filepath.Join(t.TempDir(), "other")
 	_, err := n.NodePublishVolume(t.Context(), f.publishRequest(writer, target))
@@ -254,7 +254,7 @@ func TestInvalidNodeRequestsAreRefused(t *testing.T) {
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err))
 }
 
-func TestNodeInfoStatsHealth(t *testing.T) {
+func TestNodeReportsInfoStatsAndHealth(t *testing.T) {
 	n, f := newFakeNode(t)
 	info, err := n.NodeGetInfo(t.Context(), nil)
 	require.NoError(t, err)

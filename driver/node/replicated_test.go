@@ -102,7 +102,7 @@ func (r *replicatedNode) equal(t *testing.T) {
 
 // A server dies during writes and then returns. The writes wait, continue with the other replica,
 // and are on both replicas at the end. The plugin may be restarted at any time.
-func TestServerDiesUnderWritesAndReturns(t *testing.T) {
+func TestWritesSurviveAServerOutage(t *testing.T) {
 	for _, dies := range []int{0, 1} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(strconv.Itoa(dies)+" "+strconv.FormatBool(restarts), func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestServerDiesUnderWritesAndReturns(t *testing.T) {
 }
 
 // Without the API server, or without any storage server, writes wait, and none of them is lost.
-func TestWritesWait(t *testing.T) {
+func TestWritesWaitDuringOutages(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
 	r.w.noAPI = true
@@ -174,7 +174,7 @@ func TestWritesWait(t *testing.T) {
 }
 
 // After a power loss, the mirror starts with one replica, and the other one is rebuilt in full.
-func TestPowerLossOfTheNode(t *testing.T) {
+func TestMirrorIsRebuiltAfterPowerLoss(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
 	require.Equal(t, 50, r.write(50))
@@ -190,7 +190,7 @@ func TestPowerLossOfTheNode(t *testing.T) {
 
 // A node to which the volume is no longer published can unstage the volume, and does not change the
 // witness.
-func TestUnstageAfterTheVolumeWasPublishedElsewhere(t *testing.T) {
+func TestVolumePublishedElsewhereCanBeUnstaged(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.stageVolume(t)
 	r.w.up[1] = false
@@ -204,7 +204,7 @@ func TestUnstageAfterTheVolumeWasPublishedElsewhere(t *testing.T) {
 	assert.False(t, r.f.hasRecord())
 }
 
-func TestReplicatedStageRefusals(t *testing.T) {
+func TestInvalidReplicatedStageRequestsAreRefused(t *testing.T) {
 	r := newReplicatedNode(t)
 	r.healerIs(nil)
 	_, err := r.NodeStageVolume(t.Context(), r.stageRequest(false))

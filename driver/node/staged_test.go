@@ -96,7 +96,7 @@ func TestCallAndMonitorExcludeEachOther(t *testing.T) {
 }
 
 // A process adopts the volumes that an earlier release has staged since the node was booted.
-func TestEarlierStagedVolumesAreAdopted(t *testing.T) {
+func TestVolumesStagedByEarlierReleasesAreAdopted(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, stageCall(n, f, writer, ""))
 	require.NoError(t, os.RemoveAll(n.staged.dir))
@@ -143,7 +143,7 @@ func watched(t *testing.T, n *Node, f *fakeNode) (*monitor.Monitor, *fakeKernel)
 	return m, k
 }
 
-func TestHealthFromTheMonitor(t *testing.T) {
+func TestVolumeHealthComesFromTheMonitor(t *testing.T) {
 	n, f := newFakeNode(t)
 	capabilities := func() (types []csi.NodeServiceCapability_RPC_Type) {
 		resp, err := n.NodeGetCapabilities(t.Context(), nil)

@@ -67,7 +67,7 @@ func TestUnusableStateDirectory(t *testing.T) {
 	assert.False(t, f.hasRecord())
 }
 
-func TestOldestMarksArePruned(t *testing.T) {
+func TestOldestUsedVolumeMarksAreRemoved(t *testing.T) {
 	u := usedVolumes{filepath.Join(t.TempDir(), "used")}
 	old := time.Unix(1_000_000, 0)
 	for i := range 20 {

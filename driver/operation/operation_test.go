@@ -102,7 +102,7 @@ func TestRunReturnsTheOperationsOwnError(t *testing.T) {
 	assert.ErrorIs(t, err, errOwn)
 }
 
-func TestSharedQueryHangsOnce(t *testing.T) {
+func TestHangingQueryIsNotRepeated(t *testing.T) {
 	g := &Group{}
 	calls, proceed := make(chan struct{}, 10), make(chan struct{})
 	hang := func() (int, error) { calls <- struct{}{}; <-proceed; return 7, nil }
@@ -122,6 +122,6 @@ func TestSharedQueryHangsOnce(t *testing.T) {
 	}, wait, tick)
 }
 
-func TestNewStepReportsStarting(t *testing.T) {
+func TestNewStepIsNamedStarting(t *testing.T) {
 	assert.Equal(t, "starting", new(Step).String())
 }

@@ -49,7 +49,7 @@ func (b *bench) written() (lines []string) {
 	return lines
 }
 
-func TestOutageLogsFewLines(t *testing.T) {
+func TestOutageCausesFewLogLines(t *testing.T) {
 	b := newBench()
 	logged := 0
 	for range 90 {
@@ -64,7 +64,7 @@ func TestOutageLogsFewLines(t *testing.T) {
 	}, b.written())
 }
 
-func TestPausesBetweenLinesGrow(t *testing.T) {
+func TestIntervalsBetweenLogLinesGrow(t *testing.T) {
 	b := newBench()
 	for range 24 * 60 * 60 {
 		b.fail(1, "t0", "unreachable")
@@ -113,7 +113,7 @@ func TestSuccessOfAnotherMethodDoesNotEndAnOutage(t *testing.T) {
 }
 
 // After a long time without failures, the next one is logged again, and the count is not lost.
-func TestOldOutageIsForgotten(t *testing.T) {
+func TestOldOutageExpires(t *testing.T) {
 	for name, c := range map[string]struct {
 		failures int
 		answered bool
@@ -144,7 +144,7 @@ func TestOldOutageIsForgotten(t *testing.T) {
 
 // If several outages end at once, the log line contains the sum of their failures and their
 // earliest start.
-func TestEndOfSeveralOutagesIsOneLine(t *testing.T) {
+func TestEndOfSeveralOutagesIsLoggedOnce(t *testing.T) {
 	for range 20 { // the order of the kinds is random
 		b := newBench()
 		b.fail(1, "t0", "unreachable")

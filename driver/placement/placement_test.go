@@ -41,7 +41,7 @@ func TestOrderFollowsFreeSpace(t *testing.T) {
 	assert.Equal(t, []string{"2", "1", "3"}, names(class.MostFree, preferA), "a preferred topology counts more than room")
 }
 
-func TestStores(t *testing.T) {
+func TestStoresMatchTheClass(t *testing.T) {
 	all := []Store{{Target: "t0", Name: "a"}, {Target: "t0", Name: "b"}, {Target: "t1", Name: "a"}}
 	got, err := Stores(all, class.Class{})
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestCheckCopy(t *testing.T) {
 	assert.ErrorIs(t, CheckCopy(class.Class{Stores: []string{"lvs0"}}, t0, func() (string, error) { return "", errGone }), errGone)
 }
 
-func TestCapacity(t *testing.T) {
+func TestCapacityCountsUsableSpace(t *testing.T) {
 	stores := []Store{
 		{FreeBytes: 9 * gib, RoomBytes: 0, SmallestBytes: 1},
 		{FreeBytes: 1 * gib, RoomBytes: 4 * gib, SmallestBytes: 4 << 20},
@@ -86,7 +86,7 @@ func TestCapacity(t *testing.T) {
 	assert.Zero(t, CapacityOf(stores[:1]), "no volume can be created")
 }
 
-func TestPair(t *testing.T) {
+func TestPairUsesDifferentZones(t *testing.T) {
 	zone := func(name, zone string) Target {
 		if zone == "" {
 			return Target{Name: name}

@@ -27,7 +27,7 @@ func someTargets(n int) (targets []Target) {
 	return targets
 }
 
-func TestTargets(t *testing.T) {
+func TestTargetsMatchTheClass(t *testing.T) {
 	configured := []Target{{Name: "t0", Labels: map[string]string{"disk": "nvme"}}, {Name: "t1"}}
 	got, err := Targets(configured, class.Class{})
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestRefusalsByTheTargetAreRecognised(t *testing.T) {
 	}
 }
 
-func TestStep(t *testing.T) {
+func TestStepReadsBackUnknownOutcomes(t *testing.T) {
 	lost := &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown}
 	unreachable := &spdkrpc.Error{Kind: spdkrpc.Unreachable}
 	answer := func(err error) func() error { return func() error { return err } }

@@ -13,7 +13,7 @@ func mine(epoch uint64, inSync Set, rebuild Rebuild) Seen {
 	return Seen{Ours, Superblock{epoch, inSync, rebuild}}
 }
 
-func TestDecide(t *testing.T) {
+func TestDecideReturnsTheNextAction(t *testing.T) {
 	var (
 		created  = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setAB, Held: setAB, Clean: true, Epoch: 5}
 		unclean  = Witness{Writer: self, Created: true, Replicas: setAB, InSync: setAB, Held: setAB, Epoch: 5}
@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestTransitions(t *testing.T) {
+func TestWitnessTransitionsAreChecked(t *testing.T) {
 	w := NewWitness(setAB)
 	_, err := w.Create(Writer{})
 	require.ErrorIs(t, err, ErrFenced, "no publication")
@@ -165,7 +165,7 @@ func TestTransitions(t *testing.T) {
 
 // A stop counts as clean only between Stop and the next Start. The log covers a replica from Log
 // until that replica is in sync again.
-func TestCleanAndLogged(t *testing.T) {
+func TestCleanAndLoggedStatesEnd(t *testing.T) {
 	w := NewWitness(setAB).Publish("node1")
 	first := w.Writer
 	_, err := w.Stop(first)
@@ -208,7 +208,7 @@ func TestCleanAndLogged(t *testing.T) {
 	assert.Zero(t, w.Logged, "its number can be given to another replica")
 }
 
-func TestSet(t *testing.T) {
+func TestSetOperations(t *testing.T) {
 	s := SetOf(0, 2)
 	assert.Equal(t, []ID{0, 2}, s.IDs())
 	assert.Equal(t, 2, s.Len())

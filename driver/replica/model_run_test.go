@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	faults = flag.Int("faults", 3, "failures and publications of TestModelWithMoreFailures")
-	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailures stops")
+	faults = flag.Int("faults", 3, "failures and publications of TestModelWithMoreFailuresViolatesNoInvariant")
+	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailuresViolatesNoInvariant stops")
 )
 
 // No state that failures can lead to violates an invariant. The search is exhaustive: between
 // failures, any number of writes, rebuilds and starts can happen.
-func TestModel(t *testing.T) {
+func TestModelViolatesNoInvariant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -41,9 +41,10 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelWithMoreFailures allows more failures, but limits the number of states. Options: go test
-// ./driver/replica -run TestModelWithMoreFailures -v -args -faults 4 -states 20000000.
-func TestModelWithMoreFailures(t *testing.T) {
+// TestModelWithMoreFailuresViolatesNoInvariant allows more failures, but limits the number of
+// states. Options: go test ./driver/replica -run TestModelWithMoreFailuresViolatesNoInvariant -v
+// -args -faults 4 -states 20000000.
+func TestModelWithMoreFailuresViolatesNoInvariant(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -64,7 +65,7 @@ func TestModelWithMoreFailures(t *testing.T) {
 
 // If a live server returns an error, md lets the other writes in flight return. If the node then
 // loses power before the witness has changed, a write is lost.
-func TestPassedErrorsLoseAWriteAfterTwoFailures(t *testing.T) {
+func TestReturnedWriteIsLostAfterTwoFailures(t *testing.T) {
 	m := &stepper{rules: productRules(), errors: true, window: true}
 	m.rules.errorsPass, m.rules.inFlightReturns = true, true
 	m.faults = 1

@@ -333,7 +333,7 @@ func TestModelFindsPlantedMistakes(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			m := p.model
 			m.rules = productRules()
-			if m.window && !m.restore { // TestModel does not reach such a state
+			if m.window && !m.restore { // TestModelViolatesNoInvariant does not reach such a state
 				r := search(&m, p.initial, 100, 1_000_000)
 				require.True(t, r.complete && r.found == nil, "without the mistake: %v", r.found)
 			}

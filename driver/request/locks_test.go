@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestClaims(t *testing.T) {
+func TestConflictingLocksAreRefused(t *testing.T) {
 	l := NewLocks()
 	one, two := l.Claim(), l.Claim()
 	require.NoError(t, one.Share("s"))

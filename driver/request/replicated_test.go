@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReplicated(t *testing.T) {
+func TestReplicatedContextIsParsed(t *testing.T) {
 	r := Replicated{UID: "uid", Generation: 3, SizeBytes: 4096, Replicas: []Replica{{Number: 0, Server: "a", UUID: "x", Export: map[string]string{"nqn": "n"}}, {Number: 1, Server: "b", UUID: "y"}}}
 	got, err := ParseReplicated(r.Format())
 	require.NoError(t, err)

@@ -42,7 +42,7 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 
 // The volumes of an lvstore that is listed for the first time may still be loading, even if all
 // other lvstores are loaded.
-func TestStoresWaitsForNewLvstores(t *testing.T) {
+func TestStoresWaitForNewLvstores(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}
 	s := b.Target.Service(spdkrpc.NewClient(late))

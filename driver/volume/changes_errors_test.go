@@ -12,7 +12,7 @@ import (
 )
 
 // The error says why the changes are unknown, even if the error does not come from the target.
-func TestNoChangesKeepsTheReason(t *testing.T) {
+func TestUnavailableChangesReportTheReason(t *testing.T) {
 	require.Equal(t, context.Canceled, noChanges(context.Canceled))
 	require.ErrorIs(t, noChanges(&spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}), ErrNotFound)
 	require.ErrorIs(t, noChanges(&spdkrpc.Error{Kind: spdkrpc.MethodNotFound}), ErrNoChanges)

@@ -45,7 +45,7 @@ func TestCreate(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-func TestCreateNoticesFullStore(t *testing.T) {
+func TestCreateReportsFullStore(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	before := b.store(t, "lvs0")
 	_, err := b.Create(t.Context(), before, Spec{Name: "first", MinBytes: 100 * MiB, Class: class.Class{Thick: true}})

@@ -81,7 +81,7 @@ func (u noLists) Call(ctx context.Context, method string, params, result any) er
 	return u.Caller.Call(ctx, method, params, result)
 }
 
-func TestExportListsNoObjects(t *testing.T) {
+func TestExportMakesNoListCalls(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
 			b := newTestServiceOf(t, export.TCP, rpcschema.MustRelease(release))
@@ -153,7 +153,7 @@ func TestLeftoverExportsDoNotPreventDeletion(t *testing.T) {
 	assert.Empty(t, b.state(t).Subsystems, "a subsystem without listener, namespace and host")
 }
 
-func TestPublishMissingVolume(t *testing.T) {
+func TestMissingVolumeCannotBePublished(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {
 			b := newTestService(t, tr)

@@ -45,7 +45,7 @@ func uuidsOf(g Group) (ids []string) {
 	return ids
 }
 
-func TestGroupSnapshot(t *testing.T) {
+func TestGroupSnapshotIsTakenOnOneTarget(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	clock := time.Date(2026, 11, 21, 10, 0, 0, 123, time.UTC)
@@ -186,7 +186,7 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 
 // After the reply to a call is lost and the caller has repeated the call, the target may still
 // execute the first one. The group that callers have received remains valid.
-func TestGroupTakenTwiceIsOneGroup(t *testing.T) {
+func TestRepeatedGroupSnapshotTakesOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")

@@ -164,7 +164,7 @@ func (p *pair) lvols(t *testing.T) (n int) {
 	return n
 }
 
-func TestGroupOnSeveralTargets(t *testing.T) {
+func TestGroupSnapshotSpansSeveralTargets(t *testing.T) {
 	p := newPair(t)
 	g, err := p.take(t.Context(), "group-1")
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 // The size of the largest possible volume takes the reserve, the limit on the sum of sizes and the
 // cluster size into account.
-func TestLargestVolume(t *testing.T) {
+func TestLargestVolumeFitsTheSpace(t *testing.T) {
 	for _, c := range []struct {
 		space       Space
 		free        int64
@@ -32,7 +32,7 @@ func TestLargestVolume(t *testing.T) {
 }
 
 // Existing volumes count toward the limit on the sum of sizes.
-func TestLargestVolumeWithExistingVolumes(t *testing.T) {
+func TestLargestVolumeConsidersExistingVolumes(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	b.create(t, "pvc-1", 8)
 	st := b.store(t, "lvs0")
@@ -67,7 +67,7 @@ func TestLargestVolumeWithExistingVolumes(t *testing.T) {
 
 // Promised space counts toward the limit until keep or takeBack is called, and a growing volume
 // counts only once.
-func TestPromisedSpaceCountsUntilItIsReleased(t *testing.T) {
+func TestReservedSpaceCountsUntilItIsReleased(t *testing.T) {
 	u := newSum()
 	_, err := u.promise("a", 11, 10)
 	require.ErrorContains(t, err, "add up to 0, and 11 more would exceed the limit of 10")

@@ -240,7 +240,7 @@ func TestOrphanedBasesAreDeleted(t *testing.T) {
 }
 
 // A base below a volume to which a host may be writing is not deleted.
-func TestBaseBelowVolumeInUseStays(t *testing.T) {
+func TestBaseOfVolumeInUseIsKept(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, c := cloned(t, b)
 	_, err := b.Export(t.Context(), v.UUID, drivertest.Host("n1"))
@@ -277,7 +277,7 @@ func TestListPages(t *testing.T) {
 	assert.Equal(t, all, got)
 }
 
-func TestPristine(t *testing.T) {
+func TestPristineVolumesAreRecognized(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	of := func(v Volume) (pristine, known bool) {
 		v, err := b.Get(t.Context(), v.UUID)

@@ -224,7 +224,7 @@ func TestFiftyConcurrentCreatesMakeOneVolume(t *testing.T) {
 	assert.Len(t, b.state(t).Lvols, 1)
 }
 
-func TestNames(t *testing.T) {
+func TestVolumeNamesAreEncoded(t *testing.T) {
 	long := fmt.Sprintf("%0128d", 7)
 	for name, want := range map[string]string{
 		"pvc-5f3c":        "pvc-5f3c",
@@ -270,7 +270,7 @@ func TestOnlyAllowedStoresAreUsed(t *testing.T) {
 	require.NoError(t, b.Delete(t.Context(), uuid.NewString()))
 }
 
-func TestExpand(t *testing.T) {
+func TestVolumeIsExpanded(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 8)
 	for name, c := range map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
-func TestCreateFindsItsOwnAndRefusesOthers(t *testing.T) {
+func TestCreateReturnsTheSameWitnessAndRefusesOthers(t *testing.T) {
 	a, s, _ := started(t)
 	r, err := s.Create(t.Context(), volume, placeA, placeB)
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestCreateFindsItsOwnAndRefusesOthers(t *testing.T) {
 
 // The number of a removed replica can be reused, so Remove takes the replica out of the log before
 // it removes the replica.
-func TestRemoveClearsTheLogFirst(t *testing.T) {
+func TestRemoveClearsTheLogBeforeTheReplica(t *testing.T) {
 	a, s, r := started(t)
 	for _, transition := range []func(replica.Witness) (replica.Witness, error){
 		dropB,
@@ -73,7 +73,7 @@ func TestRemoveClearsTheLogFirst(t *testing.T) {
 	require.ErrorIs(t, err, replica.ErrTransition)
 }
 
-func TestDeleteReadsBack(t *testing.T) {
+func TestDeletionWithUnknownOutcomeIsReadBack(t *testing.T) {
 	for name, faults := range map[string]map[string]fault{
 		"request lost":                  {http.MethodDelete: lostRequest, http.MethodPut: lostRequest},
 		"response lost":                 {http.MethodDelete: lostResponse, http.MethodPut: lostResponse},
@@ -108,7 +108,7 @@ func TestDeleteReadsBack(t *testing.T) {
 
 // A deletion is complete only if the API server responds that this object does not exist, not if
 // the whole resource is missing.
-func TestMissingResourceIsNotAMissingWitness(t *testing.T) {
+func TestMissingResourceDefinitionIsNotAMissingWitness(t *testing.T) {
 	a, s, r := started(t)
 	a.absent = true
 	require.ErrorIs(t, s.Delete(t.Context(), volume), ErrNotInstalled)
@@ -121,7 +121,7 @@ func TestMissingResourceIsNotAMissingWitness(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotInstalled)
 }
 
-func TestRefusalsOfTheAPIServer(t *testing.T) {
+func TestAPIServerRefusalsKeepTheirKind(t *testing.T) {
 	for code, kind := range map[int]error{http.StatusForbidden: kubernetes.ErrForbidden, http.StatusUnprocessableEntity: kubernetes.ErrInvalid} {
 		a, s, r := started(t)
 		a.inject(http.MethodPut, fails(code))
@@ -134,7 +134,7 @@ func TestRefusalsOfTheAPIServer(t *testing.T) {
 
 // A volume whose deletion has begun remains until its replicas have been deleted, and cannot be in
 // use.
-func TestBeginDelete(t *testing.T) {
+func TestBeginDeleteRefusesWitnessInUse(t *testing.T) {
 	_, s, _ := created(t)
 	_, err := s.BeginDelete(t.Context(), volume)
 	require.ErrorIs(t, err, ErrInUse)

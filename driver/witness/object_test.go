@@ -16,7 +16,7 @@ const whole = `{"apiVersion": "spdkgate.io/v1alpha1", "kind": "ReplicatedVolume"
 	"spec": {"replicas": [{"number": 0, "server": "storage-1", "lvol": "lvs/pvc-1"}, {"number": 1, "server": "storage-2", "lvol": "lvs/pvc-1"}], "writer": {"node": "node-1", "generation": 3}},
 	"status": {"epoch": 5, "inSync": [0], "clean": false, "logged": [1], "held": {"generation": 3, "replicas": [0]}}}`
 
-func TestDecode(t *testing.T) {
+func TestWitnessObjectIsDecoded(t *testing.T) {
 	r, err := decode([]byte(whole))
 	require.NoError(t, err)
 	assert.Equal(t, replica.Witness{
@@ -28,7 +28,7 @@ func TestDecode(t *testing.T) {
 }
 
 // An object with a missing, unknown, repeated or contradictory field is refused.
-func TestDecodeIsStrict(t *testing.T) {
+func TestInvalidWitnessObjectsAreRefused(t *testing.T) {
 	for _, change := range []string{
 		`"spdkgate.io/v1alpha1" -> "spdkgate.io/v1"`,
 		`"ReplicatedVolume" -> "Other"`,
@@ -89,7 +89,7 @@ func TestDecodeIsStrict(t *testing.T) {
 }
 
 // An object without a status belongs to a volume that has no data yet.
-func TestDecodeWithoutStatus(t *testing.T) {
+func TestWitnessWithoutStatusIsDecoded(t *testing.T) {
 	var o map[string]any
 	require.NoError(t, json.Unmarshal([]byte(whole), &o))
 	delete(o, "status")
@@ -101,7 +101,7 @@ func TestDecodeWithoutStatus(t *testing.T) {
 }
 
 // The replicas in the mirror of an earlier publication are ignored.
-func TestHeldOfAnEarlierPublicationIsIgnored(t *testing.T) {
+func TestReplicasHeldByAnEarlierPublicationAreIgnored(t *testing.T) {
 	r, err := decode([]byte(strings.Replace(whole, `{"generation": 3, "replicas": [0]}`, `{"generation": 2, "replicas": [2]}`, 1)))
 	require.NoError(t, err)
 	assert.Zero(t, r.Witness.Held)

@@ -49,7 +49,7 @@ func started(t *testing.T) (*api, *Store, Record) {
 	return a, s, r
 }
 
-func TestLifeOfAWitness(t *testing.T) {
+func TestWitnessLifecycle(t *testing.T) {
 	a := newAPI(t)
 	controller, node := a.store(), a.store()
 	r, err := controller.Create(t.Context(), volume, placeA, placeB)
@@ -94,7 +94,7 @@ func TestLifeOfAWitness(t *testing.T) {
 }
 
 // A new publication clears the set of replicas in the previous node's mirror, in the same write.
-func TestPublicationClearsHeld(t *testing.T) {
+func TestNewPublicationClearsHeldReplicas(t *testing.T) {
 	a, s, r := started(t)
 	assert.Equal(t, setAB, r.Witness.Held)
 	r, err := s.Publish(t.Context(), volume, "node-2")
@@ -112,7 +112,7 @@ func TestPublicationClearsHeld(t *testing.T) {
 
 // Change always writes the witness, even without a change, because the write proves that the node
 // is still the writer.
-func TestChangeIsAlwaysWritten(t *testing.T) {
+func TestUnchangedWitnessIsWrittenToProveOwnership(t *testing.T) {
 	a, s, r := started(t)
 	_, err := s.Change(t.Context(), volume, r.UID, func(w replica.Witness) (replica.Witness, error) { return w, nil })
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestOldWitnessIsRefused(t *testing.T) {
 }
 
 // A response that arrives late, after a newer one, is not mistaken for a restored API server.
-func TestOvertakenReadIsNotRefused(t *testing.T) {
+func TestLateResponseIsNotMistakenForARestore(t *testing.T) {
 	a, s, r := started(t)
 	old := a.object(volume)
 	a.inject(http.MethodGet, func(func() (int, any)) (int, any) {
@@ -213,7 +213,7 @@ func TestRestoredObjectIsNotChanged(t *testing.T) {
 // A witness that was created again is reported as replaced rather than older, even if its epoch is
 // lower. The epochs of two objects are not compared, and the writer of the first object learns that
 // its object no longer exists.
-func TestRecreatedObjectIsReplacedNotOlder(t *testing.T) {
+func TestRecreatedWitnessIsReportedAsReplaced(t *testing.T) {
 	a, s, r := created(t)
 	recreated := a.object(volume)
 	meta(recreated)["uid"] = "other"

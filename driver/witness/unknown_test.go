@@ -29,7 +29,7 @@ func TestLostResponseIsReadBack(t *testing.T) {
 }
 
 // A transition that cannot be made twice succeeds even if its first response was lost.
-func TestLostResponseOfCreateIsReadBack(t *testing.T) {
+func TestLostCreateResponseIsReadBack(t *testing.T) {
 	a := newAPI(t)
 	s := a.store()
 	a.inject(http.MethodPost, lostResponse)

@@ -123,7 +123,7 @@ func TestDescriptorLengthsAreChecked(t *testing.T) {
 }
 
 // Descriptors can fill a page up to its last eight bytes.
-func TestDescriptorsFillAPage(t *testing.T) {
+func TestDescriptorsMayFillAPage(t *testing.T) {
 	const room = PageSize - 8 - 16
 	var p page
 	copy(p[16:], desc(flags, bytes.Repeat([]byte{1}, room-5)))

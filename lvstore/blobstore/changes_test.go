@@ -46,7 +46,7 @@ func bits(b []byte) (list []uint64) {
 	return list
 }
 
-func TestChanges(t *testing.T) {
+func TestChangedClustersAreListed(t *testing.T) {
 	m := image(chained().Image())
 	for name, c := range map[string]struct {
 		target, base uint64
@@ -84,7 +84,7 @@ func TestChanges(t *testing.T) {
 }
 
 // The beginning of a snapshot is read from the lvol to which the clusters there belong.
-func TestSnapshotStart(t *testing.T) {
+func TestSnapshotStartIsReadFromItsOwner(t *testing.T) {
 	for _, run := range []bool{false, true} {
 		s := chained()
 		s.Lvols[0].RunLength = run

@@ -122,7 +122,7 @@ func (c *changing) ReadAt(b []byte, at int64) (int, error) {
 	return c.image.ReadAt(b, at)
 }
 
-func TestOnlyDamageInAllPassesCounts(t *testing.T) {
+func TestOnlyDamageFoundInAllPassesIsReported(t *testing.T) {
 	m := newImage()
 	m.extent(1, 4, 0, 10)
 	m.extent(1, 0, 0, 30)

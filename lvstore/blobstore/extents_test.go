@@ -86,7 +86,7 @@ func TestInterruptedReadContinues(t *testing.T) {
 
 // If SPDK has moved the clusters of a deleted snapshot into another snapshot, that snapshot's
 // extent pages are read again. The extent pages of another device are also read again.
-func TestRememberedExtentsBelongToOneState(t *testing.T) {
+func TestCachedExtentsAreDroppedAfterChanges(t *testing.T) {
 	s := large()
 	m := image(s.Image())
 	var e Extents
@@ -115,7 +115,7 @@ func TestRememberedExtentsBelongToOneState(t *testing.T) {
 
 // Hosts may change which clusters a volume has, and no other page of the volume shows such a
 // change.
-func TestExtentsOfVolumesAreNotRemembered(t *testing.T) {
+func TestExtentsOfVolumesAreNotCached(t *testing.T) {
 	m := image(large().Image())
 	var e Extents
 	const idVolume = firstID + 4
@@ -130,7 +130,7 @@ func TestExtentsOfVolumesAreNotRemembered(t *testing.T) {
 }
 
 // The number of remembered pages is limited. Lvols that were used least recently are forgotten.
-func TestRememberedExtentsAreLimited(t *testing.T) {
+func TestCachedExtentsAreLimited(t *testing.T) {
 	var e Extents
 	lvol := func(n byte) *Lvol { return &Lvol{blob: &blob{readOnly: true}, heads: [32]byte{n}} }
 	put := func(n byte, count int) *Kept {
@@ -162,7 +162,7 @@ func TestRememberedExtentsAreLimited(t *testing.T) {
 }
 
 // A search for an lvol can also continue after an interruption.
-func TestSearchContinues(t *testing.T) {
+func TestInterruptedSearchContinues(t *testing.T) {
 	s := large()
 	s.Lvols, s.MetadataPages = append(make([]blobstoretest.Lvol, 0), s.Lvols[0]), 290
 	s.Lvols[0].Blob = 280

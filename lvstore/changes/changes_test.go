@@ -77,7 +77,7 @@ func errnoOf(t *testing.T, err error) syscall.Errno {
 func lvol(b p) p { return b["driver_specific"].(p)["lvol"].(p) }
 
 // The target's report must match the metadata on the device.
-func TestContradictionsAreRefused(t *testing.T) {
+func TestReportsContradictingTheDeviceAreRefused(t *testing.T) {
 	for name, change := range map[string]func(b p){
 		"count":        func(b p) { lvol(b)["num_allocated_clusters"] = 1 },
 		"no count":     func(b p) { delete(lvol(b), "num_allocated_clusters") },
@@ -205,7 +205,7 @@ func TestUnsupportedSnapshotsAreRefused(t *testing.T) {
 
 // On releases that do not report numbers of clusters, changes are read only if the caller accepts
 // that.
-func TestReleasesWithoutCountsMustBeAccepted(t *testing.T) {
+func TestReleasesWithoutClusterCountsNeedConsent(t *testing.T) {
 	w := newWorld(t, true)
 	w.release, w.change = "v24.01", func(b p) { delete(lvol(b), "num_allocated_clusters") }
 	_, err := w.read("uuid-c", "uuid-a")
@@ -233,7 +233,7 @@ func TestUnreadableDevicesAreRefused(t *testing.T) {
 }
 
 // If the last two readings differ, the call fails.
-func TestTwoReadingsMustBeEqual(t *testing.T) {
+func TestDifferingReadsFail(t *testing.T) {
 	w := newWorld(t, false)
 	total := 0
 	w.reading = func(n int) { total = n }
@@ -271,7 +271,7 @@ func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 }
 
 // A snapshot that is deleted while it is being read is reported as nonexistent.
-func TestSnapshotDeletedWhileRead(t *testing.T) {
+func TestSnapshotDeletedDuringReadIsNotFound(t *testing.T) {
 	w := newWorld(t, false)
 	w.reading = func(n int) {
 		if n == 2 {
@@ -298,7 +298,7 @@ func TestChainMayChangeBeforeLock(t *testing.T) {
 }
 
 // A remembered page is verified, because it may belong to another snapshot by now.
-func TestRememberedPagesAreVerified(t *testing.T) {
+func TestCachedPagesAreVerified(t *testing.T) {
 	w := newWorld(t, false)
 	r := new(Reader)
 	_, err := r.Read(t.Context(), w.target(), "uuid-c", "uuid-a")
@@ -344,7 +344,7 @@ func TestLockErrorsAreReturned(t *testing.T) {
 }
 
 // Snapshots that cannot be read within the limits are refused before anything is locked.
-func TestLimitsAreCheckedBeforeLocks(t *testing.T) {
+func TestLimitsAreCheckedBeforeLocking(t *testing.T) {
 	refused := errors.New("no memory")
 	for name, c := range map[string]struct {
 		change  func(w *world)

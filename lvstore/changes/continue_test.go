@@ -84,7 +84,7 @@ func TestInterruptedReadsContinue(t *testing.T) {
 
 // Data that was read before an interruption must match what the target reports. Data that does not
 // match is forgotten, so that a retry can succeed.
-func TestContinuedReadsAreChecked(t *testing.T) {
+func TestContinuedReadsAreVerified(t *testing.T) {
 	w, r := newLargeWorld(t), new(Reader)
 	_, all, err := w.attempt(new(Reader), "uuid-a", never)
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestContinuedReadsAreChecked(t *testing.T) {
 
 // A search that does not finish in time continues at the next read. If the snapshot is not found in
 // the rest, the search starts again from the beginning.
-func TestSearchesContinue(t *testing.T) {
+func TestInterruptedSearchesContinue(t *testing.T) {
 	w := newLargeWorld(t)
 	w.store.Lvols[2].Blob = 290
 	w.store.Lvols[3].Parent = 0

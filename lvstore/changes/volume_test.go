@@ -41,7 +41,7 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 
 // Hosts may write to a volume while its clusters are being read. If a write allocates a cluster,
 // the read fails; if a write only changes content, the read succeeds.
-func TestVolumeWrittenWhileRead(t *testing.T) {
+func TestAllocationDuringReadFails(t *testing.T) {
 	w := newWorld(t, false)
 	w.store.ClusterSize, w.store.Lvols[0].Start = 32<<10, []byte("content")
 	w.write(false)

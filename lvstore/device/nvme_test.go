@@ -107,7 +107,7 @@ func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 }
 
 // No command transfers more than the controller supports, or more than 128 KiB.
-func TestCommandsObeyTheController(t *testing.T) {
+func TestCommandsRespectControllerLimits(t *testing.T) {
 	content := make([]byte, 1<<20)
 	for i := range content {
 		content[i] = byte(rand.Uint32())

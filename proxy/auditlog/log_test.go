@@ -41,7 +41,7 @@ func TestEntryIsOneLine(t *testing.T) {
 	assert.Contains(t, lines[0]["resources"], "lvstore:lvs0")
 }
 
-func TestManyResourcesAreCounted(t *testing.T) {
+func TestLongResourceListsAreCounted(t *testing.T) {
 	var hosts []any
 	for i := range 2 * maxResources {
 		hosts = append(hosts, map[string]any{"bdev_name": fmt.Sprint("b", i)})
@@ -57,7 +57,7 @@ func TestManyResourcesAreCounted(t *testing.T) {
 	assert.Regexp(t, `^and \d+ more$`, list[maxResources])
 }
 
-func TestTextLog(t *testing.T) {
+func TestTextLogRespectsTheLevel(t *testing.T) {
 	book := new(logtest.Log)
 	l := New(slog.New(slog.NewTextHandler(book, &slog.HandlerOptions{Level: slog.LevelWarn})), rpcschema.Default())
 	e := &Entry{Source: source, Method: "bdev_get_bdevs", Params: map[string]any{"a": json.Number("1"), "b": "<x>"}, Decision: Denied, Code: 1, Err: errors.New("no"), NotExecuted: true}

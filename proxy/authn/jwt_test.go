@@ -293,7 +293,7 @@ func TestGroupMembersAreOneUser(t *testing.T) {
 	}
 }
 
-func TestClaimAt(t *testing.T) {
+func TestJWTClaimIsFoundByItsPath(t *testing.T) {
 	var claims map[string]any
 	require.NoError(t, json.Unmarshal([]byte(`{"a":"x","b":true,"n":1,"l":["x"],"o":{"p/q":{"~":"y"},"":"z"},"https://r":"u"}`), &claims))
 	for path, want := range map[string]string{

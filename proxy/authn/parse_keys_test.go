@@ -70,7 +70,7 @@ func TestURLsOfIssuersMustBeHTTPS(t *testing.T) {
 }
 
 // By default, 20 failures per minute are allowed.
-func TestDefaultFailuresPerMinute(t *testing.T) {
+func TestFailureLimitHasADefault(t *testing.T) {
 	retryAfter := func(o Options) time.Duration {
 		now := time.Unix(0, 0)
 		o.Now = func() time.Time { return now }

@@ -14,7 +14,7 @@ import (
 
 // Accepted connections stay in the set until they are closed. A connection beyond the limit is
 // closed at once, and the next one is accepted.
-func TestListener(t *testing.T) {
+func TestListenerLimitsConnections(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := New(Limits{Connections: 4, PerSource: 1, WriteWait: writeWait}, slog.New(slog.DiscardHandler))
@@ -63,7 +63,7 @@ func TestListener(t *testing.T) {
 }
 
 // The Set recognizes connections below TLS, and does not count connections from other listeners.
-func TestConnectionsOfOtherListeners(t *testing.T) {
+func TestConnectionsOfOtherListenersAreNotCounted(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()
 	t.Cleanup(func() { _, _ = a.Close(), b.Close() })

@@ -229,7 +229,7 @@ func TestSlowMethodsHaveLongTimeouts(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-func TestQuotas(t *testing.T) {
+func TestQuotasAreParsed(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)
 	assert.Equal(t, tenancy.Quota{Volumes: 2048, Subsystems: 512, Hosts: 1024, Listeners: 1024, Keys: 256}, q, "all but bytes have a bound")
@@ -243,7 +243,7 @@ func TestQuotas(t *testing.T) {
 	assert.Zero(t, q.Bytes)
 }
 
-func TestLearningIsSetGloballyOrForUsers(t *testing.T) {
+func TestLearningModeIsSetGloballyOrPerUser(t *testing.T) {
 	for keys, want := range map[[2]bool]bool{{false, false}: false, {true, false}: true, {false, true}: true, {true, true}: true} {
 		c := Config{Learning: keys[0], Users: []User{{Name: "a", Roles: []string{"r"}, Learning: keys[1]}}}
 		assert.Equal(t, want, c.PolicyUsers()["a"].Learning, keys)

@@ -140,7 +140,7 @@ func TestJournalHasItsOwnDirectory(t *testing.T) {
 	assert.ErrorContains(t, c.validateFreeze(), "must be different directories")
 }
 
-func TestLoggers(t *testing.T) {
+func TestLoggersFollowTheConfiguration(t *testing.T) {
 	var b bytes.Buffer
 	NewLogger(&b, Log{Format: "text", Level: slog.LevelWarn}).Info("hidden")
 	assert.Empty(t, b.String())
@@ -152,7 +152,7 @@ func TestLoggers(t *testing.T) {
 }
 
 // A single line can disable the console, and omitted keys keep their defaults.
-func TestConsoleKeys(t *testing.T) {
+func TestConsoleCanBeDisabled(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
 	for text, want := range map[string]Console{
@@ -196,7 +196,7 @@ func TestUnsafeGrafanaURLsAreRefused(t *testing.T) {
 }
 
 // A reload refuses every change to the metrics keys, because they are read only at startup.
-func TestMetricsAreCompared(t *testing.T) {
+func TestMetricsChangesNeedARestart(t *testing.T) {
 	m := Metrics{Listen: "127.0.0.1:1", Volumes: 1, LatencyHistograms: []string{"a", "b"}}
 	same := m
 	same.LatencyHistograms = []string{"a", "b"}

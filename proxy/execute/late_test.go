@@ -13,7 +13,7 @@ import (
 
 // A call to which SPDK responded too late causes a save only if the call may have changed the
 // configuration, and only if the proxy saves configurations at all.
-func TestOnlyLateChangesAreSaved(t *testing.T) {
+func TestLateConfigurationChangesAreSaved(t *testing.T) {
 	refused := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}
 	for name, c := range map[string]struct {
 		method string

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
 
-func TestEverythingSaved(t *testing.T) {
+func TestEverythingSavedRequiresCompleteStatus(t *testing.T) {
 	now := time.Now()
 	assert.True(t, everythingSaved(persist.Status{SavedAt: now}))
 	for name, s := range map[string]persist.Status{

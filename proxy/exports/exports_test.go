@@ -93,7 +93,7 @@ func methods(p *Plan) (list []string) {
 
 // A new export has ANA reporting, and admits the host. The listener is added last. A second plan
 // for the same export has no steps.
-func TestExport(t *testing.T) {
+func TestExportAddsTheListenerLast(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
 			w := newWorld(t, release)

@@ -78,7 +78,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 }
 
 // Verify detects changes that other users made after the plan.
-func TestVerifyDetectsOtherChanges(t *testing.T) {
+func TestConcurrentChangesAreDetected(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for says, change := range map[string]string{
 		"does not admit host":      `nvmf_subsystem_remove_host {"nqn":"NQN","host":"` + hostA + `"}`,

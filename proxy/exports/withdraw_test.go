@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-func TestWithdrawal(t *testing.T) {
+func TestWithdrawalRemovesHostsAndExports(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	withdraw := func(x Withdrawal) (*Plan, error) {
 		p, err := PlanWithdrawal(t.Context(), w.rpc, x)

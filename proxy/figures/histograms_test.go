@@ -234,7 +234,7 @@ func TestRestartDropsHistograms(t *testing.T) {
 	require.ErrorIs(t, histogram(t, f, "m0").Err, ErrNoBdev)
 }
 
-func TestLatenciesSinceAReading(t *testing.T) {
+func TestLatenciesAreSubtracted(t *testing.T) {
 	var a, b Latencies
 	a.Counts[3], a.Sum = 5, 1
 	b.Counts[3], b.Counts[4], b.Sum = 7, 1, 3

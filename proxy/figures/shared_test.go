@@ -13,7 +13,7 @@ import (
 )
 
 // Any number of callers share one reading until it is too old.
-func TestCallersShareAReading(t *testing.T) {
+func TestCallersShareRecentFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		s := NewShared(func(context.Context) *Figures {

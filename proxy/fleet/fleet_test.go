@@ -38,7 +38,7 @@ servers:
 	}, list)
 }
 
-func TestLoadRefusals(t *testing.T) {
+func TestInvalidFleetFilesAreRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		"":            "the file is empty",
 		"servers: []": "servers is missing",
@@ -65,7 +65,7 @@ func TestLoadRefusals(t *testing.T) {
 
 // If a server does not respond by its deadline, Read reports an error for that server, and the
 // reads of the other servers succeed. No more servers are read concurrently than allowed.
-func TestReadIsCompleteAndBounded(t *testing.T) {
+func TestFailingServerDoesNotFailOtherReads(t *testing.T) {
 	const n = 20
 	wrong := errors.New("wrong")
 	var running, most atomic.Int32

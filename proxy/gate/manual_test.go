@@ -12,7 +12,7 @@ import (
 )
 
 // The manual's table of status codes lists exactly the statuses in the table of errors.
-func TestManualListsEachStatus(t *testing.T) {
+func TestManualListsEveryStatusCode(t *testing.T) {
 	page, err := os.ReadFile("../../docs/wire.md")
 	require.NoError(t, err)
 	var listed []int
@@ -32,7 +32,7 @@ func TestManualListsEachStatus(t *testing.T) {
 }
 
 // Each row of the table of errors has a unique name, a code and a message.
-func TestRowNamesAreUnique(t *testing.T) {
+func TestErrorRowsAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range rows {
 		assert.NotEmpty(t, r.name)

@@ -12,7 +12,7 @@ import (
 
 // Calls over POST get the responses that JSON-RPC requires. On the local socket, they get the
 // responses that SPDK would send.
-func TestWhichCallsGetAResponse(t *testing.T) {
+func TestNotificationsGetNoResponse(t *testing.T) {
 	refused := Answer{Status: http.StatusForbidden, Err: &jsonrpc.Error{}}
 	done := Answer{Status: http.StatusOK}
 	for name, c := range map[string]struct {

@@ -81,7 +81,7 @@ func TestPercentilesCoverOneInterval(t *testing.T) {
 	assert.Positive(t, f.last("uuid-a").P99)
 }
 
-func TestHistogramStates(t *testing.T) {
+func TestHistogramErrorsMapToStates(t *testing.T) {
 	for want, read := range map[HistogramState]Latency{
 		HistogramOff:     {Err: fmt.Errorf("%w: code -12", figures.ErrNoHistogram)},
 		HistogramPartial: {Err: figures.ErrPartialHistogram},

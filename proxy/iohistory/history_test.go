@@ -95,7 +95,7 @@ func TestSingleOperationHasALatency(t *testing.T) {
 	assert.Zero(t, samples[0].Write.Latency, "there was no operation")
 }
 
-func TestHistoryOfAnHour(t *testing.T) {
+func TestHistoryCoversOneHour(t *testing.T) {
 	f := newFeed()
 	for range 20 {
 		f.next(1, map[string]uint64{"early": 60, "late": 0})

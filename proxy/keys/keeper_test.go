@@ -78,7 +78,7 @@ func TestBothKeyStoresBehaveTheSame(t *testing.T) {
 	}
 }
 
-func TestKeeperRepliesWithoutSecrets(t *testing.T) {
+func TestKeeperErrorsContainNoSecrets(t *testing.T) {
 	f := newFolder(t)
 	k, failures := keep(t, f)
 	for _, text := range []string{`{"do":"place","name":"a","secret":"hunter2"}`, `{"do":"hunter2"}`, `{"hunter2":1}`, `hunter2`, strings.Repeat("hunter2", 1000), `{"do":"place","name":"../hunter2","secret":"` + oneSecret + `"}`} {

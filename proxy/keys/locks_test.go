@@ -44,7 +44,7 @@ func TestChangesOfOtherKeysAreNotDelayed(t *testing.T) {
 	require.NoError(t, k.Remove(t.Context(), r.ask, "slow"))
 }
 
-func TestOneChangePerCallerAtATime(t *testing.T) {
+func TestEachCallerMakesOneChangeAtATime(t *testing.T) {
 	k := New(newFolder(t))
 	release, err := k.Acquire(t.Context(), "a")
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKeyShareIsEnforced(t *testing.T) {
+func TestTenantKeyQuotaIsEnforced(t *testing.T) {
 	r, k := newRing(t), New(newFolder(t))
 	red := Share{Most: 2, Has: func(name string) bool { return strings.HasPrefix(name, "red-") }}
 	require.NoError(t, k.Add(t.Context(), r.ask, Share{}, "blue-1", oneSecret))

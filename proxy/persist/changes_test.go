@@ -11,7 +11,7 @@ import (
 // Only calls that remove an identifiable object count as removals, and only up to the limit.
 // Otherwise, the proxy would treat other objects, which are only missing after a restart, as
 // removed.
-func TestRemovalsAreRecorded(t *testing.T) {
+func TestOnlyIdentifiableRemovalsAreRecorded(t *testing.T) {
 	remove, create := &rpcschema.Method{Removes: true}, &rpcschema.Method{}
 	undo := &rpcschema.Method{Removes: true, Undoes: "create"}
 	names := []rpcschema.Name{{Kind: "bdev", Value: "d"}}

@@ -127,7 +127,7 @@ func TestChosenFileIsKeptIfTheReplacedOneIsUnreadable(t *testing.T) {
 	assert.NotNil(t, w.load(Current).Saved.Chosen)
 }
 
-func TestChosenFileMayHaveNoCalls(t *testing.T) {
+func TestChosenFileMayBeEmpty(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "nothing.json"), []byte(`{"subsystems":[]}`), 0o600))
 	require.NoError(t, w.folder.Use("nothing.json"))
@@ -139,7 +139,7 @@ func TestChosenFileMayHaveNoCalls(t *testing.T) {
 	assert.Equal(t, 2, w.load(Current).calls())
 }
 
-func TestReplacedChoiceIsDropped(t *testing.T) {
+func TestReplacedChosenFileIsDropped(t *testing.T) {
 	w := newChoiceWorld(t)
 	require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
 	w.save()
@@ -156,7 +156,7 @@ func TestReplacedChoiceIsDropped(t *testing.T) {
 }
 
 // Whichever step of Folder.Use fails, the old or the new file is current, and neither is lost.
-func TestFailedChoiceLosesNoFile(t *testing.T) {
+func TestInterruptedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {
 			w := newChoiceWorld(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestBasesAreExamined(t *testing.T) {
+func TestSavedFileExaminesBaseBdevs(t *testing.T) {
 	const (
 		off    = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 		on     = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
@@ -107,7 +107,7 @@ func TestBasesAreExamined(t *testing.T) {
 
 // If the base bdevs cannot be listed, the configuration is not saved. Otherwise, the saved file
 // would lack the calls that examine them.
-func TestUnreadableBasesPreventSaving(t *testing.T) {
+func TestUnreadableBaseBdevsPreventSaving(t *testing.T) {
 	const off = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
 	for name, c := range map[string]struct {
 		calls  []string

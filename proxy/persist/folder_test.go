@@ -254,7 +254,7 @@ func TestMissingDirectoryIsReported(t *testing.T) {
 
 // If a save is repeated after a crash, the directory contains one copy of the previous version. A
 // second copy would displace an older version.
-func TestPreviousVersionIsKeptOnce(t *testing.T) {
+func TestRepeatedSaveKeepsOnePreviousVersion(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	first, err := w.folder.keepCopy(Current, "")

@@ -117,7 +117,7 @@ func TestMissingObjectCanBeRemoved(t *testing.T) {
 
 // If only the saved file contains the object that a call removes, Lacks finds the object by its
 // name, or by the number that the method takes.
-func TestLacksFindsObjectsByNameOrNumber(t *testing.T) {
+func TestMissingObjectsAreFoundByNameOrNumber(t *testing.T) {
 	w := newWorld(t)
 	c := exported()
 	c["scsi"] = nil

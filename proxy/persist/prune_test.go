@@ -55,7 +55,7 @@ func TestCompleteDescribesTheTargetsProcess(t *testing.T) {
 	assert.False(t, w.saver.Complete(), "the process lacks saved objects")
 }
 
-func TestStartOfProcess(t *testing.T) {
+func TestProcessStartTimeIsParsed(t *testing.T) {
 	for text, want := range map[string]time.Time{"1-2-12.5": time.Unix(12, 5), "7.000000008": time.Unix(7, 8), "": {}, "1-2": {}, "1-x.5": {}, "1-5.x": {}, "1-5.": {}} {
 		at, known := startOf(text)
 		assert.Equal(t, !want.IsZero(), known, text)

@@ -23,7 +23,7 @@ func TestMissingSubsystemsAreAnError(t *testing.T) {
 }
 
 // The first success after a failure is logged once.
-func TestEndOfAFailureIsLogged(t *testing.T) {
+func TestRecoveryAfterAFailureIsLogged(t *testing.T) {
 	w := newWorld(t)
 	told := func() int { return strings.Count(w.log.String(), "can be saved again") }
 	fail := func(err error) { w.target.mu.Lock(); defer w.target.mu.Unlock(); w.target.fail["nvmf"] = err }

@@ -171,7 +171,7 @@ func TestEmptyTargetReplacesNothing(t *testing.T) {
 	})
 }
 
-func TestLossIsAccepted(t *testing.T) {
+func TestLostObjectsCanBeAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())
@@ -227,7 +227,7 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 
 // A stopping target may still respond after it has removed its subsystems, so the saver does not
 // drop missing objects at once.
-func TestMissingObjectsAreNotAcceptedAtOnce(t *testing.T) {
+func TestMissingObjectsAreKeptAtFirst(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.set("nvmf")

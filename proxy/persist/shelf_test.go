@@ -42,7 +42,7 @@ func TestPrepareChecksTheCurrentFile(t *testing.T) {
 	assert.NotContains(t, w.files(), Current)
 }
 
-func TestListDiffAndUse(t *testing.T) {
+func TestSavedFilesCanBeListedComparedAndChosen(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())

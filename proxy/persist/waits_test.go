@@ -77,7 +77,7 @@ func TestWaitsWithDifferentTimeoutsAreNotMissing(t *testing.T) {
 
 // No matter how often the target restarts, the file contains only one wait for a missing volume,
 // before the call that sets the volume's limit.
-func TestWaitsDoNotAccumulate(t *testing.T) {
+func TestRestartsDoNotAccumulateWaits(t *testing.T) {
 	w := newWorld(t)
 	w.target.restart("p1", limitedVolumes("a", "b", "c", "d"))
 	w.save()

@@ -75,7 +75,7 @@ func TestBuiltInRolesDecideCorrectly(t *testing.T) {
 
 // If one allow rule returns secrets and another one removes them, the result contains the secrets
 // if the conditions of the first rule are met.
-func TestAllowWithSecretsTakesPrecedence(t *testing.T) {
+func TestAllowRuleWithSecretsTakesPrecedence(t *testing.T) {
 	roles := parse(t, `
 all: {extends: [read-only], allow: [bdev_get_bdevs]}
 own: {extends: [read-only], allow: [{method: bdev_get_bdevs, where: {/name: {glob: "own*"}}}]}

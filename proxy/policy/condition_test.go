@@ -122,7 +122,7 @@ func TestUncertainConditionsDenyCalls(t *testing.T) {
 }
 
 // In a list, an allow requires that all items match; a deny applies if one matches.
-func TestConditionsOnLists(t *testing.T) {
+func TestConditionsApplyToListItems(t *testing.T) {
 	const allow = `{allow: [{method: bdev_raid_create, where: {"/base_bdevs/*": {glob: "team-a-*"}}}]}`
 	for params, want := range map[string]bool{
 		`{"base_bdevs":["team-a-1","team-a-2"]}`: true,

@@ -112,7 +112,7 @@ func TestRuleThatReturnsSecretsTakesPrecedence(t *testing.T) {
 }
 
 // The list of a user's methods contains the names of rules that depend on the parameters.
-func TestMethodsNameTheirConditions(t *testing.T) {
+func TestMethodListNamesConditionalRules(t *testing.T) {
 	p, err := New(parse(t, `r: {allow: [spdk_get_version, {method: bdev_lvol_create, where: {/lvs_name: {glob: "a*"}}}], deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}`),
 		with(map[string][]string{"u": {"r"}}), rpcschema.Default())
 	require.NoError(t, err)

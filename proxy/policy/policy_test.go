@@ -32,7 +32,7 @@ func parse(t testing.TB, text string) map[string]Role {
 
 func yamlDecode(text string, into any) error { return yaml.Unmarshal([]byte(text), into) }
 
-func TestDecisions(t *testing.T) {
+func TestDecisionsMatchTheTable(t *testing.T) {
 	text, err := os.ReadFile("testdata/decisions.yaml")
 	require.NoError(t, err)
 	var table struct {

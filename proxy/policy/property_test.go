@@ -140,7 +140,7 @@ func TestDenyNeverAllows(t *testing.T) {
 
 // A role that extends other roles leads to the same decisions as having all of them, in any order
 // and at any depth.
-func TestExtendsIsAUnion(t *testing.T) {
+func TestExtendedRolesAreCombined(t *testing.T) {
 	allowed, refused := 0, 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		a, b, c := k.role(methods), k.role(methods), k.role(methods)
@@ -169,7 +169,7 @@ func TestExtendsIsAUnion(t *testing.T) {
 }
 
 // A deny applies to every call to which an allow with the same condition applies.
-func TestDenyCoversTheSameAllow(t *testing.T) {
+func TestDenyOverridesAllowWithTheSameCondition(t *testing.T) {
 	both := 0
 	rounds(t, func(t *testing.T, k maker, methods []*rpcschema.Method) {
 		m := methods[0]
@@ -188,7 +188,7 @@ func TestDenyCoversTheSameAllow(t *testing.T) {
 }
 
 // The decision is the same for all notations of a size.
-func TestSpellingsAreDecidedAlike(t *testing.T) {
+func TestSizeNotationsLeadToTheSameDecision(t *testing.T) {
 	k := maker{rand.New(rand.NewPCG(1, 26))}
 	for range 60 {
 		bound, mib := k.Uint64N(1<<30), k.Uint64N(1<<30)

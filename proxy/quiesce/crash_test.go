@@ -190,11 +190,12 @@ func (r *relay) serve(conn net.Conn, target string) {
 
 const childEnv = "SPDKGATE_QUIESCE_CHILD"
 
-// TestChild runs a proxy in a child process that TestKilledAtEveryCall kills.
-func TestChild(t *testing.T) {
+// TestProxyChildProcess runs a proxy in a child process that TestKilledSnapshotLeavesNothingFrozen
+// kills.
+func TestProxyChildProcess(t *testing.T) {
 	folder, socket, snapshot := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET"), os.Getenv(childEnv+"_SNAPSHOT")
 	if folder == "" {
-		t.Skip("it is started by TestKilledAtEveryCall")
+		t.Skip("it is started by TestKilledSnapshotLeavesNothingFrozen")
 	}
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
@@ -206,7 +207,7 @@ func TestChild(t *testing.T) {
 
 // If a proxy is killed before or after any of its calls, no volume stays frozen for long. Either
 // `spdk-proxy thaw` or a new proxy process thaws the volumes at once, whichever runs first.
-func TestKilledAtEveryCall(t *testing.T) {
+func TestKilledSnapshotLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -215,7 +216,7 @@ func TestKilledAtEveryCall(t *testing.T) {
 
 // If a proxy is killed during a group snapshot, at any call from the first one that changes
 // something onward, no volume stays frozen for long.
-func TestKilledAtEveryCallOfAGroup(t *testing.T) {
+func TestKilledGroupSnapshotLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -231,7 +232,7 @@ func killAtEveryCall(t *testing.T, volumes ...string) {
 	b.q.grace = shortGrace
 	r := newRelay(t, b.target.Socket())
 	run := func(snapshot string, at int32, after bool) (killed bool) {
-		child := exec.Command(os.Args[0], "-test.run=^TestChild$")
+		child := exec.Command(os.Args[0], "-test.run=^TestProxyChildProcess$")
 		child.Env = append(os.Environ(), childEnv+"="+b.folder.path, childEnv+"_SOCKET="+r.socket, childEnv+"_SNAPSHOT="+snapshot, childEnv+"_VOLUMES="+strings.Join(volumes, " "))
 		var once sync.Once
 		started := make(chan struct{})

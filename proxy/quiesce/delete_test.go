@@ -179,7 +179,7 @@ func (n nbdDisks) Call(ctx context.Context, method string, params, result any) e
 
 // No volume is inflated while an NBD device may be writing to its lvstore, because SPDK does both
 // on the same thread.
-func TestNothingIsInflatedWhileNBDMayWrite(t *testing.T) {
+func TestInflationIsRefusedWhileNBDMayWrite(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.volume("v1")
@@ -292,11 +292,12 @@ func countedCalls(target *spdktest.Target) []spdktest.Call {
 	return slices.DeleteFunc(target.Calls(), func(c spdktest.Call) bool { return c.Err != nil && c.Err.Code == jsonrpc.CodeMethodNotFound })
 }
 
-// TestDeletingChild runs a proxy in a child process that TestKilledAtEveryCallOfADeletion kills.
-func TestDeletingChild(t *testing.T) {
+// TestDeletingChildProcess runs a proxy in a child process that
+// TestKilledDeletionLeavesNothingFrozen kills.
+func TestDeletingChildProcess(t *testing.T) {
 	folder, socket := os.Getenv(childEnv), os.Getenv(childEnv+"_SOCKET")
 	if folder == "" {
-		t.Skip("it is started by TestKilledAtEveryCallOfADeletion")
+		t.Skip("it is started by TestKilledDeletionLeavesNothingFrozen")
 	}
 	f, err := OpenFolder(folder)
 	require.NoError(t, err)
@@ -307,7 +308,7 @@ func TestDeletingChild(t *testing.T) {
 }
 
 // If a proxy is killed during a deletion, no volume stays frozen for long.
-func TestKilledAtEveryCallOfADeletion(t *testing.T) {
+func TestKilledDeletionLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -318,7 +319,7 @@ func TestKilledAtEveryCallOfADeletion(t *testing.T) {
 	r := newRelay(t, b.target.Socket())
 	run := func(snapshot string, at int32) (killed bool) {
 		b.snapshot("v0", snapshot)
-		child := exec.Command(os.Args[0], "-test.run=^TestDeletingChild$")
+		child := exec.Command(os.Args[0], "-test.run=^TestDeletingChildProcess$")
 		child.Env = append(os.Environ(), childEnv+"="+b.folder.path, childEnv+"_SOCKET="+r.socket, childEnv+"_SNAPSHOT="+snapshot)
 		var once sync.Once
 		started := make(chan struct{})

@@ -150,7 +150,7 @@ func TestReadersAreInterruptedBeforeTheTimeout(t *testing.T) {
 
 // In random sequences of calls and operations, exclusive locks really are exclusive, and no call
 // waits forever.
-func TestGateExcludesConcurrentOperations(t *testing.T) {
+func TestExclusiveLocksExcludeConcurrentOperations(t *testing.T) {
 	var g gate
 	var mu sync.Mutex
 	held := map[string]int{}

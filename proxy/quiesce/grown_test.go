@@ -125,7 +125,7 @@ func TestExtentPageIsCheckedAgainWhileFrozen(t *testing.T) {
 	assert.Empty(t, b.entries())
 }
 
-func TestAllocatedClustersThatMustBeInARange(t *testing.T) {
+func TestAllocatedClustersInARangeAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		allocated, clusters, within uint64
 		want                        bool

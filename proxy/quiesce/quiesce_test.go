@@ -91,7 +91,7 @@ func TestSeveralVolumesAreFrozenTogether(t *testing.T) {
 	assert.Equal(t, asExported, b.states("both"))
 }
 
-func TestSnapshotsAreAllOrNone(t *testing.T) {
+func TestGroupSnapshotIsAtomic(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")
 	b.volume("v1")

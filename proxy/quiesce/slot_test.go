@@ -88,7 +88,7 @@ func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 // While an operation is waiting at a barrier for its client, other clients can list volumes: it
 // calls Options.Deleting only afterward. An operation without a barrier calls Options.Deleting
 // before it freezes anything.
-func TestListingIsPossibleDuringABarrierWait(t *testing.T) {
+func TestListingWorksDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")
 	b.volume("v1")

@@ -108,7 +108,7 @@ func TestSessionEndsAfterItsLifetime(t *testing.T) {
 }
 
 // SetLimits also applies to existing sessions.
-func TestLimitsApplyToOpenSessions(t *testing.T) {
+func TestNewLimitsApplyToOpenSessions(t *testing.T) {
 	s, c := newStore()
 	id, _ := s.Begin("ann", 0, time.Time{})
 	c.pass(10 * time.Minute)
@@ -185,7 +185,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	assert.True(t, ok)
 }
 
-func TestConcurrentUseOfSessions(t *testing.T) {
+func TestSessionsAreSafeForConcurrentUse(t *testing.T) {
 	s, _ := newStore()
 	var all sync.WaitGroup
 	for i := range 8 {

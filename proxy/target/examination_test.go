@@ -26,7 +26,7 @@ func TestExaminationIsReadFromTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestExaminationIsAskedOncePerConnection(t *testing.T) {
+func TestExaminationIsQueriedOncePerConnection(t *testing.T) {
 	var asked atomic.Int32
 	f := newFake(t, "v26.05", func(c call) string {
 		assert.Equal(t, "framework_get_config", c.Method)
@@ -47,7 +47,7 @@ func TestExaminationIsAskedOncePerConnection(t *testing.T) {
 	assert.WithinDuration(t, time.Now(), state.ExaminationSince, long)
 }
 
-func TestUnknownExaminationIsAskedAgain(t *testing.T) {
+func TestUnknownExaminationIsQueriedAgain(t *testing.T) {
 	answer := atomic.Pointer[string]{}
 	fails, off := `"error":{"code":-32601,"message":"Method not found"}`, options("false")
 	answer.Store(&fails)

@@ -27,7 +27,7 @@ func burst(t *testing.T, q *queue, who string) (slots []slot) {
 	}
 }
 
-func TestBurstsFollowTheRounds(t *testing.T) {
+func TestBurstsAreMeasuredByProbes(t *testing.T) {
 	started := 0
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	q.pace.start = func() { started++ }
@@ -229,7 +229,7 @@ func TestExpensiveCallsDoNotHoldUpOthers(t *testing.T) {
 }
 
 // A probe that began before a burst was sent is not used to measure the burst.
-func TestPaceIgnoresEarlierProbes(t *testing.T) {
+func TestEarlierProbesDoNotMeasureBursts(t *testing.T) {
 	f := newFake(t, "v26.05", echo)
 	target := newTarget(t, Config{Socket: f.path})
 	end, began := make(chan struct{}), time.Now()

@@ -75,9 +75,9 @@ func TestRootAndOwnUserAreTrusted(t *testing.T) {
 
 const listenerPath = "LISTEN_AS_ANOTHER_USER_AT"
 
-// TestListener is not a test: TestPeerOfAnotherUserIsRefused runs it in a process that belongs to
-// another user.
-func TestListener(t *testing.T) {
+// TestListenerProcess is not a test: TestPeerOfAnotherUserIsRefused runs it in a process that
+// belongs to another user.
+func TestListenerProcess(t *testing.T) {
 	path := os.Getenv(listenerPath)
 	if path == "" {
 		t.Skip("is run by TestPeerOfAnotherUserIsRefused")
@@ -120,7 +120,7 @@ func listener(t *testing.T, uid uint32) (path string) {
 	require.NoError(t, err)
 	program, path := filepath.Join(dir, "listener"), filepath.Join(dir, "spdk.sock")
 	require.NoError(t, os.WriteFile(program, self, 0o755))
-	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestListener$")
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestListenerProcess$")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), listenerPath+"="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

@@ -10,7 +10,7 @@ import (
 )
 
 // A single user cannot occupy all slots.
-func TestSlotsAreShared(t *testing.T) {
+func TestOneUserCannotOccupyAllSlots(t *testing.T) {
 	s := NewSlots(Limits{Total: 64, PerUser: 64}, time.Millisecond)
 	n := 0
 	var err error

@@ -15,7 +15,7 @@ import (
 
 // While calls start, end, wait and are canceled, and limits change, no slot is lost or granted
 // twice, and every call that waits long enough gets a slot.
-func TestQueueUnderStress(t *testing.T) {
+func TestQueueLosesNoSlotUnderStress(t *testing.T) {
 	const users, callers, rounds = 7, 12, 300
 	limits := Limits{Total: 9, PerUser: 4, Of: map[string]int{"0": 1, "1": 9}}
 	q := newQueue(limits)

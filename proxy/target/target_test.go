@@ -197,7 +197,7 @@ func TestLimitsFollowTheRelease(t *testing.T) {
 	}
 }
 
-func TestConnectionsGrowWithLoadAndNoFurther(t *testing.T) {
+func TestConnectionsGrowWithLoadUpToTheLimit(t *testing.T) {
 	release := make(chan struct{})
 	f := newFake(t, "v26.05", func(call) string { <-release; return `"result":true` })
 	target := newTarget(t, Config{Socket: f.path, Connections: 2})

@@ -103,7 +103,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 }
 
 // If the target is down, the only metrics are those that report this.
-func TestTargetIsDown(t *testing.T) {
+func TestDownTargetReportsOnlyItsState(t *testing.T) {
 	f := full()
 	f.Up, f.Phase = false, "startup"
 	got := samples(t, New(10).Text(f).Plain)

@@ -187,7 +187,7 @@ func FuzzQuota(f *testing.F) {
 
 // A call without a response counts against the quota as if its volume could still shrink or grow
 // before the call is executed.
-func TestLateCallsCountAgainstTheQuota(t *testing.T) {
+func TestCallsWithoutResponseCountAgainstTheQuota(t *testing.T) {
 	target, err := oneTarget()
 	require.NoError(t, err)
 	const create, resize, snapshot, answered, lost, late = "\x00", "\x02", "\x06", "\x01", "\x00", "\x08"

@@ -34,7 +34,7 @@ func (w *world) create(name string, size int) error {
 	return err
 }
 
-func TestBytesQuotaCountsWholeClusters(t *testing.T) {
+func TestByteQuotaCountsWholeClusters(t *testing.T) {
 	for _, release := range []string{"v26.05", "v23.01"} {
 		t.Run(release, func(t *testing.T) {
 			w := emptyWorld(t, release, Quota{Bytes: 64 * mib})

@@ -251,7 +251,7 @@ func TestSubsystemsBelongToTheirVolumes(t *testing.T) {
 }
 
 // A UUID has one canonical spelling. A string that merely begins with a UUID is not a UUID.
-func TestUUIDsHaveOneSpelling(t *testing.T) {
+func TestUUIDsAreNormalized(t *testing.T) {
 	const id = "11111111-2222-4333-8444-5555555555af"
 	for text, want := range map[string]string{
 		id: id, strings.ToUpper(id): id, strings.ReplaceAll(id, "-", ""): id,

@@ -11,7 +11,7 @@ import (
 
 // A tenant's call that neither names objects nor lists them concerns the whole target, and is
 // refused.
-func TestCallsOnTheWholeTargetAreRefused(t *testing.T) {
+func TestTenantCallsOnTheWholeTargetAreRefused(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.settle()
 	tried := 0

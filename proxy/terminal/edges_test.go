@@ -49,7 +49,7 @@ func lineWith(page, text string) string {
 	return ""
 }
 
-func TestStatusHead(t *testing.T) {
+func TestStatusHeaderShowsRestarts(t *testing.T) {
 	for restarts, want := range map[int]string{
 		0: "SPDK v26.05",
 		1: "SPDK v26.05, restarted 1 time since the proxy started",
@@ -61,7 +61,7 @@ func TestStatusHead(t *testing.T) {
 	assert.Equal(t, "SPDK v26.05", lineWith(Page{}.Status(&Status{Up: true, Release: "v26.05"}), "SPDK"))
 }
 
-func TestStatusParts(t *testing.T) {
+func TestStatusOmitsEmptySections(t *testing.T) {
 	none := Page{}.Status(&Status{Up: true})
 	for _, heading := range []string{"Lvstores", "Cores", "Calls by user", "Warnings"} {
 		assert.NotContains(t, none, heading)
@@ -214,7 +214,7 @@ func TestStatusIsWrittenAsJSONAndYAML(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestUserOrder(t *testing.T) {
+func TestUsersAreSortedByCalls(t *testing.T) {
 	s, err := NewStatus(&figures.Figures{Up: true}, `# TYPE spdk_proxy_calls_total counter
 spdk_proxy_calls_total{user="b",method="m",outcome="ok"} 1
 spdk_proxy_calls_total{user="a",method="m",outcome="ok"} 1

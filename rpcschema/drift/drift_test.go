@@ -39,7 +39,7 @@ func lines(list []Difference) (out []string) {
 	return out
 }
 
-func TestAgainstSourcesThatAgree(t *testing.T) {
+func TestMatchingSourcesHaveNoDifferences(t *testing.T) {
 	for _, name := range []string{"good.yaml", "words.json"} {
 		r := against(toys(t), source(t, name), nil, v2605)
 		assert.Empty(t, lines(r.Differences), name)
@@ -47,7 +47,7 @@ func TestAgainstSourcesThatAgree(t *testing.T) {
 	}
 }
 
-func TestAgainstASourceThatDisagrees(t *testing.T) {
+func TestDifferingSourceIsReported(t *testing.T) {
 	r := against(toys(t), source(t, "bad.yaml"), nil, v2605)
 	assert.Equal(t, []string{
 		"toy_paint name: required: ours true, SPDK's schema false",
@@ -68,7 +68,7 @@ func TestAgainstASourceThatDisagrees(t *testing.T) {
 	assert.Len(t, r.Unexplained(), len(r.Differences))
 }
 
-func TestAgainstUsesTheSourcesRelease(t *testing.T) {
+func TestComparisonUsesTheSourcesRelease(t *testing.T) {
 	r := against(toys(t), source(t, "good.yaml"), nil, v2609)
 	assert.Equal(t, []string{"toy_paint colour: enum: ours blue, gold, red, SPDK's schema blue, red"}, lines(r.Differences))
 	r = against(toys(t), source(t, "good.yaml"), nil, v2509)
@@ -78,7 +78,7 @@ func TestAgainstUsesTheSourcesRelease(t *testing.T) {
 	}, lines(r.Differences))
 }
 
-func TestKnownDifferences(t *testing.T) {
+func TestKnownDifferencesAreExplained(t *testing.T) {
 	reasons, err := readKnown([]byte(`
 - {method: toy_paint, param: where.z, kind: missing, why: Only in dreams, shown: 'toy.c: decoder'}
 - {method: toy_new, kind: missing, until: v26.01, why: Not yet, shown: 'toy.c: register'}
@@ -131,7 +131,7 @@ func TestEmbeddedExplanationsNameExistingMethods(t *testing.T) {
 
 // All differences between the schema and the schema files of the source trees in SPDK_SRC_TREES are
 // known. That environment variable contains RELEASE=PATH pairs, separated by colons.
-func TestAgainstSPDK(t *testing.T) {
+func TestSchemaMatchesSPDKSources(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {
 		t.Skip("SPDK_SRC_TREES=v26.05=/path/to/spdk:… compares the schema with SPDK's own")
@@ -163,7 +163,7 @@ func TestLiveMethodsAreCompared(t *testing.T) {
 	assert.Empty(t, r.Differences)
 }
 
-func TestWrite(t *testing.T) {
+func TestReportIsWrittenAsText(t *testing.T) {
 	r := &Report{Subject: "x", Release: v2605, Compared: 3, Differences: []Difference{
 		{Method: "a", Kind: Missing, Detail: "d"}, {Method: "b", Param: "p", Kind: Type, Detail: "e", Why: "w"},
 	}}

@@ -101,7 +101,7 @@ func TestDecodeRequestIDs(t *testing.T) {
 	assert.True(t, r.Notification())
 }
 
-func TestDecodeRequestRefuses(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   string
 		code int
@@ -141,7 +141,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestDecodeLimitsAreEnforced(t *testing.T) {
 	// SPDK counts six values in {"a":[1]}: {, "a", [, 1, ], }.
 	_, err := DecodeValue([]byte(`{"a":[1]}`), Limits{Values: 6, Depth: 2, Bytes: 9})
 	require.NoError(t, err)

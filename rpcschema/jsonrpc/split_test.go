@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSplitter(t *testing.T) {
+func TestSplitterSeparatesMessages(t *testing.T) {
 	const one, two, three = `{"method":"a","params":{"x":"}]{[\"\\"}}`, `[{"a":[1,{}]},"\\"]`, `{}`
 	stream := " \n" + one + "\r\n" + two + "\t" + three + `{"cut":"off}`
 	for _, step := range []int{1, 2, 7, len(stream)} {
@@ -34,7 +34,7 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
-func TestSplitterRefusesOtherText(t *testing.T) {
+func TestSplitterRefusesOtherInput(t *testing.T) {
 	for _, text := range []string{"5", `"x"`, "null", "GET / HTTP/1.1", "]", "}", "\x00{}", "\ufeff{}"} {
 		_, err := new(Splitter).Next([]byte(text))
 		var e *Error

@@ -27,7 +27,7 @@ func golden(t *testing.T, name string, got []byte) {
 	assert.Equal(t, string(want), string(got), "run go test ./rpcschema/page -update, and review the difference")
 }
 
-func TestShow(t *testing.T) {
+func TestMethodPageIsShown(t *testing.T) {
 	doc := toys(t)
 	for name, c := range map[string]struct{ method, release string }{
 		"toy_paint.golden": {"toy_paint", ""}, "toy_paint-v24.01.golden": {"toy_paint", "v24.01"}, "toy_list.golden": {"toy_list", ""},
@@ -44,7 +44,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestMethodsAreListed(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, List(&b, toys(t).Methods()))
 	golden(t, "list.golden", b.Bytes())

@@ -37,7 +37,7 @@ func TestUnsafeCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-func TestString(t *testing.T) {
+func TestUnsafeStringsAreEscaped(t *testing.T) {
 	for given, shown := range map[string]string{
 		"":                      "",
 		"lvs0/vol1":             "lvs0/vol1",
@@ -123,7 +123,7 @@ func TestWriterReportsErrors(t *testing.T) {
 	assert.Equal(t, 2, f.calls)
 }
 
-func TestRaw(t *testing.T) {
+func TestRawReturnsTheUnderlyingWriter(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
 	assert.Same(t, w, NewWriter(w))

@@ -70,7 +70,7 @@ func TestEnumeratedValuesDependOnTheRelease(t *testing.T) {
 	assert.Positive(t, later)
 }
 
-func TestMakerUsesNames(t *testing.T) {
+func TestSamplesUseTheGivenNames(t *testing.T) {
 	k := Maker{Document: rpcschema.Default(), Names: map[string]string{"bdev": "mine"}}
 	m, _ := k.Document.Method("bdev_aio_delete")
 	assert.Equal(t, map[string]any{"name": "mine"}, k.Params(m))

@@ -48,7 +48,7 @@ func TestRequestsFitTheRelease(t *testing.T) {
 	}
 }
 
-func TestReleaseIsQueriedOnceAndAfterADoubtfulError(t *testing.T) {
+func TestReleaseIsQueriedAgainAfterUnexpectedErrors(t *testing.T) {
 	r := &recorder{release: "v26.05", answer: `"uuid"`}
 	c := NewClient(r)
 	create := func() error {

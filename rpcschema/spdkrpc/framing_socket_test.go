@@ -99,7 +99,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.ErrorContains(t, err, "longer than 32 MiB")
 }
 
-func TestPendingCanBeAwaitedAgain(t *testing.T) {
+func TestPendingCallCanBeAwaitedAgain(t *testing.T) {
 	answer := make(chan struct{})
 	s := dial(t, listen(t, func(p *peer) {
 		c := p.read()

@@ -99,7 +99,7 @@ func TestUnionErrorsOmitTheValue(t *testing.T) {
 }
 
 // An item of a list may be null, which is read as a nil pointer.
-func TestUnionMayBeNull(t *testing.T) {
+func TestNullUnionIsANilPointer(t *testing.T) {
 	var list []*BdevRAIDBaseBdevEntry
 	require.NoError(t, json.Unmarshal([]byte(`["a",null]`), &list))
 	assert.Equal(t, []*BdevRAIDBaseBdevEntry{{String: new("a")}, nil}, list)

@@ -18,9 +18,9 @@ import (
 
 var newNull = p{"name": "n", "num_blocks": 10, "block_size": 512}
 
-// TestFaults checks, for each kind of fault, whether the call is executed and which error its
-// caller gets.
-func TestFaults(t *testing.T) {
+// TestInjectedFaultsReturnTheirErrors checks, for each kind of fault, whether the call is executed
+// and which error its caller gets.
+func TestInjectedFaultsReturnTheirErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault    Fault
 		executed bool

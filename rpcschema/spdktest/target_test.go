@@ -113,7 +113,7 @@ func (b *bench) names(method, member string) (names []string) {
 	return names
 }
 
-func TestStart(t *testing.T) {
+func TestStartServesTheRequestedRelease(t *testing.T) {
 	dir, data := t.TempDir(), t.TempDir()
 	socket := filepath.Join(dir, "spdk.sock")
 	b := start(t, Options{Socket: socket, DataDir: data, Release: rpcschema.MustRelease("v25.05")})

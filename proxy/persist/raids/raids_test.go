@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestList(t *testing.T) {
+func TestRAIDsAreListed(t *testing.T) {
 	list := func(text string, err error) ([]Raid, error) {
 		return List(t.Context(), func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 			assert.Equal(t, "bdev_raid_get_bdevs", method)
@@ -37,7 +37,7 @@ func TestList(t *testing.T) {
 	assert.NotContains(t, err.Error(), "secret")
 }
 
-func TestPadded(t *testing.T) {
+func TestIncompleteRAIDsArePadded(t *testing.T) {
 	for given, want := range map[string]string{
 		`{"method":"bdev_raid_create","params":{"base_bdevs":["d0"],"name":"r","raid_level":"raid1"}}`:       `{"method":"bdev_raid_create","params":{"base_bdevs":["d0","removed_base_bdev_1"],"name":"r","raid_level":"raid1"}}`,
 		`{"method":"bdev_raid_create","params":{"base_bdevs":["d0","d1"],"name":"r","raid_level":"raid5f"}}`: `{"method":"bdev_raid_create","params":{"base_bdevs":["d0","d1","removed_base_bdev_2"],"name":"r","raid_level":"raid5f"}}`,
@@ -49,7 +49,7 @@ func TestPadded(t *testing.T) {
 	}
 }
 
-func TestUnrestorable(t *testing.T) {
+func TestUnrestorableRAIDsAreFound(t *testing.T) {
 	superblock := []Raid{{"r", []string{"d0", "d1"}}}
 	const (
 		d0     = `{"method":"bdev_aio_create","params":{"name":"d0","uuid":"3e7a25a8-6a44-4b5e-9c5f-1d1d6a8d5b7e"}}`

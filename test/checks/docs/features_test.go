@@ -22,7 +22,7 @@ var (
 
 // The evidence page has a row for each feature, in the same order, and each row names existing
 // tests. For a feature without tests, the row states the reason.
-func TestFeaturesHaveTests(t *testing.T) {
+func TestEachFeatureHasTests(t *testing.T) {
 	features, evidence := table(t, "docs/features.md"), table(t, "docs/evidence.md")
 	require.Greater(t, len(features), 80)
 	var named []string
@@ -39,7 +39,7 @@ func TestFeaturesHaveTests(t *testing.T) {
 		shown = append(shown, row[0])
 		found := namedTest.FindAllStringSubmatch(row[1], -1)
 		assert.NotEmpty(t, found, "%s: name a test", row[0])
-		assert.Equal(t, strings.Count(row[1], "`"), 2*len(found), "%s: name tests as `directory.TestName`", row[0])
+		assert.Equal(t, strings.Count(row[1], "`"), 2*len(found), "%s: name tests as `directory.TestSecretNameDependsOnTheKey`", row[0])
 		for _, m := range found {
 			if tests[m[1]] == nil {
 				tests[m[1]] = testsIn(t, m[1])
@@ -100,7 +100,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 	return all
 }
 
-func TestRowsOf(t *testing.T) {
+func TestTableRowsAreParsed(t *testing.T) {
 	const page = "# P\nText.\n\n| Feature | State |\n|---|---|\n| A | yes |\n| B | no: |\n\n## More\n\n| Feature | State |\n|---|---|\n| C | yes |\n"
 	assert.Equal(t, [][]string{{"A", "yes"}, {"B", "no:"}, {"C", "yes"}}, rowsOf(page))
 }

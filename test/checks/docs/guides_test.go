@@ -115,7 +115,7 @@ func TestArchitecturePageNamesAllPorts(t *testing.T) {
 }
 
 // Each question must have an answer with a link.
-func TestQuestionsHaveLinks(t *testing.T) {
+func TestFAQAnswersContainLinks(t *testing.T) {
 	sections := strings.Split(readPage(t, "docs/faq.md"), "\n### ")[1:]
 	require.GreaterOrEqual(t, len(sections), 20)
 	for _, section := range sections {

@@ -75,7 +75,7 @@ func sentences(source []byte) (found []string) {
 	return found
 }
 
-func TestSentences(t *testing.T) {
+func TestSentencesAreExtracted(t *testing.T) {
 	const page = "# A title\n\nIt runs `a b. c` from v24.05 on. Then\nit ends: [see](x.md).\n\n- one (two.)\n- three; four\n\n| A | B |\n|---|---|\n| c d | e. |\n"
 	assert.Equal(t, []string{"A title", "It runs CODE from v24.05 on", "Then it ends: see", "one (two", "three", "four", "A", "B", "c d", "e"}, sentences([]byte(page)))
 }

@@ -36,8 +36,8 @@ var words = []struct {
 	{regexp.MustCompile(`(?i)\bdoors?\b`), "endpoint"},
 }
 
-// TestWords checks Markdown, comments, errors and test names.
-func TestWords(t *testing.T) {
+// TestForbiddenWordsAreNotUsed checks Markdown, comments, errors and test names.
+func TestForbiddenWordsAreNotUsed(t *testing.T) {
 	checked := 0
 	check := func(where, text string) {
 		checked++
@@ -102,7 +102,7 @@ func textsOf(file *ast.File) map[token.Pos]string {
 
 var upperCase = regexp.MustCompile(`[A-Z]`)
 
-func TestTextsOf(t *testing.T) {
+func TestCheckedTextsAreExtracted(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", `package x
 
 // first

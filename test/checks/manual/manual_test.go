@@ -160,7 +160,7 @@ func blockWith(excerpt string, blocks []string) (int, error) {
 	return found, nil
 }
 
-func TestBlockWith(t *testing.T) {
+func TestCodeBlockIsFoundByItsText(t *testing.T) {
 	blocks := []string{"spdk-proxy status\n", "spdk-proxy saved list\nspdk-proxy saved use NAME\n"}
 	i, err := blockWith("saved list", blocks)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func isError(e ast.Expr) bool {
 	return false
 }
 
-func TestErrorKeys(t *testing.T) {
+func TestWrongErrorKeysAreFound(t *testing.T) {
 	const source = `package p
 
 func f() {

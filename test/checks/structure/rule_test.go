@@ -81,7 +81,7 @@ func (r rule) broken(p pkg) []string {
 }
 
 // Each rule forbids what it must forbid, and allows what it must allow.
-func TestRulesForbidAndAllow(t *testing.T) {
+func TestImportRulesForbidAndAllow(t *testing.T) {
 	for _, c := range []struct {
 		who, pkg, imports string
 		refused           bool

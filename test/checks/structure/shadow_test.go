@@ -136,7 +136,7 @@ func importedAs(i *ast.ImportSpec) string {
 	return strings.TrimPrefix(path.Base(version.ReplaceAllString(importPath, "")), "go-")
 }
 
-func TestShadows(t *testing.T) {
+func TestShadowedNamesAreFound(t *testing.T) {
 	const source = `package p
 
 import (

@@ -52,7 +52,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	p.until(auditCalls + `.includes("bdev_get_iostat")`)
 }
 
-func TestAuditHidesReadsOfTheConsole(t *testing.T) {
+func TestAuditPageHidesConsoleReads(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin") // the overview reads data every 5 s
 	p.show("audit")

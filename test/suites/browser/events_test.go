@@ -28,7 +28,7 @@ func TestChangesAppearWithoutReload(t *testing.T) {
 
 // A page closes its event streams when the user leaves it. Browsers keep the page for the Back
 // button, and allow few connections. When the page is shown again, it opens the streams again.
-func TestLeftPageClosesItsStreams(t *testing.T) {
+func TestHiddenPageClosesItsStreams(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.has("Live")

@@ -61,7 +61,7 @@ func (w *world) exported(t *testing.T, ana bool) {
 
 // If the calls that undo an export also fail, the dialog lists these calls and the objects that are
 // left.
-func TestFailedUndoIsNamed(t *testing.T) {
+func TestFailedUndoListsRemainingObjects(t *testing.T) {
 	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1", "--fault", "nvmf_delete_subsystem:fail=-16")
 	p := newPageAt(t, w)
 	p.signIn("admin")

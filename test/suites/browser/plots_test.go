@@ -41,7 +41,7 @@ func drawn(plot int) string {
 
 // A plot shows its samples even if there are only one or two, or if they have no neighbors, so that
 // no line can be drawn through them.
-func TestPlotsOfFewSamples(t *testing.T) {
+func TestPlotsShowFewSamples(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	for n := 1; n <= 3; n++ {

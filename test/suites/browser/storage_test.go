@@ -112,7 +112,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 
 // Users who are only allowed to read do not see any buttons, and a tenant's users see only the
 // tenant's lvstores.
-func TestStorageShowsWhatAUserMayDo(t *testing.T) {
+func TestStoragePageShowsOnlyPermittedActions(t *testing.T) {
 	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
 		p := newPage(t)
 		p.signIn(user)

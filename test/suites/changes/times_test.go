@@ -24,11 +24,11 @@ const (
 	timedCalls   = 5 // calls to each proxy
 )
 
-// TestTimes measures how long it takes to read the changes on a volume of 100 GiB, and prints a
+// TestReadTimes measures how long it takes to read the changes on a volume of 100 GiB, and prints a
 // table. A proxy's first call (cold) searches for the snapshots; later calls (warm) do not. Each
 // cluster of the volume was allocated by a 4 KiB write, and 1% of the clusters were written to
 // again after a snapshot.
-func TestTimes(t *testing.T) {
+func TestReadTimes(t *testing.T) {
 	image := newImage(t, 2*timedBytes)
 	g := newTarget(t, func(g *target) { g.useFile(image) })
 	g.must("bdev_lvol_create_lvstore", p{"bdev_name": disk, "lvs_name": "lvs0", "cluster_sz": timedCluster, "clear_method": "none", "num_md_pages_per_cluster_ratio": 10}, nil)

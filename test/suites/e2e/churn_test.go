@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-var churn = flag.Int("churn", 0, "run TestChurn with this number of volumes, one after the other, for each of six users")
+var churn = flag.Int("churn", 0, "run TestVolumesSurviveChurn with this number of volumes, one after the other, for each of six users")
 
 // Claims are deleted only after they have been bound: if csi-provisioner is killed while it is
 // provisioning a deleted claim, it leaves the volume behind.
-func TestChurn(t *testing.T) {
+func TestVolumesSurviveChurn(t *testing.T) {
 	if *churn == 0 {
 		t.Skip("takes minutes: give a number with -churn")
 	}

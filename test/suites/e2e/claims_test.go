@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var claims = flag.Int("claims", 0, "run TestManyClaims with this number of claims")
+var claims = flag.Int("claims", 0, "run TestManyClaimsAreBound with this number of claims")
 
-func TestManyClaims(t *testing.T) {
+func TestManyClaimsAreBound(t *testing.T) {
 	if *claims == 0 {
 		t.Skip("this is a measurement: give a number with -claims")
 	}

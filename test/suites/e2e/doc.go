@@ -5,7 +5,7 @@
 //	make test-k8s ARGS=-upstream             # also Kubernetes' own tests of storage drivers: see the tests TestUpstream*
 //	make test-k8s ARGS="-upstream -populator=DIR" # with the one that needs programs which the tests do not build
 //	make test-k8s ARGS=-network-policies=PATH # with the charts' NetworkPolicies enforced by the program kube-router
-//	make test-k8s ARGS="-run TestChurn -churn 30" # volumes are created and deleted while the driver's processes are killed
+//	make test-k8s ARGS="-run TestVolumesSurviveChurn -churn 30" # volumes are created and deleted while the driver's processes are killed
 //	make test-k8s ARGS=-keep                 # the cluster stays until Ctrl-C; go test itself needs -timeout 0 for that
 //	make test-k8s ARGS=-logs=DIR             # all logs, including the pods', in DIR
 //

@@ -35,7 +35,7 @@ func TestUnusedVolumeIsExpanded(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestRefusedExpansion(t *testing.T) {
+func TestRefusedExpansionCompletesOnTheNextMount(t *testing.T) {
 	n := parallelNamespace(t, "an ext4 volume is expanded while a pod uses it: if the kernel refuses to grow it while it is mounted, the pod keeps writing, and the next pod has the space")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.apply(pod("first", "data"))
@@ -51,7 +51,7 @@ func TestRefusedExpansion(t *testing.T) {
 	assert.Equal(t, written, n.sum("second", "/volume/file"))
 }
 
-func TestRetain(t *testing.T) {
+func TestRetainedVolumeOutlivesItsClaim(t *testing.T) {
 	n := parallelNamespace(t, "reclaim policy Retain: the volume outlives its claim, and a new claim gets its data; with Delete, it is deleted")
 	n.apply(claim("data", storageClass, "64Mi", ""))
 	n.bound("data")

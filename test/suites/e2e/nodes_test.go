@@ -94,7 +94,7 @@ func TestDrain(t *testing.T) {
 const outOfService = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 // The test follows the steps in docs/fencing.md.
-func TestNodeLost(t *testing.T) {
+func TestLostNodeIsFencedAndUnfenced(t *testing.T) {
 	n := newNamespace(t, "a node is lost, fenced and marked as out of service: a StatefulSet's pod moves with its data; the node, when it is back, cleans up and gets no volume until it is unfenced")
 	kept, lost := env.cluster.Nodes[0], env.cluster.Nodes[1]
 	const prefer = `      affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [

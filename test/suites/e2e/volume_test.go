@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPod(t *testing.T) {
+func TestPodDataSurvivesThePod(t *testing.T) {
 	n := parallelNamespace(t, "the manual's example: claim bound, pod writes as non-root; the data survives the pod")
 	start := time.Now()
 	n.example("testpod.yaml")
@@ -28,7 +28,7 @@ func TestPod(t *testing.T) {
 	assert.Equal(t, written, n.sum("spdkcsi-test", "/spdkvol/file"))
 }
 
-func TestBlock(t *testing.T) {
+func TestRawBlockDataSurvivesThePod(t *testing.T) {
 	n := parallelNamespace(t, "the manual's example of a raw block volume: the pod writes to the device; the data survives the pod")
 	n.example("raw-block.yaml")
 	n.ready("spdkcsi-test-block")

@@ -2,6 +2,7 @@
 // configuration saved by the proxy, and the target must have the same state as before.
 //
 // SPDK_TGT=/path/to/spdk_tgt names the program. If SPDK_TGT is not set, most tests are skipped,
-// because spdk_tgt would use a processor core and 1 GiB of memory; TestTargetDiesInEachOperation
-// then uses a simulated target. SPDK_TGT_ARGS adds arguments.
+// because spdk_tgt would use a processor core and 1 GiB of memory;
+// TestObjectsSurviveTargetDeathInEachOperation then uses a simulated target. SPDK_TGT_ARGS adds
+// arguments.
 package restart

@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-var firstSeed = flag.Uint64("seed", 0, "first `seed` of TestHostileTenantGainsNothing")
+var firstSeed = flag.Uint64("seed", 0, "first `seed` of TestHostileTenantGainsNoAccess")
 
 const (
 	hostileSeeds, hostileRounds, hostileCalls = 4, 3, 12
@@ -280,9 +280,9 @@ func (h *hostileTenant) check() {
 // loads the saved configuration, which prevents it from loading lvstores, RAIDs and partitions that
 // hosts have written. The tenant must not gain access to anything, other tenants must not lose
 // anything, and no space may be lost in the end. go test ./test/suites/restart -run
-// TestHostileTenantGainsNothing -seed 17 uses another seed. The same seed repeats the same calls,
+// TestHostileTenantGainsNoAccess -seed 17 uses another seed. The same seed repeats the same calls,
 // but with other UUIDs. Without a real target, lvstores and RAIDs are written on a simulated one.
-func TestHostileTenantGainsNothing(t *testing.T) {
+func TestHostileTenantGainsNoAccess(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {
 		forged = newWorld(t).forgeAll("lvs-blue", "red-raid")

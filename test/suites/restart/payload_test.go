@@ -100,7 +100,7 @@ func (w *world) nothingGained(a *attack) {
 
 // With bdev_auto_examine off, nothing that a tenant writes to its volume is loaded, either from
 // snapshots and clones or after a restart. The other tenant's volumes remain usable.
-func TestPayloadIsNotLoaded(t *testing.T) {
+func TestTenantWrittenMetadataIsNotLoaded(t *testing.T) {
 	w := newWorld(t)
 	w.disableAutoExamine, w.tenants = true, tenantsYAML
 	require.True(t, w.start())
@@ -152,7 +152,7 @@ func (w *world) allFree(name string) bool {
 // The payload works on a target that examines volumes: SPDK shows the administrator a clone with
 // all of the other tenant's data. If tenants are admitted to such a target, they gain nothing from
 // the payload.
-func TestPayloadIsLoadedByAnExaminingTarget(t *testing.T) {
+func TestExaminingTargetLoadsTenantWrittenMetadata(t *testing.T) {
 	w := newWorld(t)
 	w.acceptLoading, w.tenants = true, tenantsYAML
 	require.True(t, w.start())

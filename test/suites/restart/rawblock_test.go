@@ -136,7 +136,7 @@ func (h *rawBlockTrial) check(when string) {
 // A pod writes an lvstore, a RAID superblock or a partition table to its raw block volume. The
 // target does not load any of them from the volume, its snapshot or a volume restored from it, even
 // after a restart. Volumes of others remain unchanged, and the deletions leave nothing behind.
-func TestRawBlockPayloadIsNotLoaded(t *testing.T) {
+func TestRawBlockVolumeContentIsNotLoaded(t *testing.T) {
 	h := newRawBlockTrial(t)
 	names, forged := []string{"inner", "twin", "RAID"}, contents{}
 	if h.simulated == nil {

@@ -112,7 +112,7 @@ func TestKilledTargetIsRestored(t *testing.T) {
 // SPDK cannot load its own saved configuration if a RAID without a superblock has volumes on it.
 // The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk first.
 // The configuration also lists QoS limits before SPDK has found the volumes.
-func TestVolumesOnRAID(t *testing.T) {
+func TestVolumesOnRAIDAreRestored(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()
@@ -256,7 +256,7 @@ func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 	assert.Contains(t, string(now), `"n1"`)
 }
 
-func TestDiskMissingAtRestart(t *testing.T) {
+func TestVolumesReturnWithTheirMissingDisk(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()

@@ -13,7 +13,7 @@ import (
 
 // A host's access is revoked while the target has lost its configuration. After the target has
 // loaded the saved file again, that host has no access, but the other hosts do.
-func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
+func TestRevokedHostIsNotRestored(t *testing.T) {
 	for name, c := range map[string]struct {
 		withdraw string
 		left     []string
@@ -42,7 +42,7 @@ func TestHostWithdrawnFromAnEmptyTargetStaysWithdrawn(t *testing.T) {
 }
 
 // A publication or unpublication is reported as complete only after it has been saved.
-func TestNothingIsReportedBeforeItIsSaved(t *testing.T) {
+func TestChangesAreSavedBeforeTheResponse(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
 			d := newDriverWorld(t, transport)

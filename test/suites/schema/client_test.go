@@ -42,7 +42,7 @@ func oldNames(m *rpcschema.Method, params map[string]any) bool {
 
 // When the typed client calls any method in any area, the parameters arrive at the target unchanged
 // and valid, and the target's result is returned completely.
-func TestTypedClient(t *testing.T) {
+func TestTypedClientPreservesParametersAndResults(t *testing.T) {
 	doc := rpcschema.Default()
 	for _, r := range []rpcschema.Release{rpcschema.Oldest, v2605, v2609} {
 		t.Run(r.String(), func(t *testing.T) {
@@ -111,7 +111,7 @@ func roundTrip(t *testing.T, c *spdkrpc.Client, f *fake, m *rpcschema.Method, pa
 
 // For each known error of every method, the client returns SPDK's code. A result of false is an
 // error if true is the only success.
-func TestRefusals(t *testing.T) {
+func TestClientReturnsDocumentedErrorCodes(t *testing.T) {
 	f := newFake(t, v2605)
 	socket := spdkrpc.NewSocket(f.socket)
 	defer socket.Close()

@@ -16,9 +16,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/check"
 )
 
-// TestManual checks the examples of SPDK's manual against the schema. DISAGREEMENTS.md lists
-// exactly the examples that do not match.
-func TestManual(t *testing.T) {
+// TestManualExamplesMatchTheSchema checks the examples of SPDK's manual against the schema.
+// DISAGREEMENTS.md lists exactly the examples that do not match.
+func TestManualExamplesMatchTheSchema(t *testing.T) {
 	trees := os.Getenv("SPDK_SRC_TREES")
 	if trees == "" {
 		t.Skip("SPDK_SRC_TREES=v26.05=/path/to/spdk:… checks the examples of SPDK's manual")

@@ -64,7 +64,7 @@ func (b *bench) cpumask() string {
 // maskOf returns a core as a hexadecimal mask for SPDK.
 func maskOf(core uint) string { return new(big.Int).Lsh(big.NewInt(1), core).Text(16) }
 
-func TestMaskOf(t *testing.T) {
+func TestCoreMasksAreFormatted(t *testing.T) {
 	for core, mask := range map[uint]string{0: "1", 1: "2", 5: "20", 64: "10000000000000000"} {
 		assert.Equal(t, mask, maskOf(core))
 	}

@@ -13,7 +13,7 @@ import (
 
 // Snapshots are deleted while a host is writing to the clone that takes over their clusters. No
 // write fails, and all acknowledged writes survive a kill and restart of the target.
-func TestDeletionsBelowVolumesUnderWrites(t *testing.T) {
+func TestDeletionsDuringWritesLoseNoData(t *testing.T) {
 	for _, kind := range []string{"thin", "thick"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newEnvironment(newTarget(t))

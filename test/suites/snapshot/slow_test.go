@@ -31,7 +31,7 @@ func (g *target) slowDown() {
 // SPDK waits for a namespace's I/O only if no other call has already paused the subsystem. Several
 // methods that only read also pause the subsystem. With a slow disk, I/O is in flight whenever the
 // proxy freezes a volume.
-func TestSnapshotsOnASlowDiskBesideReaders(t *testing.T) {
+func TestSnapshotsOnASlowDiskLoseNoData(t *testing.T) {
 	const writers, most = 4, 15
 	for name, readers := range map[string][]string{
 		"alone": nil, "with readers": {"nvmf_subsystem_get_listeners", "nvmf_subsystem_get_controllers", "nvmf_subsystem_get_qpairs"},

@@ -36,7 +36,7 @@ func claimSameCores(more []string) bool {
 	return cores && !slices.Contains(more, "--disable-cpumask-locks")
 }
 
-func TestClaimSameCores(t *testing.T) {
+func TestTargetsWithSameCoresAreDetected(t *testing.T) {
 	for args, want := range map[string]bool{
 		"": false, "-p 0 --max-delay 1": false, "--memory-limit 5": false,
 		"-m 0x2": true, "-m0x2": true, "--cpumask 0x2": true, "--cpumask=0x2": true, "--lcores=0@1": true,

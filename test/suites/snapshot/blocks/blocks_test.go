@@ -70,7 +70,7 @@ type failingDevice struct{ memory }
 
 func (failingDevice) WriteAt([]byte, int64) (int, error) { return 0, errors.New("write failed") }
 
-func TestWriteError(t *testing.T) {
+func TestWriteErrorNamesTheLastBlock(t *testing.T) {
 	s := Stream{Seed: 1, Blocks: 4}
 	last, err := s.Write(t.Context(), failingDevice{}, 41, func(uint64) {}, func(uint64, time.Duration) {})
 	require.ErrorContains(t, err, "write 42")
