@@ -37,10 +37,10 @@ func (s *Server) Alive(ctx context.Context) error {
 	}()
 	select {
 	case <-ctx.Done():
-		return fmt.Errorf("the handler does not answer: %w", ctx.Err())
+		return fmt.Errorf("the handler does not respond: %w", ctx.Err())
 	case status := <-answered:
 		if status != http.StatusOK {
-			return fmt.Errorf("the handler answers /healthz with status %d", status)
+			return fmt.Errorf("the handler responds to /healthz with status %d", status)
 		}
 		return nil
 	}

@@ -346,7 +346,7 @@ func TestLostNotificationsAreGaps(t *testing.T) {
 	w.Look(t.Context())
 	list, _ = l.Take()
 	require.Len(t, list, 1)
-	assert.Equal(t, "at least 2 notifications of the target came while there were no listeners", list[0].Text)
+	assert.Equal(t, "at least 2 notifications of the target were sent while there were no listeners", list[0].Text)
 	create(1)
 	w.Look(t.Context())
 	list, _ = l.Take()

@@ -230,7 +230,7 @@ func TestMethodMissingFromTheRelease(t *testing.T) {
 	g := b.post(`{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	assert.Equal(t, 400, g.StatusCode)
 	assert.Equal(t, -32601, g.code(t))
-	assert.Contains(t, g.body, "SPDK v23.05 and later, and the target runs v23.01")
+	assert.Contains(t, g.body, "SPDK v23.05 and later, but the target runs v23.01")
 }
 
 func TestOldTargetLimitsAreRespected(t *testing.T) {

@@ -95,11 +95,11 @@ func TestRefusalsNameTheReplacement(t *testing.T) {
 	for name, c := range map[string]struct{ method, in, says string }{
 		"another unit":  {"bdev_lvol_create", `{"lvol_name":"a","lvs_name":"l","size":1048576}`, "give size_in_mib instead, which is size / 1048576"},
 		"another name":  {"bdev_nvme_set_options", `{"retry_count":3}`, "give transport_retry_count instead"},
-		"a member":      {"nvmf_subsystem_add_listener", `{"nqn":"nqn.2016-06.io.spdk:a","listen_address":{"transport":"TCP","traddr":"::1"}}`, "/listen_address/transport: nvmf_subsystem_add_listener has this parameter in SPDK up to v24.05, and the target runs v26.05: give trtype instead"},
+		"a member":      {"nvmf_subsystem_add_listener", `{"nqn":"nqn.2016-06.io.spdk:a","listen_address":{"transport":"TCP","traddr":"::1"}}`, "/listen_address/transport: nvmf_subsystem_add_listener has this parameter in SPDK up to v24.05, but the target runs v26.05: give trtype instead"},
 		"a list":        {"bdev_get_iostat", `{"name":"a"}`, "give names instead, a list"},
 		"another call":  {"bdev_set_options", `{"small_buf_pool_size":8191}`, "give small_pool_count to iobuf_set_options"},
 		"other options": {"nvmf_create_transport", `{"trtype":"VFIOUSER","disable_compare":true}`, "give masked_oncs [nvmcmps] and masked_fuses [fcws]"},
-		"nothing":       {"bdev_compress_create", `{}`, "known to SPDK up to v25.05, and the target runs v26.05: SPDK no longer compresses"},
+		"nothing":       {"bdev_compress_create", `{}`, "exists in SPDK up to v25.05, but the target runs v26.05: SPDK no longer compresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, Default().ValidateParams(c.method, params(t, c.in), v2605), c.says)

@@ -50,7 +50,7 @@ func (e *UnknownMethodError) Error() string {
 		return fmt.Sprintf("method %s is called %s now", e.Method, e.Now)
 	}
 	if e.Release.Known() {
-		text := fmt.Sprintf("method %s is known to %s, and the target runs %s", e.Method, e.Window, e.Release)
+		text := fmt.Sprintf("method %s exists in %s, but the target runs %s", e.Method, e.Window, e.Release)
 		if e.Instead != "" && e.Window.Until.Before(e.Release) {
 			text += ": " + e.Instead
 		}
@@ -187,7 +187,7 @@ func (m *Method) checkGroups(params map[string]any, r Release) (found Violations
 func (m *Method) unknown(pointer string, r Release) string {
 	name := strings.TrimPrefix(pointer, "/")
 	if p, path := m.memberAt(pointer); p != nil && !p.Has(r) {
-		text := fmt.Sprintf("%s has this parameter in %s, and the target runs %s", m.Name, p.Window, r)
+		text := fmt.Sprintf("%s has this parameter in %s, but the target runs %s", m.Name, p.Window, r)
 		if next := m.successor(path, p.Name); next != nil && next.Has(r) {
 			return text + ": " + next.Replaces.inWords(next.Name)
 		}

@@ -202,7 +202,7 @@ func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
 	write(refusing.Certificate().Raw)
 	out, code, _ := diagnose(t, "", "--wait=24h", "--volumes=-")
 	assert.Equal(t, exitFindings, code)
-	assert.Contains(t, out, "t0: credentials-refused: target t0\n  problem:  the target's proxy refused the user name \"csi\" and its password, which the controller's secret.json has for this target")
+	assert.Contains(t, out, "t0: credentials-refused: target t0\n  problem:  the target's proxy refused the user name \"csi\" and its password, which the controller's secret.json contains for this target")
 	assert.Contains(t, out, "authentication failed: wrong password")
 	assert.Contains(t, out, "by hand:  correct the target's entry in rpcTokens of secret.json")
 	assert.NotContains(t, out, "pa$$word")

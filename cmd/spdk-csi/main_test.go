@@ -40,7 +40,7 @@ func TestInvalidFlagsAreRefused(t *testing.T) {
 		"endpoint":     {[]string{"--node", "--nodeid", "a", "--endpoint", "tcp://127.0.0.1:1"}, "UNIX socket"},
 		"level":        {[]string{"--node", "--nodeid", "a", "--log-level", "loud"}, "debug, info, warn or error"},
 		"format":       {[]string{"--node", "--nodeid", "a", "--log-format", "xml"}, "text or json"},
-		"NVMe option":  {[]string{"--node", "--nodeid", "a", "--nvme-keep-alive", "1500ms"}, "whole seconds"},
+		"NVMe option":  {[]string{"--node", "--nodeid", "a", "--nvme-keep-alive", "1500ms"}, "whole number of seconds"},
 		"unknown flag": {[]string{"--nodes"}, "unknown flag"},
 		"argument":     {[]string{"--node", "x"}, "x"},
 	} {

@@ -158,7 +158,7 @@ func TestNodeHealsReplicatedVolumes(t *testing.T) {
 	var log lockedBuffer
 	n := csi.NewNodeClient(serving(t, &log, t.TempDir(), "--node", "--nodeid=node-1", "--node-state-dir="+state, "--replication", "--service-account-dir="+account))
 	waits := func() bool {
-		return strings.Contains(log.String(), "a replicated volume waits") && strings.Contains(log.String(), "its mirror does not run")
+		return strings.Contains(log.String(), "a replicated volume is waiting") && strings.Contains(log.String(), "its mirror is not running")
 	}
 	require.Eventually(t, waits, 20*time.Second, 10*time.Millisecond)
 	_, err = n.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: replicatedID, StagingTargetPath: staging})

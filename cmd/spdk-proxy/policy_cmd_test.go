@@ -166,7 +166,7 @@ func TestPolicyLearnedReadsTheAuditLog(t *testing.T) {
 `
 	const want = `# What 4 users needed for 7 calls in the log (1 other lines). Remove methods that should not be allowed; globs make the list shorter.
 roles:
-  # For backup, build-farm. The built-in role csi-controller has all of it. Learning mode passed no call of build-farm: compare this role with the present ones, which may have conditions.
+  # For backup, build-farm. The built-in role csi-controller has all of it. Learning mode passed no call of build-farm: compare this role with the user's present roles, which may have conditions.
   learned-of-backup:
     allow:
       - bdev_lvol_resize

@@ -197,7 +197,7 @@ func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	}
 	s, err := terminal.NewStatus(f, metrics)
 	if err != nil {
-		return nil, fmt.Errorf("make the status: %w", err)
+		return nil, fmt.Errorf("compile the status: %w", err)
 	}
 	return s, nil
 }

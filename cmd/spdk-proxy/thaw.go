@@ -54,7 +54,7 @@ inaccessible afterwards.`,
 				}
 				select {
 				case <-ctx.Done():
-					return fmt.Errorf("paths to volumes are still inaccessible (%d entries in %s): read the log, check that spdk_tgt answers, then run `spdk-proxy thaw` again", left, dir)
+					return fmt.Errorf("paths to volumes are still inaccessible (%d entries in %s): read the log, check that spdk_tgt responds, then run `spdk-proxy thaw` again", left, dir)
 				case <-time.After(thawRetry):
 				}
 			}

@@ -29,7 +29,7 @@ func TestWatch(t *testing.T) {
 	sim.Crash()
 	o := run(t, "", append([]string{"watch", "--count", "1"}, at...)...)
 	require.Zero(t, o.code, o.stderr)
-	assert.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  target_down       the target does not answer: `, o.stdout)
+	assert.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  target_down       the target does not respond: `, o.stdout)
 	o = run(t, "", append([]string{"watch", "--count", "1", "-o", "json"}, at...)...)
 	require.Zero(t, o.code, o.stderr)
 	var e map[string]any

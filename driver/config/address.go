@@ -47,7 +47,7 @@ func withoutBrackets(address string) string {
 
 func (a Address) check() (problems []error) {
 	bad := func(key, value, want string) {
-		problems = append(problems, fmt.Errorf("%s is %q, it must be %s", key, value, want))
+		problems = append(problems, fmt.Errorf("%s is %q; it must be %s", key, value, want))
 	}
 	if a.TargetAddr == "" {
 		bad("targetAddr", a.TargetAddr, "the address at which nodes reach the target")

@@ -21,7 +21,7 @@ func (c Check) parse() (time.Duration, error) {
 	text := cmp.Or(c.Interval, defaultCheckInterval)
 	d, err := time.ParseDuration(text)
 	if err != nil || d != 0 && d < shortestCheckInterval {
-		return 0, fmt.Errorf("check: interval is %q, it must be a time like 1h, at least %s, or 0 for no checks", text, shortestCheckInterval)
+		return 0, fmt.Errorf("check: interval is %q; it must be a time like 1h, at least %s, or 0 for no checks", text, shortestCheckInterval)
 	}
 	return d, nil
 }

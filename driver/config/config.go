@@ -160,7 +160,7 @@ func (n *Target) setDefaults() {
 
 func (n *Target) check() (problems []error) {
 	bad := func(key, value, want string) {
-		problems = append(problems, fmt.Errorf("%s is %q, it must be %s", key, value, want))
+		problems = append(problems, fmt.Errorf("%s is %q; it must be %s", key, value, want))
 	}
 	if !request.IsTargetName(n.Name) {
 		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")

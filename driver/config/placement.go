@@ -58,7 +58,7 @@ func (p *Placement) setDefaults() {
 
 func (p *Placement) check() (problems []error) {
 	bad := func(key string, value any, want string) {
-		problems = append(problems, fmt.Errorf("placement: %s is %v, it must be %s", key, value, want))
+		problems = append(problems, fmt.Errorf("placement: %s is %v; it must be %s", key, value, want))
 	}
 	if p.Candidates < 1 {
 		bad("candidates", p.Candidates, "1 or more")

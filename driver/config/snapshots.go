@@ -21,7 +21,7 @@ func (s *Snapshots) check() error {
 	case "", refuseWithClones, detachClones:
 		return nil
 	}
-	return fmt.Errorf("snapshots: deleteWithClones is %q, it must be %s or %s", s.DeleteWithClones, refuseWithClones, detachClones)
+	return fmt.Errorf("snapshots: deleteWithClones is %q; it must be %s or %s", s.DeleteWithClones, refuseWithClones, detachClones)
 }
 
 // DetachClones reports whether the clones of a snapshot are detached before the snapshot is

@@ -112,7 +112,7 @@ func parseAddresses(text string, node map[string]string) ([]Address, error) {
 		}
 	}
 	if len(ours) == 0 {
-		return nil, fmt.Errorf("%w: none of the target's addresses, %s, is for a node with the labels %v: compare topology of the addresses in config.json with the node's --topology", ErrInvalidExport, text, node)
+		return nil, fmt.Errorf("%w: none of the target's addresses, %s, is meant for a node with the labels %v: compare the topology of the addresses in config.json with the node's --topology", ErrInvalidExport, text, node)
 	}
 	return ours, nil
 }

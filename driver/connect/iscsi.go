@@ -125,7 +125,7 @@ func (i *iscsi) explainLogin(e Export, err error) error {
 	case exitAuthFailed:
 		return fmt.Errorf("%w: %s does not allow initiator %s, or requires it to authenticate: the volume must be published to this node first (%w)", ErrRefused, e.IQN, i.host.IQN, err)
 	case exitDaemonComm, exitDaemonNotConnected:
-		return fmt.Errorf("%w: iscsid does not answer: start it on the node (systemctl enable --now iscsid) and run the node plugin in the host's network namespace (%w)", ErrUnsupported, err)
+		return fmt.Errorf("%w: iscsid does not respond: start it on the node (systemctl enable --now iscsid) and run the node plugin in the host's network namespace (%w)", ErrUnsupported, err)
 	case exitNoTransport:
 		return fmt.Errorf("%w: load the kernel module iscsi_tcp on the node (%w)", ErrUnsupported, err)
 	}

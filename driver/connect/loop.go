@@ -75,7 +75,7 @@ func (l *loop) find(e Export) (Device, error) {
 	case err != nil:
 		return Device{}, err
 	case len(attached) == 0:
-		return Device{}, fmt.Errorf("%w: no loop device on %s", ErrNotConnected, file.backing.Name())
+		return Device{}, fmt.Errorf("%w: no loop device is attached to %s", ErrNotConnected, file.backing.Name())
 	case len(attached) > 1:
 		return Device{}, fmt.Errorf("%w: %s and %s are both attached to %s: detach one (losetup -d)", ErrAmbiguous, attached[0], attached[1], file.backing.Name())
 	}

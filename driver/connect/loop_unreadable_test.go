@@ -25,7 +25,7 @@ func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 		"status of loop7":   {func(k *kernel) { k.dir("sys/block/loop7/loop"); k.file("dev/loop7", "") }, every},
 		"no loop devices":   {func(*kernel) {}, []string{"connect"}},
 		// Other disks, free loop devices, and devices that have just disappeared are skipped.
-		"no loop device on": {func(k *kernel) {
+		"no loop device is attached to": {func(k *kernel) {
 			k.dir("sys/block/sda")
 			k.file("dev/sda", "")
 			k.dir("sys/block/loop7")

@@ -36,7 +36,7 @@ func (n *nvme) checkAuthenticates(e Export) error {
 	}
 	options, err := os.ReadFile(n.node.path("dev/nvme-fabrics"))
 	if err == nil && len(options) > 0 && !strings.Contains(string(options), "dhchap_secret=") {
-		return fmt.Errorf("%w: this node's kernel has no NVMe in-band authentication: use a kernel with CONFIG_NVME_HOST_AUTH (CONFIG_NVME_AUTH before Linux 6.7)", ErrUnsupported)
+		return fmt.Errorf("%w: this node's kernel does not support NVMe in-band authentication: use a kernel with CONFIG_NVME_HOST_AUTH (CONFIG_NVME_AUTH before Linux 6.7)", ErrUnsupported)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (o NVMeOptions) validate() error {
 		{"FastIOFail", o.FastIOFail, false},
 	} {
 		if d.value%time.Second != 0 || d.value < 0 && !d.negative {
-			return fmt.Errorf("NVMe option %s is %v: it must be whole seconds, not negative", d.name, d.value)
+			return fmt.Errorf("NVMe option %s is %v: it must be a whole number of seconds, and not negative", d.name, d.value)
 		}
 	}
 	if o.IOQueues < 0 {
@@ -64,7 +64,7 @@ func (o NVMeOptions) validate() error {
 	}
 	full := o.withDefaults()
 	if full.CtrlLossTimeout > 0 && full.ReconnectDelay > full.CtrlLossTimeout {
-		return fmt.Errorf("NVMe option ReconnectDelay (%v) is longer than CtrlLossTimeout (%v): the kernel would never try again",
+		return fmt.Errorf("NVMe option ReconnectDelay (%v) is longer than CtrlLossTimeout (%v): the kernel would never reconnect",
 			full.ReconnectDelay, full.CtrlLossTimeout)
 	}
 	return nil

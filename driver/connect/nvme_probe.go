@@ -122,7 +122,7 @@ func readPDU(r io.Reader, kind byte, size int) ([]byte, error) {
 		return nil, fmt.Errorf("read NVMe/TCP response: %w", err)
 	}
 	if got := binary.LittleEndian.Uint32(pdu[4:]); pdu[0] != kind || got != uint32(size) {
-		return nil, fmt.Errorf("the server at this address does not speak NVMe/TCP as expected (PDU type %#x of %d bytes, wanted %#x of %d)", pdu[0], got, kind, size)
+		return nil, fmt.Errorf("the server at this address does not speak NVMe/TCP as expected (received PDU type %#x with %d bytes, expected %#x with %d)", pdu[0], got, kind, size)
 	}
 	return pdu, nil
 }

@@ -300,7 +300,7 @@ func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operat
 		return false, nil
 	})
 	if err == nil && !inTime {
-		err = fmt.Errorf("%w: the target has no path to %s (%s) there: %s: check nvmf_get_subsystems on the target", ErrNoNamespace, d.Path, d.UUID, strings.Join(seen, "; "))
+		err = fmt.Errorf("%w: the target does not provide %s (%s) at this address: %s: check nvmf_get_subsystems on the target", ErrNoNamespace, d.Path, d.UUID, strings.Join(seen, "; "))
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func targetError(target, host string, err error) error {
 	lost := errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown)
 	switch {
 	case e.Code == jsonrpc.CodeTooManyLogins:
-		named.Cause = fmt.Sprintf("credentials refused: the proxy does not check them for some time, after too many failed logins (code %d)", e.Code)
+		named.Cause = fmt.Sprintf("credentials refused: after too many failed logins, the proxy checks no credentials for some time (code %d)", e.Code)
 	case errors.Is(err, spdkrpc.ErrCredentials):
 		named.Cause = fmt.Sprintf("credentials refused: %s (code %d)", e.Message, e.Code)
 	case !lost || e.Code == jsonrpc.CodeTooMany:

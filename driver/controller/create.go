@@ -105,7 +105,7 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 		return n, err
 	}
 	if n.spec.Class.Encryption != class.NoEncryption && n.origin.UUID == "" && n.shared {
-		return n, fmt.Errorf("%w: an empty encrypted volume for several nodes: each would encrypt it with a key of its own; create it with ReadWriteOnce, use it once, and copy it", request.ErrUnsupported)
+		return n, fmt.Errorf("%w: an empty encrypted volume cannot be created for several nodes, because each would encrypt it with its own key: create it with ReadWriteOnce, use it once, and copy it", request.ErrUnsupported)
 	}
 	if err := checkFilesystem(n.spec.Class, capabilities); err != nil {
 		return n, err

@@ -56,7 +56,7 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 	}
 	for key, f := range k.reported {
 		if _, still := now[key]; !still {
-			c.log.InfoContext(ctx, "problem is gone", "kind", f.Kind, "target", f.Target, "object", f.Object)
+			c.log.InfoContext(ctx, "problem resolved", "kind", f.Kind, "target", f.Target, "object", f.Object)
 		}
 	}
 	k.reported = now

@@ -171,7 +171,7 @@ func TestPeriodicCheckChangesNothing(t *testing.T) {
 	assert.Equal(t, 1, logs.count("check found a problem"))
 	require.NoError(t, b.target.rpc.NVMfDeleteSubsystem(t.Context(), spdkrpc.NVMfDeleteSubsystemParams{NQN: export.NQN(uuid)}))
 	assert.Contains(t, check(), `spdk_csi_findings{kind="leaked-export",target="t0"} 0`)
-	assert.Equal(t, 1, logs.count("problem is gone"))
+	assert.Equal(t, 1, logs.count("problem resolved"))
 
 	k.targets = append(k.targets, "former")
 	m.Findings("former", map[string]int{"orphan": 1})

@@ -102,7 +102,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 			default: // after a closed connection the outcome of the call is unknown
 				assert.Contains(t, []codes.Code{codes.Unavailable, codes.Aborted}, driver.Code(err), "%v", err)
 				assert.Regexp(t, "target t[13]: ", err)
-				if strings.Contains(err.Error(), "target t3: unreachable: it did not list its lvstores and volumes within 25s: nothing was made") {
+				if strings.Contains(err.Error(), "target t3: unreachable: the target did not list its lvstores and volumes within 25s: nothing was created") {
 					late.Add(1)
 				}
 			}

@@ -64,7 +64,7 @@ func checkReplicated(n creation, capabilities []*csi.VolumeCapability) error {
 		switch c.GetAccessMode().GetMode() {
 		case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 		default:
-			return fmt.Errorf("%w: access mode %s: a replicated volume is for one node at a time: use ReadWriteOnce or ReadWriteOncePod. Nothing was created", request.ErrUnsupported, c.GetAccessMode().GetMode())
+			return fmt.Errorf("%w: access mode %s: only one node at a time can use a replicated volume: use ReadWriteOnce or ReadWriteOncePod. Nothing was created", request.ErrUnsupported, c.GetAccessMode().GetMode())
 		}
 	}
 	for _, option := range []string{"ctrl_loss_tmo", "fast_io_fail_tmo"} {
@@ -93,7 +93,7 @@ func (c *Controller) checkReplication() error {
 	case c.witnesses == nil:
 		return fmt.Errorf("%w: replicas: %q needs the component replication, which is not installed: install it, or use replicas: %q. Nothing was created", request.ErrUnsupported, "2", "1")
 	case c.credentialsFile == "":
-		return fmt.Errorf("%w: replicas: %q needs a Secret for the controller itself, with which csi-attacher publishes a volume again after a storage server was away: see SPDKCSI_SECRET. Nothing was created", request.ErrUnsupported, "2")
+		return fmt.Errorf("%w: replicas: %q needs a Secret for the controller itself, so that csi-attacher can publish a volume again after an outage of a storage server: see SPDKCSI_SECRET. Nothing was created", request.ErrUnsupported, "2")
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) (
 	stores = placement.Order(stores, n.spec.Name, n.spec.Class.Strategy, func(target string) int { return n.where.Rank(byName[target]) })
 	first, second, ok := placement.Pair(stores, byName)
 	if !ok {
-		return nil, fmt.Errorf("%w: no two of the storage servers %s, in topologies that one node reaches, have an lvstore with room for %d bytes. Nothing was created; add space or a storage server, or use replicas: %q",
+		return nil, fmt.Errorf("%w: no two of the storage servers %s that the same node can reach have an lvstore with room for %d bytes. Nothing was created; add space or a storage server, or use replicas: %q",
 			volume.ErrNoSpace, strings.Join(slices.Sorted(maps.Keys(byName)), ", "), withHead(n.spec.MinBytes), "1")
 	}
 	place := func(s placement.Store, number int) witness.Place {

@@ -37,7 +37,7 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 	case err != nil:
 		return failed(witnessError(err))
 	case record.Deleting:
-		return failed(fmt.Errorf("%w: it is being deleted", volume.ErrInUse))
+		return failed(fmt.Errorf("%w: the volume is being deleted", volume.ErrInUse))
 	case record.Witness.Writer.Node != "" && record.Witness.Writer.Node != req.GetNodeId():
 		return failed(fmt.Errorf("%w: the volume is published to node %s: unpublish it there first", volume.ErrInUse, record.Witness.Writer.Node))
 	}
@@ -104,7 +104,7 @@ func sameReplicas(sites []*site, made request.Replicated) error {
 	for i, s := range sites {
 		switch x := made.Replicas[i]; {
 		case x.Number != int(s.id) || x.Server != s.place.Server:
-			return fmt.Errorf("%w: the volume context names replica %d on server %s, and the witness replica %d on %s", volume.ErrIncompatible, x.Number, x.Server, s.id, s.place.Server)
+			return fmt.Errorf("%w: the volume context names replica %d on server %s, but the witness names replica %d on %s", volume.ErrIncompatible, x.Number, x.Server, s.id, s.place.Server)
 		case s.err == nil && s.replica.UUID != x.UUID:
 			return fmt.Errorf("%w: %s on server %s has the UUID %s, but the volume was created with %s: the replica was replaced. Nothing was changed", volume.ErrIncompatible, s.place.Lvol, s.place.Server, s.replica.UUID, x.UUID)
 		}
@@ -136,9 +136,9 @@ func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*sit
 		return nil
 	}
 	if w.Created {
-		return fmt.Errorf("%w: no server with a current copy can be reached: the one on %s is needed: %w", request.ErrNoReplica, servers, err)
+		return fmt.Errorf("%w: no current replica can be reached: the replica on %s is needed: %w", request.ErrNoReplica, servers, err)
 	}
-	return fmt.Errorf("%w: the volume is new, and its first use needs both replicas: the one on %s cannot be reached: %w", request.ErrNoReplica, servers, err)
+	return fmt.Errorf("%w: the volume is new, and its first use needs both replicas: the replica on %s cannot be reached: %w", request.ErrNoReplica, servers, err)
 }
 
 // pristineReplicas reports whether a volume has definitely never been written to.
@@ -197,10 +197,10 @@ func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeI
 	}
 	servers, unreached := failures(sites)
 	if record.Witness.Created && ended&record.Witness.InSync == 0 || ended == 0 {
-		return failed(fmt.Errorf("%w: no server with a current copy confirms that the node can no longer use the volume: the one on %s is needed: %w", request.ErrNoReplica, servers, unreached))
+		return failed(fmt.Errorf("%w: no server with a current replica confirms that the node can no longer use the volume: the replica on %s is needed: %w", request.ErrNoReplica, servers, unreached))
 	}
 	if unreached != nil {
-		c.log.WarnContext(ctx, "a replica is still exported to a node that is no longer the writer: the next publication ends that", "server", servers, "error", unreached)
+		c.log.WarnContext(ctx, "a replica is still exported to a node that is no longer the writer: the next publication will withdraw the export", "server", servers, "error", unreached)
 	}
 	return nil
 }

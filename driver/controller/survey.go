@@ -69,7 +69,7 @@ func (c *Controller) surveyStores(ctx context.Context, services []*volume.Servic
 
 // ask queries one target for its lvstores, and for spec's volume if spec has a name.
 func (c *Controller) ask(ctx context.Context, s *volume.Service, spec volume.Spec) (surveyed, error) {
-	late := fmt.Errorf("target %s: %w within %s: nothing was made; try again", s.Name, errNoAnswer, c.targets.timeout)
+	late := fmt.Errorf("target %s: %w within %s: nothing was created; try again", s.Name, errNoAnswer, c.targets.timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.targets.timeout, &request.TargetError{Target: s.Name, Err: late})
 	defer cancel()
 	found, err := asked(ctx, s, spec)

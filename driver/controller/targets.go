@@ -57,7 +57,7 @@ type client struct {
 }
 
 // errNoAnswer means that a target does not list its lvstores and volumes in time.
-var errNoAnswer = fmt.Errorf("%w: it did not list its lvstores and volumes", spdkrpc.Unreachable)
+var errNoAnswer = fmt.Errorf("%w: the target did not list its lvstores and volumes", spdkrpc.Unreachable)
 
 // maxClients limits how many clients are kept for each target. There is one client for each
 // credential that is used with the target. Each target has its own limit because a call may query

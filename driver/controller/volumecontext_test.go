@@ -140,7 +140,7 @@ func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 
 	_, err = b.CreateVolume(t.Context(), req("pvc-3", sharedBlock))
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err))
-	require.ErrorContains(t, err, "each would encrypt it with a key of its own")
+	require.ErrorContains(t, err, "each would encrypt it with its own key")
 }
 
 // If the CA file of a target cannot be read, the controller does not start.

@@ -59,11 +59,11 @@ func describe(handle string, pv PV) string {
 func (r *Reading) orphans(known *Known) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
-		byHand := fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list of docs/doctor.md at its standard input", l.UUID, id, id)
+		byHand := fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list described in docs/doctor.md as standard input", l.UUID, id, id)
 		switch {
 		case !r.target.Permits(l):
 		case l.Kind == volume.KindVolume && !known.names(id):
-			detail := fmt.Sprintf("the list of volumes does not name it. It has %d bytes. It may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
+			detail := fmt.Sprintf("the list of volumes does not contain this volume of %d bytes, which may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
 			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, detail).with(namePrefix+l.Name).byHand(byHand))
 		case l.Kind == volume.KindSnapshot && known.Snapshots != nil && !known.Snapshots[id.String()]:
 			found = append(found, r.finding(Orphan, "snapshot "+l.Store+"/"+l.Name, l.UUID, "the list of snapshots does not name it. It may belong to another cluster, or hold data that is still needed").
@@ -85,7 +85,7 @@ func (r *Reading) ofPV(id request.VolumeID, pv PV, known *Known, hosts func(stri
 			byHand("restore the data from a snapshot or a backup, or delete the claim")}
 	}
 	if l.Nested {
-		return []Finding{r.finding(Broken, object, id.UUID, fmt.Sprintf("only %s/%s has its UUID, in an lvstore that is on a logical volume. It is another volume, which a host wrote", l.Store, l.Name)).
+		return []Finding{r.finding(Broken, object, id.UUID, fmt.Sprintf("only %s/%s has this UUID, but its lvstore is on a logical volume, so it is a different volume that a host has written", l.Store, l.Name)).
 			byHand(r.call("bdev_lvol_get_lvols"))}
 	}
 	if pv.Going {
@@ -151,7 +151,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			return f.Kind == Orphan && f.Volume == text && strings.HasPrefix(f.Object, "volume ")
 		})
 		if i < 0 {
-			problems = append(problems, fmt.Errorf("%s is not an orphan volume that was found on a target: it is not deleted", text))
+			problems = append(problems, fmt.Errorf("no orphan volume %s was found on any target: it was not deleted", text))
 			continue
 		}
 		id, err := request.ParseVolumeID(text)

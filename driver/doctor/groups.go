@@ -40,7 +40,7 @@ func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 			commands = append(commands, m.call("spdkgate_lvol_delete name=%s", m.UUID))
 		}
 		slices.Sort(commands)
-		found = append(found, present[0].finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("it has %d of %d snapshots: taking or deleting it was interrupted. The driver deletes them when the request is repeated", len(present), id.Size())).
+		found = append(found, present[0].finding(HalfMade, "group snapshot "+id.String(), "", fmt.Sprintf("only %d of its %d snapshots exist, because taking or deleting the group was interrupted. The driver deletes them when the request is repeated", len(present), id.Size())).
 			with(subjects...).byHand(strings.Join(commands, "; ")))
 	}
 	return found

@@ -32,7 +32,7 @@ func TestGroupsOnSeveralTargets(t *testing.T) {
 	require.Len(t, found, 1)
 	assert.Equal(t, doctor.HalfMade, found[0].Kind)
 	assert.Contains(t, found[0].Object, half)
-	assert.Contains(t, found[0].Problem, "it has 1 of 2 snapshots")
+	assert.Contains(t, found[0].Problem, "only 1 of its 2 snapshots exist")
 
 	e.Partial = true
 	assert.Empty(t, run(t, e), "the other members may be on targets that were not read")

@@ -66,10 +66,10 @@ func (r *Reading) refused() (kind Kind, problem, command string) {
 		return CertificateUntrusted, "the driver does not trust the certificate of the target's proxy, and sent nothing. " + authorities,
 			"give the target in config.json the authority that issued the proxy's certificate, as caFile or ca (in the chart: ca.certificates), or give the proxy a certificate for the host in rpcURL, " + r.target.URL
 	case errors.Is(r.err, volume.ErrCredentials):
-		return CredentialsRefused, fmt.Sprintf("the target's proxy refused %s, which the controller's secret.json has for this target", cmp.Or(r.target.Account, "the credentials")),
+		return CredentialsRefused, fmt.Sprintf("the target's proxy refused %s, which the controller's secret.json contains for this target", cmp.Or(r.target.Account, "the credentials")),
 			"correct the target's entry in rpcTokens of secret.json, in the Secret of the controller (in the chart: credentials), or the user in the proxy's configuration" + check
 	case errors.Is(r.err, volume.ErrDenied):
-		return Denied, fmt.Sprintf("the target's proxy knows %s, but does not allow the user a call that is needed", cmp.Or(r.target.Account, "the credentials")),
+		return Denied, fmt.Sprintf("the target's proxy accepts %s, but does not allow this user to make a required call", cmp.Or(r.target.Account, "the credentials")),
 			"give the user the role csi-controller in the proxy's configuration"
 	}
 	return "", "", ""
@@ -126,7 +126,7 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 	connected := r.connected[e.Volume]
 	switch {
 	case e.Foreign != "":
-		return []Finding{r.finding(Broken, object, e.Volume, fmt.Sprintf("it exports the bdev %s, but its name is reserved for the volume %s", e.Foreign, e.Volume)).byHand(byHand)}
+		return []Finding{r.finding(Broken, object, e.Volume, fmt.Sprintf("this export contains the bdev %s, but the export's name is reserved for the volume %s", e.Foreign, e.Volume)).byHand(byHand)}
 	case !exists && (len(connected) > 0 || !r.target.KnowsStores()):
 		why := "hosts are connected: " + strings.Join(connected, ", ")
 		if len(connected) == 0 {

@@ -43,7 +43,7 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 	}{
 		"wrong password": {
 			spdkrpc.Error{Kind: spdkrpc.Denied, Code: jsonrpc.CodeUnauthorized, Message: "authentication failed"}, doctor.CredentialsRefused,
-			[]string{`the target's proxy refused the user name "csi" and its password, which the controller's secret.json has for this target`, "authentication failed"}, []string{"rpcTokens of secret.json", "spdk-proxy call"},
+			[]string{`the target's proxy refused the user name "csi" and its password, which the controller's secret.json contains for this target`, "authentication failed"}, []string{"rpcTokens of secret.json", "spdk-proxy call"},
 		},
 		"too many failed logins": {
 			spdkrpc.Error{Kind: spdkrpc.Unreachable, Code: jsonrpc.CodeTooManyLogins}, doctor.CredentialsRefused, []string{`the user name "csi" and its password`}, []string{"rpcTokens of secret.json"},
@@ -52,7 +52,7 @@ func TestRefusalsAreReportedAtOnce(t *testing.T) {
 			spdkrpc.Error{Kind: spdkrpc.Unreachable, Err: untrusted}, doctor.CertificateUntrusted, []string{"caFile is /etc/ca/ca.crt", "certificate signed by unknown authority"}, []string{"caFile or ca (in the chart: ca.certificates)", "https://storage:9009"},
 		},
 		"forbidden method": {
-			spdkrpc.Error{Kind: spdkrpc.Denied, Code: jsonrpc.CodeForbidden}, doctor.Denied, []string{`knows the user name "csi" and its password, but does not allow`}, []string{"the role csi-controller"},
+			spdkrpc.Error{Kind: spdkrpc.Denied, Code: jsonrpc.CodeForbidden}, doctor.Denied, []string{`accepts the user name "csi" and its password, but does not allow`}, []string{"the role csi-controller"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -137,7 +137,7 @@ var wrongs = []wrong{
 		require.NoError(t, err)
 		return nil
 	}},
-	{name: "group snapshot without one of its members", kind: doctor.HalfMade, says: "it has 1 of 2 snapshots", make: func(t *testing.T, f *fixture) []string {
+	{name: "group snapshot without one of its members", kind: doctor.HalfMade, says: "only 1 of its 2 snapshots exist", make: func(t *testing.T, f *fixture) []string {
 		v := f.create(t, "source")
 		_, err := f.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snap.abcdefghijkl." + strings.ReplaceAll(v.UUID, "-", "") + ".00000001xyzb"})
 		require.NoError(t, err)

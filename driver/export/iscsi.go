@@ -149,7 +149,7 @@ func (i iscsi) takeOver(ctx context.Context, id string, own []spdkrpc.ISCSIPGIGM
 		return fmt.Errorf("%w: iSCSI target %s was deleted during the call: try again", ErrBusy, IQN(id))
 	}
 	if left := i.missingSteps(ctx, id, now.node, own, h, auth); len(left) > 0 {
-		return fmt.Errorf("%w: the target node changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
+		return fmt.Errorf("%w: the target node changed during the call, and the step %q must be repeated: try again", ErrBusy, left[0].What)
 	}
 	if h.Keys == nil {
 		return nil

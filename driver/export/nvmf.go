@@ -94,7 +94,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if left := n.missingSteps(ctx, id, sub, h, shared, &foundDone); len(left) > 0 {
-		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and %q has to be repeated: try again", ErrBusy, left[0].What)
+		return Admission{}, fmt.Errorf("%w: the subsystem changed during the call, and the step %q must be repeated: try again", ErrBusy, left[0].What)
 	}
 	if len(n.missingListeners(sub)) == len(n.Listen) {
 		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)

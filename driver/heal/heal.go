@@ -133,7 +133,7 @@ type volumeWitness struct {
 func (w volumeWitness) Read(ctx context.Context) (replica.Witness, error) {
 	r, err := w.Get(ctx, w.name)
 	if err == nil && r.UID != w.uid {
-		err = fmt.Errorf("%w: uid %s, not %s", witness.ErrReplaced, r.UID, w.uid)
+		err = fmt.Errorf("%w: its UID is %s, not %s", witness.ErrReplaced, r.UID, w.uid)
 	}
 	return r.Witness, err
 }
@@ -171,7 +171,7 @@ func (h *Healer) of(v Volume) (*volume, error) {
 	defer h.mu.Unlock()
 	if known := h.volumes[v.Name]; known != nil {
 		if known.Generation != v.Generation || known.UID != v.UID {
-			return nil, fmt.Errorf("%w: its publication %d is still on this node, and publication %d is requested: unstage it first", mirror.ErrBusy, known.Generation, v.Generation)
+			return nil, fmt.Errorf("%w: publication %d of the volume is still staged on this node, but publication %d is requested: unstage the volume first", mirror.ErrBusy, known.Generation, v.Generation)
 		}
 		return known, nil
 	}
@@ -200,7 +200,7 @@ func (h *Healer) of(v Volume) (*volume, error) {
 }
 
 // errUnknown means that the kernel's view of a connection could not be read.
-var errUnknown = errors.New("the state of its connections is unknown")
+var errUnknown = errors.New("the state of the connections is unknown")
 
 // find returns the device of a replica whose server responds.
 func (h *Healer) find(ctx context.Context, e connect.Export) (string, error) {
@@ -222,7 +222,7 @@ func (v *volume) take(ctx context.Context) (release func(), err error) {
 	case v.busy <- struct{}{}:
 		return func() { <-v.busy }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: another operation on it has not ended; it may wait for a replica: %w", mirror.ErrWait, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: another operation on the volume has not ended; it may be waiting for a replica: %w", mirror.ErrWait, context.Cause(ctx))
 	}
 }
 

@@ -110,12 +110,12 @@ func (v *volume) failed(ctx context.Context, what step, err error) {
 	v.unfinished = v.unfinished || what != nothing && what != reconnect
 	v.pause = min(max(2*v.pause, interval), longestPause)
 	v.notBefore = v.Now().Add(v.pause)
-	v.Log.WarnContext(ctx, "a replicated volume waits", "volume", v.Name, "error", err, "retryAfter", v.pause)
+	v.Log.WarnContext(ctx, "a replicated volume is waiting", "volume", v.Name, "error", err, "retryAfter", v.pause)
 	if !publicationIsOver(err) {
 		return
 	}
 	if err := v.mirror.Abandon(ctx); err != nil {
-		v.Log.WarnContext(ctx, "the I/O of a publication that is over cannot be ended", "volume", v.Name, "error", err)
+		v.Log.WarnContext(ctx, "cannot stop the I/O of an ended publication", "volume", v.Name, "error", err)
 		return
 	}
 	v.over = true
@@ -150,7 +150,7 @@ func (v *volume) round(ctx context.Context) (State, step, error) {
 	}
 	what, id := next(o)
 	if what == nothing && o.lost|o.Failed != 0 {
-		state.Problem = fmt.Sprintf("writes wait for a server: replicas %v do not respond, I/O to %v failed", o.lost.IDs(), o.Failed.IDs())
+		state.Problem = fmt.Sprintf("writes are waiting for a server: replicas %v do not respond, and I/O to %v failed", o.lost.IDs(), o.Failed.IDs())
 	}
 	return state, what, v.do(ctx, what, id)
 }

@@ -104,7 +104,7 @@ func (c Client) inventory(ctx context.Context, args ...string) (inventory.Invent
 		return all, nil
 	}
 	if failed == nil {
-		failed = errors.New("it printed no inventory")
+		failed = errors.New("the command printed no inventory")
 	}
 	return all, fmt.Errorf("run spdk-csi inventory in %s of namespace %s: %w", c.Controller, c.Namespace, reason(failed, &notes))
 }

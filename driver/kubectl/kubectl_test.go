@@ -140,7 +140,7 @@ storage-1   lvs1      0       0      0             0         0         0       r
 	}
 	a.change(func() { a.run = func(string) (out, notes string, code int) { return "", "", 0 } })
 	_, err = a.Inventory(t.Context())
-	require.ErrorContains(t, err, "it printed no inventory")
+	require.ErrorContains(t, err, "the command printed no inventory")
 }
 
 func TestSnapshots(t *testing.T) {

@@ -227,11 +227,11 @@ func (c Client) askPlugin(ctx context.Context, n *Node, o NodeOptions) error {
 	}
 	switch {
 	case out.exceeded:
-		failed = fmt.Errorf("it printed more than %d bytes", mostStatus)
+		failed = fmt.Errorf("the command printed more than %d bytes", mostStatus)
 	case ctx.Err() != nil:
 		failed = fmt.Errorf("no response within %s", o.Timeout)
 	case failed == nil:
-		failed = errors.New("it printed no status")
+		failed = errors.New("the command printed no status")
 	}
 	return fmt.Errorf("cannot read the paths to its volumes: run spdk-csi node-status in pod %s of namespace %s: %w", n.Pod, c.Namespace, reason(failed, &notes.text))
 }

@@ -66,7 +66,7 @@ func New(host, port, dir string) (*Client, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("the CA of the Kubernetes API, %s, has no certificate", filepath.Join(dir, "ca.crt"))
+		return nil, fmt.Errorf("the CA file of the Kubernetes API, %s, contains no certificate", filepath.Join(dir, "ca.crt"))
 	}
 	return &Client{
 		server: "https://" + net.JoinHostPort(host, port), dir: dir,

@@ -23,7 +23,7 @@ func TestMissingAccessIsReported(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("x"), 0o600))
 	_, err = New("192.0.2.1", "443", dir)
-	require.ErrorContains(t, err, "has no certificate")
+	require.ErrorContains(t, err, "contains no certificate")
 	require.NoError(t, os.Remove(filepath.Join(dir, "ca.crt")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "ca.crt"), 0o700))
 	_, err = New("192.0.2.1", "443", dir)

@@ -44,7 +44,7 @@ func (d Drain) Wait(ctx context.Context) error {
 	}
 	draining, err := d.draining(ctx)
 	if err != nil {
-		return fmt.Errorf("whether node %s is drained is unknown, so nothing waits for its volumes: %w", d.Node, err)
+		return fmt.Errorf("cannot determine whether node %s is being drained, so the hook does not wait for its volumes: %w", d.Node, err)
 	}
 	if !draining {
 		d.Log.Info("the node is not being drained: not waiting for its volumes", "node", d.Node)
@@ -55,9 +55,9 @@ func (d Drain) Wait(ctx context.Context) error {
 		volumes, err := d.volumes(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("node %s is drained, but %d volumes are still in use there after the time limit: %v", d.Node, len(before), before)
+			return fmt.Errorf("node %s is being drained, but %d volumes are still in use there after the time limit: %v", d.Node, len(before), before)
 		case errors.Is(err, ErrForbidden):
-			return fmt.Errorf("whether node %s still has volumes is unknown, so nothing waits for them: %w", d.Node, err)
+			return fmt.Errorf("cannot determine whether node %s still has volumes, so the hook does not wait for them: %w", d.Node, err)
 		case err != nil:
 			d.Log.Warn("the node's volumes cannot be read; trying again", "node", d.Node, "error", err)
 		case len(volumes) == 0:

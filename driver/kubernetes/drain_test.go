@@ -102,7 +102,7 @@ func TestHookEndsWhileDrainStateIsUnknown(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	var log strings.Builder
 	err := drain(a, &log, &turns{end: end}).Wait(ctx)
-	require.ErrorContains(t, err, "nothing waits for its volumes")
+	require.ErrorContains(t, err, "does not wait for its volumes")
 	require.NotErrorIs(t, err, ErrForbidden)
 	assert.Equal(t, 1, a.made("GET /api/v1/nodes"))
 }
@@ -114,7 +114,7 @@ func TestUnknownDrainStateDoesNotDelayUpdates(t *testing.T) {
 	var log strings.Builder
 	err := drain(a, &log, &turns{}).Wait(t.Context())
 	require.ErrorIs(t, err, ErrForbidden)
-	require.ErrorContains(t, err, "nothing waits for its volumes")
+	require.ErrorContains(t, err, "does not wait for its volumes")
 
 	a.change(func() { a.status = http.StatusServiceUnavailable })
 	tries := 0

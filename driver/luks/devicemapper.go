@@ -116,7 +116,7 @@ func (k dmKernel) find(name string) (mapping, bool, error) {
 	case errors.Is(err, unix.ENXIO), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
 		return mapping{}, false, nil // no such mapping, or no device mapper in the kernel
 	case err != nil:
-		return mapping{}, false, fmt.Errorf("ask the kernel for the mapping %s: %w", name, err)
+		return mapping{}, false, fmt.Errorf("query the kernel for the mapping %s: %w", name, err)
 	}
 	uuid, _, _ := bytes.Cut(c.uuid[:], []byte{0})
 	m := mapping{
@@ -127,7 +127,7 @@ func (k dmKernel) find(name string) (mapping, bool, error) {
 		return m, true, nil
 	}
 	if c, err = k.call(dmDeps, name); err != nil {
-		return m, true, fmt.Errorf("ask the kernel for the device below %s: %w", name, err)
+		return m, true, fmt.Errorf("query the kernel for the device below %s: %w", name, err)
 	}
 	// struct dm_target_deps holds the count, four bytes of padding, and the device numbers.
 	answer := c.data[:]

@@ -158,7 +158,7 @@ func (l *LUKS) existing(ctx context.Context, v Volume, number string, step *oper
 		}
 		return m, true, err
 	}
-	l.log.Warn("closing an encrypted device that was opened differently", "mapping", v.Name, "below", m.below, "wanted", number, "readOnly", m.readOnly)
+	l.log.Warn("closing an encrypted device that was opened for another device or access mode", "mapping", v.Name, "below", m.below, "wanted", number, "readOnly", m.readOnly)
 	return mapping{}, false, l.remove(ctx, v.Name, step)
 }
 
@@ -188,7 +188,7 @@ func (l *LUKS) openClosed(ctx context.Context, v Volume, number string, step *op
 	}
 	m, found, err := l.mapper.find(v.Name)
 	if err == nil && (!found || m.below != number) {
-		err = fmt.Errorf("cryptsetup opened %s, but the kernel has no such mapping of it: check whether the node's /dev is mounted", v.Device)
+		err = fmt.Errorf("cryptsetup opened %s, but the kernel has no mapping for it: check whether the node's /dev is mounted", v.Device)
 	}
 	return m, err
 }
@@ -216,9 +216,9 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	case signature == encrypted:
 		return false, nil
 	case signature != "":
-		return false, fmt.Errorf("%w: the volume's class asks for encryption, but the device holds %s without encryption: nothing was changed; %s", ErrNotEncrypted, signature, howto)
+		return false, fmt.Errorf("%w: the volume's class requires encryption, but the device holds %s without encryption: nothing was changed; %s", ErrNotEncrypted, signature, howto)
 	case dataAt >= 0:
-		return false, fmt.Errorf("%w: the volume's class asks for encryption, but the device has data at offset %d and no LUKS header: nothing was changed; %s", ErrNotEncrypted, dataAt, howto)
+		return false, fmt.Errorf("%w: the volume's class requires encryption, but the device has data at offset %d and no LUKS header: nothing was changed; %s", ErrNotEncrypted, dataAt, howto)
 	}
 	switch {
 	case !v.MayFormat && !(v.MayFinish && interrupted):
@@ -240,7 +240,7 @@ func (l *LUKS) format(ctx context.Context, v Volume, step *operation.Step) error
 	}
 	const headerBytes, least = 16 << 20, 1 << 20 // the space for luksFormat, and the minimum that must remain
 	if size < headerBytes+least {
-		return fmt.Errorf("%w: %s has %d bytes, and LUKS2 takes %d of them: use a larger volume", ErrInvalid, v.Device, size, headerBytes)
+		return fmt.Errorf("%w: %s has %d bytes, of which LUKS2 needs %d: use a larger volume", ErrInvalid, v.Device, size, headerBytes)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

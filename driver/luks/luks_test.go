@@ -70,7 +70,7 @@ func TestMappingIsVerifiedAfterOpening(t *testing.T) {
 			return nil
 		}
 		_, err := l.Open(t.Context(), v)
-		require.ErrorContains(t, err, "the kernel has no such mapping of it", name)
+		require.ErrorContains(t, err, "the kernel has no mapping for it", name)
 	}
 }
 

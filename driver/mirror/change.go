@@ -26,7 +26,7 @@ func (m *Mirror) Drop(ctx context.Context, id replica.ID) error {
 		return nil
 	}
 	if !w.Replicas.Has(id) || l.missing() || !l.pair() && id == l.first && w.InSync != w.Replicas {
-		return fmt.Errorf("%w: replica %d has the only current copy, or is not in the mirror", ErrRefused, id)
+		return fmt.Errorf("%w: replica %d is the only current replica, or is not in the mirror", ErrRefused, id)
 	}
 	return m.drop(ctx, w, id, l)
 }
@@ -191,7 +191,7 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 		return err
 	}
 	if l.second != id {
-		return fmt.Errorf("%w: replica %d is in sync or is not the volume's", ErrRefused, id)
+		return fmt.Errorf("%w: replica %d is already in sync, or does not belong to the volume", ErrRefused, id)
 	}
 	if !l.missing() {
 		return nil
@@ -208,7 +208,7 @@ func (m *Mirror) Add(ctx context.Context, id replica.ID) error {
 	kind, format := replica.ByBitmap, keepMarks
 	w, err = m.Witness.Change(ctx, func(w replica.Witness) (replica.Witness, error) {
 		if w.InSync != running {
-			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror has only %d", ErrRefused, w.InSync.IDs(), l.first)
+			return w, fmt.Errorf("%w: replicas %v are in sync, but the mirror contains only %d", ErrRefused, w.InSync.IDs(), l.first)
 		}
 		kind, format = replica.ByBitmap, keepMarks
 		switch replica.Readd(running, view[id], w.Logged.Has(id) && !hasOldData) {

@@ -26,7 +26,7 @@ func (m *Mirror) Local() (Local, error) {
 	case err != nil:
 		return Local{}, err
 	case !found || k.uuid != m.uuid() || k.active.kind == "":
-		return Local{}, fmt.Errorf("%w: its mirror does not run: stage the volume again", ErrRefused)
+		return Local{}, fmt.Errorf("%w: its mirror is not running: stage the volume again", ErrRefused)
 	}
 	t, err := parseTable(k.active)
 	if err != nil {

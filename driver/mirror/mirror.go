@@ -87,7 +87,7 @@ func New(v Volume, o Options) (*Mirror, error) {
 	case v.Size < RegionBytes || v.Size%superblockBytes != 0 || (v.Size+RegionBytes-1)/RegionBytes > maxRegions:
 		return nil, fmt.Errorf("%w: a size of %d bytes: it must be a multiple of %d from %d to %d", ErrInvalid, v.Size, superblockBytes, RegionBytes, int64(maxRegions)*RegionBytes)
 	case v.Writer.Node == "" || v.Writer.Generation == 0:
-		return nil, fmt.Errorf("%w: it has no publication", ErrInvalid)
+		return nil, fmt.Errorf("%w: the volume has no publication", ErrInvalid)
 	case o.Witness == nil || o.Find == nil || o.Release == nil:
 		return nil, fmt.Errorf("%w: options are missing", ErrInvalid)
 	}
@@ -154,7 +154,7 @@ func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen
 	}
 	size, err := d.size()
 	if err == nil && size < HeadBytes+m.volume.Size {
-		err = fmt.Errorf("it has %d bytes, but the volume needs %d", size, HeadBytes+m.volume.Size)
+		err = fmt.Errorf("the device has %d bytes, but the volume needs %d", size, HeadBytes+m.volume.Size)
 	}
 	if err != nil {
 		return replica.Unreadable, seen{}, err
@@ -173,9 +173,9 @@ func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen
 func (m *Mirror) judge(id replica.ID, s superblock) (replica.State, error) {
 	switch {
 	case s.Volume != m.volume.ID:
-		return replica.Foreign, fmt.Errorf("it is a replica of another volume, %q", s.Volume)
+		return replica.Foreign, fmt.Errorf("the device is a replica of another volume, %q", s.Volume)
 	case s.ID != id || s.UUID != m.volume.UUIDs[id]:
-		return replica.Foreign, fmt.Errorf("it is a copy of replica %d with the UUID %s", s.ID, s.UUID)
+		return replica.Foreign, fmt.Errorf("the device is a copy of replica %d with the UUID %s", s.ID, s.UUID)
 	case s.Size != m.volume.Size || s.Region != RegionBytes:
 		return replica.Unreadable, fmt.Errorf("its superblock records a volume of %d bytes with regions of %d, not %d and %d", s.Size, s.Region, m.volume.Size, int64(RegionBytes))
 	}

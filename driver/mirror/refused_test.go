@@ -21,7 +21,7 @@ func TestStartFailsClosed(t *testing.T) {
 	}{
 		{"no witness", func(_ *testing.T, w *world) { w.noAPI = true }, ErrWait, "no API server"},
 		{"new, one replica missing", func(_ *testing.T, w *world) { w.disk(1).gone = true }, ErrWait, "replica 1"},
-		{"new, other data at its beginning", func(_ *testing.T, w *world) { w.disk(1).put(1080, 0x53) }, ErrRefused, "replica 1 (it contains other data"},
+		{"new, other data at its beginning", func(_ *testing.T, w *world) { w.disk(1).put(1080, 0x53) }, ErrRefused, "replica 1 (the device contains data that is not a replica"},
 		{"new, other data elsewhere in the head", func(_ *testing.T, w *world) { w.disk(1).put(HeadBytes-1, 1) }, ErrRefused, "from offset 3932160"},
 		{"new, a read error", func(_ *testing.T, w *world) { w.disk(1).failing = unix.EIO }, ErrWait, "input/output error"},
 		{"new, too small", func(_ *testing.T, w *world) { w.disk(1).length-- }, ErrWait, "but the volume needs"},
@@ -201,7 +201,7 @@ func TestContradictingTableIsRefused(t *testing.T) {
 	w.after()
 	_, err := w.plugin().Start(t.Context())
 	require.ErrorIs(t, err, ErrRefused)
-	require.ErrorContains(t, err, "contradict each other")
+	require.ErrorContains(t, err, "contradicts the record")
 	assert.Empty(t, w.after())
 }
 

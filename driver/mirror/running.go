@@ -31,7 +31,7 @@ func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) 
 	case err != nil:
 		return layout{}, err
 	case !found || k.uuid != m.uuid() || k.active.kind == "":
-		return layout{}, fmt.Errorf("%w: its mirror does not run: stage the volume again", ErrRefused)
+		return layout{}, fmt.Errorf("%w: its mirror is not running: stage the volume again", ErrRefused)
 	case w.Replicas.Len() != 2:
 		return layout{}, fmt.Errorf("%w: the volume has %d replicas: a mirror of this driver has two", ErrUnsupported, w.Replicas.Len())
 	}
@@ -56,7 +56,7 @@ func (m *Mirror) layout(ctx context.Context, w replica.Witness) (layout, error) 
 	}
 	l.first, l.second = first, ids[0]+ids[1]-first
 	if second, ok := known[l.table.legs[1].number]; ok && second != l.second {
-		return layout{}, fmt.Errorf("%w: its mirror has replica %d twice", ErrRefused, second)
+		return layout{}, fmt.Errorf("%w: its mirror contains replica %d twice", ErrRefused, second)
 	}
 	return l, nil
 }
@@ -159,7 +159,7 @@ func (m *Mirror) adopt(ctx context.Context) (replica.Decision, error) {
 	case !l.pair() && !l.missing() && w.InSync == w.Replicas: // a complete rebuild
 		return d, m.logInMemory(ctx, w)
 	}
-	return replica.Decision{}, fmt.Errorf("%w: its mirror and the record of its in-sync replicas contradict each other: the table is %q, in sync are %v", ErrRefused, l.active.params, w.InSync.IDs())
+	return replica.Decision{}, fmt.Errorf("%w: its mirror contradicts the record of its in-sync replicas: the mirror's table is %q, but replicas %v are in sync", ErrRefused, l.active.params, w.InSync.IDs())
 }
 
 // finishSwap finishes an interrupted change of a device's table. If the device is suspended,

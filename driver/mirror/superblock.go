@@ -98,7 +98,7 @@ func decodeSuperblock(block []byte) (superblock, error) {
 	case f.Checksum != checksum(block):
 		return superblock{}, fmt.Errorf("%w: its checksum does not match", errDamaged)
 	case f.Version != superblockVersion:
-		return superblock{}, fmt.Errorf("%w: its version is %d, this driver knows version %d", errDamaged, f.Version, superblockVersion)
+		return superblock{}, fmt.Errorf("%w: its version is %d, but this driver supports only version %d", errDamaged, f.Version, superblockVersion)
 	case int(f.VolumeLen) > len(f.Volume) || int(f.UUIDLen) > len(f.UUID) || f.ID >= replica.MaxReplicas || f.InSync == 0 ||
 		f.InSync >= 1<<replica.MaxReplicas || f.Rebuild > uint8(replica.InFull) || f.Size > 1<<62 || f.Region > 1<<62:
 		return superblock{}, fmt.Errorf("%w: its values are impossible", errDamaged)
@@ -140,7 +140,7 @@ func readHead(d disk) (replica.State, superblock, error) {
 	case damaged != nil:
 		return replica.Unreadable, superblock{}, damaged
 	case foreign:
-		return replica.Foreign, superblock{}, errors.New("it contains other data than a replica")
+		return replica.Foreign, superblock{}, errors.New("the device contains data that is not a replica")
 	}
 	return readBlank(d)
 }
@@ -156,7 +156,7 @@ func readBlank(d disk) (replica.State, superblock, error) {
 			return replica.Unreadable, superblock{}, fmt.Errorf("read at %d: %w", at, err)
 		}
 		if !zero(part) {
-			return replica.Foreign, superblock{}, fmt.Errorf("it has no superblock, but data in the %d KiB from offset %d", len(part)>>10, at)
+			return replica.Foreign, superblock{}, fmt.Errorf("the device has no superblock, but contains data in the %d KiB from offset %d", len(part)>>10, at)
 		}
 	}
 	return replica.Blank, superblock{}, nil

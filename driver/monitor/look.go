@@ -47,7 +47,7 @@ func (m *Monitor) lookAtPaths(ctx context.Context, s *State) {
 	case len(p.All) == 0:
 		s.add(NotConnected, "", "no connection is left: the kernel has given up on the target. The node reconnects when the target responds; delete the pods that used the volume")
 	case s.Live == 0:
-		s.add(Connecting, "", fmt.Sprintf("the target does not answer, and I/O waits for it: check whether the target is running (%s)", describe(p)))
+		s.add(Connecting, "", fmt.Sprintf("the target does not respond, and I/O is waiting for it: check whether the target is running (%s)", describe(p)))
 	case s.Live < s.Expected:
 		s.add(PathsLost, "", fmt.Sprintf("%d of %d paths work: check the target's other addresses and the network (%s)", s.Live, s.Expected, describe(p)))
 	}
@@ -82,7 +82,7 @@ func describe(p connect.Paths) string {
 		all[i] = path.String()
 	}
 	if p.GivenUp > 0 {
-		all = append(all, fmt.Sprintf("%d given up by the kernel", p.GivenUp))
+		all = append(all, fmt.Sprintf("%d abandoned by the kernel", p.GivenUp))
 	}
 	return strings.Join(all, "; ")
 }
@@ -117,7 +117,7 @@ func (m *Monitor) lookAtFilesystem(ctx context.Context, s *State, mounts mount.T
 	}
 	switch err := m.mounter.Probe(ctx, at); {
 	case isDeadline(err):
-		s.add(Hanging, path, fmt.Sprintf("the file system at %s does not answer: check the node's kernel log (%v)", path, err))
+		s.add(Hanging, path, fmt.Sprintf("the file system at %s does not respond: check the node's kernel log (%v)", path, err))
 	case err != nil:
 		s.add(ShutDown, path, fmt.Sprintf("the file system at %s fails: delete the pods that use the volume, so that it is checked and published again (%v)", path, err))
 	}

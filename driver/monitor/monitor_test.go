@@ -154,10 +154,10 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 	}{
 		{"well", func(*fakeNode) {}, nil, ""},
 		{"one of two paths connecting", func(f *fakeNode) { f.has(2, "live", "connecting") }, []Kind{PathsLost}, "1 of 2 paths work: check the target's other addresses and the network (nvme0 live at 192.0.2.1:4420; nvme1 connecting"},
-		{"one of two paths given up", func(f *fakeNode) { f.has(2, "live", "gone") }, []Kind{PathsLost}, "1 given up by the kernel"},
+		{"one of two paths given up", func(f *fakeNode) { f.has(2, "live", "gone") }, []Kind{PathsLost}, "1 abandoned by the kernel"},
 		{"more paths than expected", func(f *fakeNode) { f.has(1, "live", "live") }, nil, ""},
-		{"no path live", func(f *fakeNode) { f.has(2, "connecting", "resetting") }, []Kind{Connecting}, "I/O waits for it"},
-		{"no path live, probe would hang", func(f *fakeNode) { f.has(1, "connecting"); f.probe = context.DeadlineExceeded }, []Kind{Connecting}, "I/O waits"},
+		{"no path live", func(f *fakeNode) { f.has(2, "connecting", "resetting") }, []Kind{Connecting}, "I/O is waiting for it"},
+		{"no path live, probe would hang", func(f *fakeNode) { f.has(1, "connecting"); f.probe = context.DeadlineExceeded }, []Kind{Connecting}, "I/O is waiting"},
 		{"no path left", func(f *fakeNode) { f.has(2, "gone", "gone") }, []Kind{NotConnected}, "the kernel has given up on the target"},
 		{"no path left, dead mounts", func(f *fakeNode) {
 			f.has(1, "gone")
@@ -172,7 +172,7 @@ func TestMonitorReportsEachFinding(t *testing.T) {
 		{"read-only and a path lost", func(f *fakeNode) { f.has(2, "live", "gone"); f.mounts("/staged 0:77 rw emergency_ro") }, []Kind{ReadOnly, PathsLost}, ""},
 		{"mounted read-only", func(f *fakeNode) { f.mounts("/staged 0:77 ro ro") }, nil, ""},
 		{"file system fails", func(f *fakeNode) { f.probe = mount.ErrBroken }, []Kind{ShutDown}, "the file system at /staged fails"},
-		{"file system hangs", func(f *fakeNode) { f.probe = context.DeadlineExceeded }, []Kind{Hanging}, "the file system at /staged does not answer"},
+		{"file system hangs", func(f *fakeNode) { f.probe = context.DeadlineExceeded }, []Kind{Hanging}, "the file system at /staged does not respond"},
 		{"sysfs hangs", func(f *fakeNode) { f.hang = true }, []Kind{Hanging}, "does not report the state of the connection"},
 		{"sysfs unreadable", func(f *fakeNode) { f.pathsErr = os.ErrPermission }, []Kind{Unknown}, "cannot be read"},
 		{"another volume", func(f *fakeNode) {

@@ -93,6 +93,6 @@ func (m *Mounter) forgetBtrfs(p Point) {
 		return
 	}
 	if err := forgetDevice(p.Device); err != nil && !errors.Is(err, unix.EBUSY) {
-		m.log.Debug("the kernel does not forget a btrfs", "device", p.Device, "error", err)
+		m.log.Debug("the kernel still remembers an unmounted btrfs device", "device", p.Device, "error", err)
 	}
 }

@@ -48,7 +48,7 @@ func (a *allocations) ask(ctx context.Context, volume string, size int64) *inven
 	}
 	if !found.Counted && !a.uncounted {
 		a.uncounted = true
-		a.warn("both volumes are verified completely, because the target does not count the clusters of one of them", "volume", volume)
+		a.warn("both volumes are verified completely, because the target does not report the number of clusters of one of them", "volume", volume)
 	}
 	return &found
 }

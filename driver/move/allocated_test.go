@@ -186,7 +186,7 @@ func TestMissingClustersInAListAreNoticed(t *testing.T) {
 		m, log := f.logging()
 		m.VerifyAll = c.all
 		r, err := m.Copy(t.Context(), original, nil, nil)
-		assert.Equal(t, !c.counted, strings.Contains(log.String(), "does not count the clusters"), name)
+		assert.Equal(t, !c.counted, strings.Contains(log.String(), "does not report the number of clusters"), name)
 		if c.lost {
 			require.ErrorIs(t, err, ErrDiffers, name)
 			assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)

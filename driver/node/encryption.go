@@ -40,7 +40,7 @@ func (r stageRecord) encrypted() bool { return r.Encryption.requested() }
 func readEncryption(volume map[string]string) (encryption, error) {
 	e := encryption{volume[request.KeyEncryption], volume[request.KeyEncryptionDiscards] == "true"}
 	if e.requested() && e.Type != request.EncryptionLUKS2 {
-		return e, fmt.Errorf("%w: the volume context asks for encryption %q, which this version of the driver does not support: use %s, or upgrade the driver on this node", request.ErrInvalid, e.Type, request.EncryptionLUKS2)
+		return e, fmt.Errorf("%w: the volume context requires encryption %q, which this version of the driver does not support: use %s, or upgrade the driver on this node", request.ErrInvalid, e.Type, request.EncryptionLUKS2)
 	}
 	return e, nil
 }

@@ -91,7 +91,7 @@ func (n *Node) publishDevice(ctx context.Context, r stageRecord, req *csi.NodePu
 	staging, target, c := req.GetStagingTargetPath(), req.GetTargetPath(), req.GetVolumeCapability()
 	device, err := n.findDevice(ctx, r)
 	if errors.Is(err, connect.ErrNotConnected) {
-		n.log.WarnContext(ctx, "device is gone: connecting the volume again", "volume", r.VolumeID)
+		n.log.WarnContext(ctx, "device was removed: connecting the volume again", "volume", r.VolumeID)
 		*again = true
 		device, err = n.attach(ctx, r)
 	}

@@ -130,7 +130,7 @@ func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	case inSync == 0:
 		return w, fmt.Errorf("%w: one replica must stay in the in-sync set", ErrTransition)
 	case !w.Replicas.Contains(inSync) || !w.Held.Contains(inSync):
-		return w, fmt.Errorf("%w: the in-sync set would have a replica that the mirror does not have", ErrTransition)
+		return w, fmt.Errorf("%w: the in-sync set would contain a replica that is not in the mirror", ErrTransition)
 	}
 	w.InSync, w.Epoch = inSync, w.Epoch+1
 	w.Logged &^= inSync

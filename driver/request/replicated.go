@@ -62,7 +62,7 @@ func ParseReplicated(text string) (Replicated, error) {
 		seen[x.Number] = true
 	}
 	if len(r.Replicas) != 2 || r.SizeBytes <= 0 {
-		return r, fmt.Errorf("%w: %s in the volume's context has no size, or not two replicas: %s", ErrInvalid, KeyReplicated, text)
+		return r, fmt.Errorf("%w: %s in the volume's context does not contain a size and two replicas: %s", ErrInvalid, KeyReplicated, text)
 	}
 	return r, nil
 }

@@ -45,11 +45,11 @@ func (s Space) room(st Store, spec Spec) error {
 	free := st.FreeBytes - s.reserve(st)
 	switch {
 	case spec.MaxBytes > 0 && size > spec.MaxBytes:
-		return fmt.Errorf("%w: lvstore %s allocates in units of %d bytes: %d bytes for the requested %d, more than the limit %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
+		return fmt.Errorf("%w: lvstore %s allocates units of %d bytes: it would allocate %d bytes for the requested %d, which exceeds the limit of %d", ErrOutOfRange, st.Name, st.ClusterBytes, size, spec.MinBytes, spec.MaxBytes)
 	case size > st.TotalBytes:
-		return fmt.Errorf("%w: lvstore %s has %d bytes in total, the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
+		return fmt.Errorf("%w: lvstore %s has %d bytes in total, but the volume needs %d", ErrNoSpace, st.Name, st.TotalBytes, size)
 	case spec.Class.Thick && size > free || free <= 0:
-		return fmt.Errorf("%w: lvstore %s has %d bytes free, %d of which are its reserve, the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, s.reserve(st), size)
+		return fmt.Errorf("%w: lvstore %s has %d bytes free, %d of which are its reserve, but the volume needs %d", ErrNoSpace, st.Name, st.FreeBytes, s.reserve(st), size)
 	}
 	return nil
 }
@@ -210,9 +210,9 @@ func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, 
 		case maxBytes > 0 && size > maxBytes:
 			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, minBytes, maxBytes)
 		case size > st.TotalBytes:
-			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, but %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
 		case !v.Thin && size-v.SizeBytes > st.FreeBytes-s.Space.reserve(st):
-			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %d of which are its reserve, %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, s.Space.reserve(st), v, size-v.SizeBytes)
+			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes free, %d of which are its reserve, but %s needs %d more", s.Name, ErrNoSpace, st.Name, st.FreeBytes, s.Space.reserve(st), v, size-v.SizeBytes)
 		}
 		return st, nil
 	}

@@ -35,7 +35,7 @@ func (s *Service) Loads(ctx context.Context) (Loading, error) {
 	case errors.Is(err, spdkrpc.MethodNotFound), notAllowed(err):
 		return LoadsUnknown, nil
 	case err != nil:
-		return "", fmt.Errorf("target %s: ask whether the target loads what hosts write into volumes: %w", s.Name, err)
+		return "", fmt.Errorf("target %s: find out whether the target loads what hosts write into volumes: %w", s.Name, err)
 	case info.ExaminesVolumes != nil && !*info.ExaminesVolumes:
 		return LoadsNothing, nil
 	case info.Acknowledged:

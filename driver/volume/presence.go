@@ -108,7 +108,7 @@ func (s *Service) checkStores(stores []Store) error {
 			s.Name, ErrStoreMissing, strings.Join(missing, ", "))
 	}
 	if len(stores) == 0 {
-		return fmt.Errorf("target %s: %w: the target has none: wait until it has loaded one, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
+		return fmt.Errorf("target %s: %w: the target has no lvstore: wait until it has loaded one, or create one with bdev_lvol_create_lvstore", s.Name, ErrStoreMissing)
 	}
 	return nil
 }

@@ -104,11 +104,11 @@ func (s *Store) accept(name string, before mark, text []byte) (Record, error) {
 		return Record{}, named(name, err)
 	}
 	if r.Name != name {
-		return Record{}, named(name, fmt.Errorf("%w: it is the one of %s", ErrUnreadable, r.Name))
+		return Record{}, named(name, fmt.Errorf("%w: the API server returned the witness of %s", ErrUnreadable, r.Name))
 	}
 	now := mark{r.UID, r.Witness.Epoch, r.Witness.Writer.Generation}
 	if before.uid == now.uid && (now.epoch < before.epoch || now.generation < before.generation) {
-		return Record{}, named(name, fmt.Errorf("%w: epoch %d and generation %d after %d and %d", ErrOlder, now.epoch, now.generation, before.epoch, before.generation))
+		return Record{}, named(name, fmt.Errorf("%w: epoch %d and generation %d were read after epoch %d and generation %d", ErrOlder, now.epoch, now.generation, before.epoch, before.generation))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func refused(err error) bool {
 // same places exists, possibly from an interrupted call, Create returns that witness.
 func (s *Store) Create(ctx context.Context, name string, places ...Place) (Record, error) {
 	if len(places) == 0 || len(places) > replica.MaxReplicas {
-		return Record{}, named(name, fmt.Errorf("%w: it needs one to %d replicas", replica.ErrTransition, replica.MaxReplicas))
+		return Record{}, named(name, fmt.Errorf("%w: a volume needs one to %d replicas", replica.ErrTransition, replica.MaxReplicas))
 	}
 	var wanted [replica.MaxReplicas]Place
 	var set replica.Set
@@ -253,7 +253,7 @@ func (s *Store) Remove(ctx context.Context, name string, id replica.ID, place Pl
 func (s *Store) Change(ctx context.Context, name, uid string, transition func(replica.Witness) (replica.Witness, error)) (Record, error) {
 	return s.change(ctx, name, "status", func(r *Record) error {
 		if r.UID != uid {
-			return fmt.Errorf("%w: uid %s, not %s", ErrReplaced, r.UID, uid)
+			return fmt.Errorf("%w: its UID is %s, not %s", ErrReplaced, r.UID, uid)
 		}
 		w, err := transition(r.Witness)
 		r.Witness = w

@@ -96,7 +96,7 @@ func readSuper(r io.ReaderAt, size int64) (Super, error) {
 		s.Bytes = size
 	}
 	if s.Bytes > size || s.offset(s.MetadataPages) > size {
-		return s, fmt.Errorf("%w: it describes %d bytes, but the device has %d", ErrSuperBlock, s.Bytes, size)
+		return s, fmt.Errorf("%w: the super block describes %d bytes, but the device has %d", ErrSuperBlock, s.Bytes, size)
 	}
 	return s, nil
 }

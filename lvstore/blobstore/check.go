@@ -96,7 +96,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 		super.Bytes = size
 	}
 	if err == nil && (super.Bytes > size || super.offset(super.MetadataPages) > size) {
-		err = fmt.Errorf("%w: it describes %d bytes, but the device has %d", ErrSuperBlock, super.Bytes, size)
+		err = fmt.Errorf("%w: the super block describes %d bytes, but the device has %d", ErrSuperBlock, super.Bytes, size)
 	}
 	c := &checker{Report: Report{Super: super, Allocated: map[string]uint64{}}, r: r, users: map[uint32]*blob{}, blobs: map[uint64]*blob{}}
 	if err != nil {

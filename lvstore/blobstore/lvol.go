@@ -14,7 +14,7 @@ import (
 var ErrNoLvol = errors.New("the device has no lvol with this UUID")
 
 // ErrMetadata means that the metadata is damaged, or that the target changed it during the read.
-var ErrMetadata = errors.New("the metadata on the device are damaged or were being changed")
+var ErrMetadata = errors.New("the metadata on the device is damaged or was being changed")
 
 // ErrUnsuitable means that the metadata is intact, but does not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")

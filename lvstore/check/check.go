@@ -104,7 +104,7 @@ func (r *Result) differences(ctx context.Context, rpc *spdkrpc.Client, report bl
 	}
 	for _, l := range lvols {
 		if on, ok := report.Allocated[l.UUID]; ok && l.NumAllocatedClusters != nil && on != *l.NumAllocatedClusters {
-			list = append(list, fmt.Sprintf("%q (%s) has %d clusters in the running target, but %d on the device: the target will have these after its next start",
+			list = append(list, fmt.Sprintf("%q (%s) has %d clusters in the running target, but %d on the device: the target will use the number on the device after its next start",
 				l.Name, l.UUID, *l.NumAllocatedClusters, on))
 		}
 	}

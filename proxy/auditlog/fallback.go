@@ -38,7 +38,7 @@ func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	if f.failing.CompareAndSwap(false, true) {
-		slog.New(f.Second).Error("the log of calls cannot be written: its lines follow here until it can", "error", err)
+		slog.New(f.Second).Error("the log of calls cannot be written: its lines appear here until it can be written", "error", err)
 	}
 	f.Failed()
 	return f.Second.Handle(ctx, r)

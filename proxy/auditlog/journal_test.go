@@ -96,7 +96,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	}
 	assert.Len(t, other.Lines(t, message), 2, "no line is lost")
 	assert.Equal(t, 2, failures)
-	assert.Len(t, other.Lines(t, "the log of calls cannot be written: its lines follow here until it can"), 1)
+	assert.Len(t, other.Lines(t, "the log of calls cannot be written: its lines appear here until it can be written"), 1)
 	d = newJournald(t, socket)
 	assert.Equal(t, Written, l.Write(e))
 	assert.Equal(t, []string{"deny"}, d.next()["SPDKGATE_DECISION"])

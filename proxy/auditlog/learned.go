@@ -102,7 +102,7 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 			}
 		}
 		if others := slices.DeleteFunc(slices.Clone(users), func(user string) bool { return u.learned[user] }); len(others) > 0 {
-			name.HeadComment += fmt.Sprintf(" Learning mode passed no call of %s: compare this role with the present ones, which may have conditions.", names(others))
+			name.HeadComment += fmt.Sprintf(" Learning mode passed no call of %s: compare this role with the user's present roles, which may have conditions.", names(others))
 		}
 		allow := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, m := range methods {

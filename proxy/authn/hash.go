@@ -44,7 +44,7 @@ func ParseHash(text string) (Hash, error) {
 	if m := argon2Text.FindStringSubmatch(text); m != nil {
 		return parseArgon2(m)
 	}
-	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` makes one")
+	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` creates one")
 }
 
 // ParseHashes reads a file with one hash per line. Empty lines and comments after a # are allowed.

@@ -22,7 +22,7 @@ import (
 // does not continue.
 var (
 	ErrTaken   = errors.New("another call is waiting at a barrier with this id")
-	ErrGivenUp = errors.New("the barrier was given up")
+	ErrGivenUp = errors.New("the barrier was abandoned")
 	ErrLate    = errors.New("the barrier was not opened in time")
 	ErrNobody  = errors.New("no call is waiting at a barrier with this id")
 )
@@ -147,7 +147,7 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 }
 
 // Open lets the call that is waiting at the barrier with the given key continue. It returns an
-// error if no call is waiting there, or if the barrier was given up.
+// error if no call is waiting there, or if the barrier was abandoned.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {

@@ -41,7 +41,7 @@ func selfSigned(from Source) (*tls.Certificate, error) {
 	}
 	cert, err := readPair(certFile, keyFile, from.ReadFile)
 	if err != nil {
-		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to have new ones made)", err, dir)
+		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to create new ones)", err, dir)
 	}
 	return cert, nil
 }
@@ -81,11 +81,11 @@ func generateInto(dir, certFile, keyFile, listen string) error {
 func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+		return nil, nil, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+		return nil, nil, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	names, addresses := addressesOf(listen)
 	now := time.Now()
@@ -101,17 +101,17 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+		return nil, nil, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+		return nil, nil, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make a self-signed certificate: %w", err)
+		return nil, nil, nil, fmt.Errorf("create a self-signed certificate: %w", err)
 	}
 	return &pair, certPEM, keyPEM, nil
 }

@@ -136,7 +136,7 @@ func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	}
 	hashes, err := authn.ParseHashes(string(text))
 	if err == nil && len(hashes) == 0 {
-		err = errors.New("it contains no hash: `spdk-proxy hash-password` makes one")
+		err = errors.New("it contains no hash: `spdk-proxy hash-password` creates one")
 	}
 	return hashes, err
 }

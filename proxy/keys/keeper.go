@@ -68,7 +68,7 @@ type Keeper struct{ Socket string }
 func (k Keeper) Place(name, secret string) (Outcome, error) {
 	r, err := k.do(request{Do: "place", Name: name, Secret: secret})
 	if err == nil && r.Outcome != Placed && r.Outcome != There && r.Outcome != Differs {
-		err = errors.New("the reply of the keeper of keys has no outcome")
+		err = errors.New("the key keeper's reply contains no outcome")
 	}
 	return r.Outcome, err
 }
@@ -83,7 +83,7 @@ func (k Keeper) Remove(name string) error {
 func (k Keeper) List() (Listing, error) {
 	r, err := k.do(request{Do: "list"})
 	if err == nil && r.Listing == nil {
-		err = errors.New("the reply of the keeper of keys has no list")
+		err = errors.New("the key keeper's reply contains no list")
 	}
 	if err != nil {
 		return Listing{}, err
@@ -94,20 +94,20 @@ func (k Keeper) List() (Listing, error) {
 func (k Keeper) do(q request) (r reply, err error) {
 	conn, err := net.DialTimeout("unix", k.Socket, requestTimeout)
 	if err != nil {
-		return reply{}, fmt.Errorf("connect to the keeper of keys: %w: check that spdk-proxy-keys.socket is started", err)
+		return reply{}, fmt.Errorf("connect to the key keeper: %w: check that spdk-proxy-keys.socket is started", err)
 	}
 	defer func() { _ = conn.Close() }()
 	if err := conn.SetDeadline(time.Now().Add(requestTimeout)); err != nil {
-		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
+		return reply{}, fmt.Errorf("query the key keeper: %w", err)
 	}
 	if err := json.NewEncoder(conn).Encode(q); err != nil {
-		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
+		return reply{}, fmt.Errorf("query the key keeper: %w", err)
 	}
 	if err := json.NewDecoder(io.LimitReader(conn, maxReplyLength)).Decode(&r); err != nil {
-		return reply{}, fmt.Errorf("ask the keeper of keys: %w", err)
+		return reply{}, fmt.Errorf("query the key keeper: %w", err)
 	}
 	if r.Error != "" {
-		return reply{}, fmt.Errorf("the keeper of keys: %s", r.Error)
+		return reply{}, fmt.Errorf("the key keeper: %s", r.Error)
 	}
 	return r, nil
 }

@@ -126,14 +126,14 @@ func (w *Source) lookAtTarget(ctx context.Context) {
 	switch state.Phase {
 	case target.Unreachable:
 		hub.End(startupKey, events.Event{Type: "target_down", Object: "target", Text: "the target stopped during its startup"})
-		hub.Begin(targetDownKey, events.Event{Type: "target_down", Object: "target", Text: fmt.Sprintf("the target does not answer: %v", state.Err)})
+		hub.Begin(targetDownKey, events.Event{Type: "target_down", Object: "target", Text: fmt.Sprintf("the target does not respond: %v", state.Err)})
 	case target.Startup:
 		hub.End(targetDownKey, events.Event{Type: "target_up", Object: "target", Text: "the target answers"})
 		hub.Begin(startupKey, events.Event{Type: "target_startup", Object: "target", Text: "the target waits for framework_start_init"})
 	case target.Runtime:
-		up := events.Event{Type: "target_up", Object: "target", Text: fmt.Sprintf("the target serves, with SPDK %s", state.Release)}
+		up := events.Event{Type: "target_up", Object: "target", Text: fmt.Sprintf("the target is running SPDK %s", state.Release)}
 		if restarted {
-			up.Type, up.Text = "target_restarted", fmt.Sprintf("the target was restarted and serves, with SPDK %s", state.Release)
+			up.Type, up.Text = "target_restarted", fmt.Sprintf("the target was restarted, and is running SPDK %s", state.Release)
 		}
 		before := len(hub.Lasting())
 		hub.End(targetDownKey, up)
@@ -175,9 +175,9 @@ func (w *Source) readNotifications(ctx context.Context) {
 		}
 		skip := !w.known || w.paused
 		if restarted && !w.known && last > 0 {
-			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the restarted target came before it was looked at", last)})
+			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the restarted target were sent before the proxy could read them", last)})
 		} else if n := last - w.next; w.known && w.paused && n > 0 {
-			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("at least %d notifications of the target came while there were no listeners", n)})
+			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("at least %d notifications of the target were sent while there were no listeners", n)})
 		} else if len(list) > 0 && !skip && list[0].ID > w.next {
 			o.Events.Publish(events.Event{Type: events.Gap, Text: fmt.Sprintf("%d notifications of the target were lost: it keeps only the last ones", list[0].ID-w.next)})
 		}

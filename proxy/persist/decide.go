@@ -28,7 +28,7 @@ type suspect struct {
 	since   time.Time
 }
 
-var errNoProcess = errors.New("cannot determine which process of the target answers")
+var errNoProcess = errors.New("cannot determine which process of the target responds")
 
 // decide determines whether the running target's configuration, live, replaces the current file,
 // and writes the files. No other function decides which configuration becomes the current one.

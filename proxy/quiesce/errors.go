@@ -56,4 +56,4 @@ var errNotThawed = errors.New("the states of the paths are not restored yet")
 var errNoVolume = errors.New("it is not a logical volume")
 
 // ErrAway means that no process is listening on the target's socket.
-var ErrAway = errors.New("the target does not run")
+var ErrAway = errors.New("the target is not running")

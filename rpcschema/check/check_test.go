@@ -66,11 +66,11 @@ func TestViolationsAreReported(t *testing.T) {
 			[]string{"f:6: bdev_lvol_delete: /params/name: is required"}},
 		"old parameter": {`{"method":"bdev_lvol_create","params":{"lvol_name":"a","lvs_name":"l","size":5}}`, []string{
 			"f:1: bdev_lvol_create: /params/size_in_mib: is required",
-			"f:1: bdev_lvol_create: /params/size: bdev_lvol_create has this parameter in SPDK up to v24.01, and the target runs v26.05: give size_in_mib instead, which is size / 1048576"}},
+			"f:1: bdev_lvol_create: /params/size: bdev_lvol_create has this parameter in SPDK up to v24.01, but the target runs v26.05: give size_in_mib instead, which is size / 1048576"}},
 		"wrong result":      {`{"method":"bdev_lvol_delete","params":{"name":"a"},"result":"yes"}`, []string{"f:1: bdev_lvol_delete: /result: must be boolean, not string"}},
 		"deep in a result":  {`{"method":"bdev_lvol_get_lvstores","result":[{"bogus":1}]}`, nil},
 		"unknown method":    {`{"method":"bdev_lvol_delet"}`, []string{`f:1: bdev_lvol_delet: /params: unknown method "bdev_lvol_delet": did you mean bdev_lvol_delete?`}},
-		"method of old":     {`{"method":"bdev_pmem_delete","params":{"name":"a"}}`, []string{"f:1: bdev_pmem_delete: /params: method bdev_pmem_delete is known to SPDK up to v23.01, and the target runs v26.05: SPDK no longer has bdevs on PMDK; copy the data to another bdev with a release that has them"}},
+		"method of old":     {`{"method":"bdev_pmem_delete","params":{"name":"a"}}`, []string{"f:1: bdev_pmem_delete: /params: method bdev_pmem_delete exists in SPDK up to v23.01, but the target runs v26.05: SPDK no longer has bdevs on PMDK; copy the data to another bdev with a release that has them"}},
 		"both":              {`{"method":"spdk_get_version","result":{},"error":{"code":1,"message":""}}`, []string{"f:1: spdk_get_version: must have a result or an error, not both"}},
 		"unknown member":    {`{"method":"spdk_get_version","parms":{}}`, []string{"f:1: /parms: unknown member: the members of a call are jsonrpc, id, method, params, result, error"}},
 		"parameters in row": {`{"method":"spdk_get_version","params":[1]}`, []string{"f:1: spdk_get_version: /params: must be an object of named parameters, not an array"}},

@@ -154,7 +154,7 @@ func TestLiveMethodsAreCompared(t *testing.T) {
 	assert.Equal(t, []string{
 		"paint_toy: renamed: it is called toy_paint now (known: the schema has it as a deprecated name)",
 		`toy_pant: missing: unknown method "toy_pant": did you mean toy_paint?`,
-		"toy_old: missing: method toy_old is known to SPDK up to v25.09, and the target runs v26.05",
+		"toy_old: missing: method toy_old exists in SPDK up to v25.09, but the target runs v26.05",
 		"toy_list: extra: the target does not list it (state any) (known: not built in, or not callable in the target's present state)",
 	}, lines(r.Differences))
 	assert.Len(t, r.Unexplained(), 2)

@@ -102,7 +102,7 @@ func TestParameterOfALaterReleaseIsRefused(t *testing.T) {
 	r := &recorder{release: "v24.01", answer: `"uuid"`}
 	_, err := NewClient(r).BdevLvolCreateLvstore(t.Context(), BdevLvolCreateLvstoreParams{BdevName: "b", LvsName: "l", MDPageSize: new(uint32(4096))})
 	require.ErrorIs(t, err, InvalidParams)
-	assert.ErrorContains(t, err, "/md_page_size: bdev_lvol_create_lvstore has this parameter in SPDK v25.01 and later, and the target runs v24.01")
+	assert.ErrorContains(t, err, "/md_page_size: bdev_lvol_create_lvstore has this parameter in SPDK v25.01 and later, but the target runs v24.01")
 	assert.Equal(t, []string{"spdk_get_version none"}, r.sent, "nothing may be changed")
 }
 

@@ -47,7 +47,7 @@ func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) 
 	return nil, h.answer(method, 0, resp.StatusCode, text, nil)
 }
 
-var errLate = errors.New("the proxy did not answer in time")
+var errLate = errors.New("the proxy did not respond in time")
 
 // An eventBody is a stream whose Close ends the request.
 type eventBody struct {

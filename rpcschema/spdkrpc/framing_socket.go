@@ -63,7 +63,7 @@ func (f *socketFraming) write(messages [][]byte) (complete int, err error) {
 	return complete, err
 }
 
-var errTargetClosed = errors.New("the target closed the connection before it answered")
+var errTargetClosed = errors.New("the target closed the connection before it responded")
 
 func (f *socketFraming) read() (message, error) {
 	f.in.left = maxMessage
