@@ -19,8 +19,8 @@ type targetClaim struct {
 	release func() // nil if another proxy has the claim, or if wanted is false
 }
 
-// take claims the target until drop is called. It logs an error if another proxy has already
-// claimed the target.
+// take marks the target as served by this proxy until drop is called. It logs an error if another
+// proxy already serves the target.
 func (c *targetClaim) take() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +30,7 @@ func (c *targetClaim) take() {
 	}
 }
 
-// try claims the target. The caller must hold mu.
+// try acquires the lock that marks the target as served by this proxy. The caller must hold mu.
 func (c *targetClaim) try() (err error) {
 	c.release, err = localsocket.Claim("spdk-proxy", c.socket)
 	return err

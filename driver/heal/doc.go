@@ -1,7 +1,7 @@
 // Package heal runs the mirrors of this node's replicated volumes (docs/design/replication.md): it
 // connects to their replicas, and starts and stops their mirrors. If a replica's server does not
-// respond, package heal gives up the replica, and rebuilds it when the server is back. No class can
-// request replicated volumes yet.
+// respond, package heal drops the replica from the mirror, and rebuilds it when the server responds
+// again. No class can request replicated volumes yet.
 //
 // Packages replica and mirror determine what is permitted. Package heal only determines when to
 // request a permitted change. If anything fails, the package tries again later, and writes wait

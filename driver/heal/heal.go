@@ -25,10 +25,10 @@ type Replica struct {
 // A Volume describes a replicated volume that is published to this node, as of that publication. It
 // can be stored as JSON.
 type Volume struct {
-	// Name is the name of the witness, and UID its identity.
+	// Name is the name of the volume's witness, and UID is the UID of that Kubernetes object.
 	Name string `json:"name"`
 	UID  string `json:"uid"`
-	// SizeBytes is the size that users see.
+	// SizeBytes is the usable size of the volume.
 	SizeBytes  int64     `json:"sizeBytes"`
 	Node       string    `json:"node"`
 	Generation uint64    `json:"generation"`
@@ -67,11 +67,11 @@ type Options struct {
 	Connector Connector
 	Witnesses Witnesses
 	Log       *slog.Logger
-	// Grace is how long a server may be unresponsive before its replica is given up; the default is
-	// 5 s.
+	// Grace is how long a server may be unresponsive before its replica is dropped from the mirror;
+	// the default is 5 s.
 	Grace time.Duration
-	// Exclusive fails if another process may still change the mirrors of this node. Nothing is
-	// changed then. Nil means that there is no other process.
+	// Exclusive returns an error if another process may still change the mirrors of this node; the
+	// healer then changes nothing. Nil means that there is no other process.
 	Exclusive func() error
 	// NewMirror creates a mirror; nil means mirror.New.
 	NewMirror func(mirror.Volume, mirror.Options) (Mirror, error)
@@ -91,12 +91,12 @@ const (
 	defaultGrace = 5 * time.Second
 	// interval is the time between two rounds.
 	interval = time.Second
-	// stepTimeout limits a step. Steps wait for the API server, which may be unavailable.
+	// stepTimeout limits the duration of a step, which may wait for an unavailable API server.
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is the time after a repetition of the writes during which another failure counts
-	// as the same failure.
+	// retryAgain is how long after a retry of the writes another failure counts as the same
+	// failure.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second
@@ -143,7 +143,7 @@ func (w volumeWitness) Change(ctx context.Context, change func(replica.Witness) 
 	return r.Witness, err
 }
 
-// A volume is a volume on this node.
+// A volume is the healer's state for one replicated volume on this node.
 type volume struct {
 	Volume
 	*Healer
@@ -153,7 +153,7 @@ type volume struct {
 
 	// Only the holder of the token uses the other fields.
 	staged bool
-	// unfinished means that a step has failed and may be partly done.
+	// unfinished means that a step has failed, and may have been partly executed.
 	unfinished bool
 	over       bool // the publication is over, and the mirror was abandoned
 	lostSince  map[replica.ID]time.Time
@@ -164,8 +164,8 @@ type volume struct {
 	state State // guarded by Healer.mu
 }
 
-// of returns a volume, and creates it if it is new. of fails if this node has another publication
-// of the volume.
+// of returns the state of a volume, and creates that state for a new volume. It returns an error if
+// another publication of the volume is staged on this node.
 func (h *Healer) of(v Volume) (*volume, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +216,8 @@ func (h *Healer) find(ctx context.Context, e connect.Export) (string, error) {
 	return p.Device.Path, nil
 }
 
-// take waits until no other call is using the volume's mirror.
+// take waits until no other call is using the volume's mirror, and then reserves the mirror until
+// release is called.
 func (v *volume) take(ctx context.Context) (release func(), err error) {
 	select {
 	case v.busy <- struct{}{}:

@@ -30,11 +30,11 @@ type observation struct {
 	retried bool
 }
 
-// next decides what to do for a volume that is not complete. next never gives up the last current
-// replica.
+// next returns the next step for a volume whose replicas are not all in sync. It never drops the
+// last current replica.
 func next(o observation) (step, replica.ID) {
 	legs := o.Members | o.Rebuilding
-	// Only one of two legs can be given up, and it must never be the source of a rebuild.
+	// Only one of two legs can be dropped, and the source of a rebuild must never be dropped.
 	mayDrop := func(set replica.Set) bool {
 		return set.Len() == 1 && legs.Len() == 2 && set != o.Members && (legs&^set)&o.live != 0
 	}

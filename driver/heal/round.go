@@ -105,7 +105,7 @@ func (v *volume) report(s State) {
 	v.state = s
 }
 
-// failed postpones the next attempt, and ends the mirror of a publication that is over.
+// failed postpones the next attempt. If the volume's publication has ended, it abandons the mirror.
 func (v *volume) failed(ctx context.Context, what step, err error) {
 	v.unfinished = v.unfinished || what != nothing && what != reconnect
 	v.pause = min(max(2*v.pause, interval), longestPause)

@@ -26,7 +26,7 @@ var magic = [16]byte([]byte("SPDKGate replica"))
 
 const superblockVersion = 1
 
-// errDamaged means that a superblock has the magic, but cannot be used.
+// errDamaged means that a block begins with the magic, but is not a valid superblock.
 var errDamaged = errors.New("damaged superblock")
 
 // A superblock is the record on a replica. A snapshot or clone of a replica contains the superblock

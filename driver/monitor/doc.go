@@ -1,6 +1,6 @@
-// Package monitor watches only the volumes that are staged on this node. It detects lost paths,
-// targets that the kernel is trying to reach again, devices that the kernel has given up on, file
-// systems that are read-only or have been shut down, and mounts of removed devices.
+// Package monitor watches the volumes that are staged on this node. It detects lost paths, targets
+// that the kernel is trying to reach again, devices that the kernel has given up on, file systems
+// that are read-only or have been shut down, and mounts of removed devices.
 //
 // Every few seconds, it reads sysfs, the mount table and each mounted file system, without
 // accessing any devices. Each read has a time limit, and only one read of each volume runs at a

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// look examines one volume.
+// look checks the connection, device, mapping and mounts of one volume.
 func (m *Monitor) look(ctx context.Context, v Volume, mounts mount.Table) State {
 	s := State{Volume: v}
 	if v.Err != nil {

@@ -6,5 +6,5 @@
 // next operation on the same object must not start until the first one has ended. A [Step] reports
 // what an operation is doing. [Share] lets all callers of a query wait for one call.
 //
-// Package operation must not depend on what the operations do: no devices, no mounts, no CSI.
+// Package operation must not depend on what the operations do, such as on devices, mounts or CSI.
 package operation

@@ -10,8 +10,8 @@ const MaxReplicas = 3
 // contains the superblock and the log.
 const HeadBytes = 4 << 20
 
-// An ID is the number of a replica in its witness, less than MaxReplicas. A number can be reused
-// when the witness no longer lists its replica.
+// An ID is the number of a replica in its witness, and is less than MaxReplicas. A number can be
+// reused when the witness no longer lists its replica.
 type ID uint8
 
 // A Set is a set of replicas of one volume.

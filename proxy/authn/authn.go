@@ -20,7 +20,7 @@ type Evidence struct {
 	Certificates []*x509.Certificate
 	Source       netip.Addr
 	// Peer is the sender of a request that arrived over a UNIX socket. If Peer is not nil,
-	// Authenticate considers nothing else.
+	// Authenticate ignores all other fields.
 	Peer *Peer
 }
 

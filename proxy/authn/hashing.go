@@ -32,8 +32,8 @@ func newHashing() *hashing {
 }
 
 // acquire waits until a password may be hashed. The caller must then call release. The error is
-// ErrBusy or ctx's error. ErrBusy is returned at once if too many logins from unknown sources are
-// waiting.
+// ErrBusy or ctx's error. If too many logins from unknown sources are waiting, acquire returns
+// ErrBusy immediately.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	lane := &h.unknown

@@ -3,8 +3,8 @@
 //
 // To take snapshots on several targets at the same moment, a client makes a call to each target.
 // Each call freezes its volumes, arrives at its barrier, and waits there. Once the client knows
-// that all calls have arrived, it opens the barriers. A barrier that is not opened in time gives
-// up, so hosts never wait for a client that has died.
+// that all calls have arrived, it opens the barriers. A barrier that is not opened in time fails
+// the call, so hosts never wait for a client that has died.
 //
 // The package must not depend on what the calls do or who makes them: a barrier is identified only
 // by a key.

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 )
 
-// Save defines where the target's configuration is saved. Without a directory, the configuration is
-// not saved.
+// Save defines where the target's configuration is saved. If no directory is set, the configuration
+// is not saved.
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`

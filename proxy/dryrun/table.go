@@ -24,7 +24,7 @@ type Row struct {
 	line int
 }
 
-// A Failure is a row whose expectation is not met.
+// A Failure describes a row of the table whose decision differs from the expected one.
 type Failure struct {
 	Line             int
 	Who, Call        string

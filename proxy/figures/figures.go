@@ -2,7 +2,8 @@ package figures
 
 import "time"
 
-// Figures holds one reading of a target. It is not modified after being returned.
+// Figures contains the figures that were read from a target at one time. It is not modified after
+// being returned.
 type Figures struct {
 	Taken    time.Time     // when the reading ended
 	Took     time.Duration // duration of the reading
@@ -20,8 +21,8 @@ type Figures struct {
 	Stores  []Store
 	Volumes []Volume // volumes and snapshots of all stores
 	Bdevs   []Bdev   // bdevs that are not volumes
-	// Histograms holds those of the requested histograms that have been read so far. Each call of
-	// Read reads only one of them, so with n histograms, the oldest may be n readings old.
+	// Histograms contains the requested histograms that have been read so far. Each call of Read
+	// reads only one histogram, so with n histograms, the oldest may have been read n calls ago.
 	Histograms []Histogram
 
 	NVMf     NVMf

@@ -23,7 +23,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// These errors arise in the gate and at its endpoints.
+// Errors of the stages that every request passes (the gate), and of their endpoints.
 var (
 	ErrCrossOrigin  = errors.New("a web page on another site made a browser send this request")
 	ErrCSRF         = errors.New("the request does not have its session's CSRF token")

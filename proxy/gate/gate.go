@@ -75,9 +75,9 @@ func (g *Gate) ConnState(conn net.Conn, state http.ConnState) {
 	g.Clients.ConnState(conn, state)
 }
 
-// Drain begins to stop the gate. After a short time, the gate refuses further requests. drained is
-// closed when the last request has ended, and left is closed when clients have closed all
-// connections. The listeners must already be closed.
+// Drain begins to stop the processing of requests. After a short time, further requests are
+// refused. drained is closed when the last request has ended, and left is closed when clients have
+// closed all connections. The listeners must already be closed.
 func (g *Gate) Drain() (drained, left <-chan struct{}) { return g.inFlight.drain() }
 
 // Draining reports whether Drain was called.

@@ -238,7 +238,7 @@ func (h *History) note(name, alias string, io figures.IO, latencies map[string]L
 	}
 }
 
-// percentiles records a reading of the series' histogram. It returns the median and the 99th
+// percentiles records a new state of the series' histogram. It returns the median and the 99th
 // percentile of the latencies since the previous reading, in microseconds, or 0 if they are
 // unknown.
 func (s *series) percentiles(read Latency) (median, p99 float32) {

@@ -57,8 +57,8 @@ func (s *Sockets) Open(r *gate.Request) (any, error) {
 	}, nil
 }
 
-// upgrader turns requests that the gate has allowed into WebSockets. A connection that it refuses
-// does not become a WebSocket.
+// upgrader turns authorized requests into WebSockets. A request that upgrader refuses does not
+// become a WebSocket.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{Subprotocol}, HandshakeTimeout: clientconn.WriteWait, ReadBufferSize: firstBuffer, WriteBufferSize: firstBuffer,
 	CheckOrigin: func(*http.Request) bool { return true }, // package gate has checked the origin

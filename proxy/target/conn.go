@@ -134,8 +134,8 @@ func (c *Conn) CallObserved(ctx context.Context, who, method string, params map[
 	if err != nil {
 		return nil, err
 	}
-	// All users share the listing gate, so a call waits for one of its user's own slots before it
-	// enters the gate.
+	// All users share the lock for listings, so a call waits for one of its user's own slots before
+	// it waits for that lock.
 	leave, err := c.target.listing.enter(ctx, c.release, method, c.target.config.QueueWait)
 	if err != nil {
 		c.target.queue.release(slot)

@@ -44,8 +44,8 @@ func New(limit int) *Exporter {
 	return &Exporter{limit: limit, named: map[string]bool{}, bdevs: map[string]bool{}, byStore: map[string]figures.IO{}, failures: map[string]int{}, histograms: map[string]*histogramSum{}}
 }
 
-// Text returns a reading as text. Calls with the same reading return the same Text. Readings must
-// be passed in the order in which they were made.
+// Text returns figures in the Prometheus text format. Calls with the same figures return the same
+// text. Figures must be passed in the order in which they were read.
 func (e *Exporter) Text(f *figures.Figures) *Text {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -127,7 +127,7 @@ func (c *claim) besidesSizes() amount {
 	return rest
 }
 
-// leave opens the gate for the next call.
+// leave releases the account's lock.
 func (c *claim) leave() {
 	if c.gate {
 		c.gate = false
@@ -135,7 +135,7 @@ func (c *claim) leave() {
 	}
 }
 
-// enter waits until the call may pass the gate.
+// enter waits until it has acquired the account's lock.
 func (c *claim) enter(ctx context.Context, timeout <-chan time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
