@@ -36,8 +36,8 @@ func (c *targetClaim) try() (err error) {
 	return err
 }
 
-// shared reports whether another proxy serves the target. Unless this proxy already has the claim,
-// shared first tries again to get it.
+// shared reports whether another proxy serves the target. If this proxy does not hold the lock on
+// the target yet, shared first tries again to acquire it.
 func (c *targetClaim) shared() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -60,8 +60,8 @@ type doctorFlags struct {
 	leastWait     time.Duration // minimum wait between the readings with --fix
 }
 
-// doctorCommand returns the command doctor. With --fix, the two readings of the targets must be at
-// least leastWait apart.
+// doctorCommand returns the command doctor. With --fix, the targets are read twice, at least
+// leastWait apart.
 func doctorCommand(leastWait time.Duration) *cobra.Command {
 	f := doctorFlags{leastWait: leastWait}
 	cmd := &cobra.Command{
@@ -312,8 +312,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether the findings are certain, because two readings of the targets
-		// agree on them, or because a single reading proves them.
+		// Confirmed reports whether the findings are certain, because they were found in both reads
+		// of the targets, or because a single read proves them.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

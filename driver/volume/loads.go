@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Loading reports whether a target loads lvstores and RAIDs that hosts have written to volumes
+// A Loading states whether a target loads lvstores and RAIDs that hosts have written to volumes
 // (see nested.go).
 type Loading string
 

@@ -4,8 +4,8 @@
 // terminal shows them to people. Package metrics does not include them.
 //
 // A [Reader] limits the load on the target: it makes one call at a time, and after a call that took
-// time t, it waits at least 100 t before it repeats that call. [Shared] shares one reading among
-// any number of callers.
+// time t, it waits at least 100 t before it repeats that call. [Shared] shares the result of one
+// read among any number of callers.
 //
 // A reading is the set of figures that one call of [Reader.Read] returns.
 //

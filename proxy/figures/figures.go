@@ -5,8 +5,8 @@ import "time"
 // Figures contains the figures that were read from a target at one time. It is not modified after
 // being returned.
 type Figures struct {
-	Taken    time.Time     // when the reading ended
-	Took     time.Duration // duration of the reading
+	Taken    time.Time     // when the read ended
+	Took     time.Duration // duration of the read
 	Up       bool          // the target responded and is past startup
 	Phase    string        // unreachable, startup or runtime
 	Release  string        // "" means unknown
@@ -14,7 +14,7 @@ type Figures struct {
 	Started  time.Time     // when the target started, according to its reactors' clocks; zero if unknown
 
 	// Clock is the target's clock, in seconds, when it counted the I/O. To compute a rate, divide
-	// the difference between a counter's values in two readings by the difference between their
+	// the difference between a counter's values in two Figures by the difference between their
 	// clocks.
 	Clock float64
 
@@ -35,7 +35,7 @@ type Figures struct {
 	// Tenants holds how much of its quota each tenant uses. A Reader does not set it.
 	Tenants []TenantAmount
 
-	Calls    int // number of calls to SPDK for this reading
+	Calls    int // number of calls to SPDK for these figures
 	Failures []Failure
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Shared shares one reading among any number of callers. It is safe for concurrent use.
+// Shared shares the figures of one read among any number of callers. It is safe for concurrent use.
 type Shared struct {
 	read func(ctx context.Context) *Figures
 	age  time.Duration // how old the last reading must be before the next read
@@ -24,8 +24,9 @@ func NewShared(read func(ctx context.Context) *Figures, age, wait time.Duration)
 	return &Shared{read: read, age: age, wait: wait}
 }
 
-// Latest returns the last reading, or a new one if the last one is too old. A read continues even
-// if ctx ends, because other callers may be waiting for it. The only possible error is ctx's.
+// Latest returns the figures that were read last, or reads them again if they are too old. A read
+// continues even if ctx ends, because other callers may be waiting for it. The only possible error
+// is ctx's.
 func (s *Shared) Latest(ctx context.Context) (*Figures, error) {
 	for {
 		s.mu.Lock()

@@ -32,7 +32,7 @@ const (
 	MaxHistograms = 64
 )
 
-// A Sample contains the rates between two readings of the counters.
+// A Sample contains the I/O rates between two reads of the counters.
 type Sample struct {
 	At          time.Time // end of the interval
 	Read, Write Rates
@@ -239,8 +239,7 @@ func (h *History) note(name, alias string, io figures.IO, latencies map[string]L
 }
 
 // percentiles records a new state of the series' histogram. It returns the median and the 99th
-// percentile of the latencies since the previous reading, in microseconds, or 0 if they are
-// unknown.
+// percentile of the latencies since the previous call, in microseconds, or 0 if they are unknown.
 func (s *series) percentiles(read Latency) (median, p99 float32) {
 	before := s.latencies
 	s.latencies = nil

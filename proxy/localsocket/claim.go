@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Claim claims a path until the returned function is called or the process ends. It returns an
-// error if another process in the same network namespace has claimed the path. Any program on the
-// host can claim a path, so the caller should do no more than log a warning.
+// Claim reserves a path until the returned function is called or the process ends. It returns an
+// error if another process in the same network namespace has reserved the path. Any program on the
+// host can reserve a path, so the caller should only log a warning.
 func Claim(program, path string) (release func(), err error) {
 	if full, err := filepath.EvalSymlinks(path); err == nil {
 		path = full

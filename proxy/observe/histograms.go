@@ -30,7 +30,7 @@ func histogramProblemOf(err error) histogramProblem {
 	return histogramProblem{"failed", "see the error"}
 }
 
-// note compares a reading with earlier ones, and logs differences.
+// note compares the histograms in new figures with earlier ones, and logs differences.
 func (l *histogramLog) note(f *figures.Figures, log *slog.Logger) {
 	if !f.Up {
 		return

@@ -14,7 +14,7 @@ const (
 	tenantsShare = 100         // pause after a reading, in multiples of its duration
 )
 
-// A tenantReading is the last reading of the tenants' usage of their quotas.
+// A tenantReading contains the tenants' usage of their quotas as it was last read.
 type tenantReading struct {
 	at       time.Time
 	took     time.Duration
@@ -23,8 +23,9 @@ type tenantReading struct {
 	amounts  []figures.TenantAmount
 }
 
-// readTenants adds the tenants' usage of their quotas to a reading. It counts the usage in the same
-// way as quota checks do. If the last reading is recent, readTenants uses it again.
+// readTenants adds the tenants' usage of their quotas to the figures. It counts the usage in the
+// same way as quota checks do. If the usage was read recently, readTenants uses the same values
+// again.
 func (o *Observer) readTenants(ctx context.Context, t figures.Target, made *figures.Figures) {
 	all := o.Gate.Settings().Tenancy
 	scopes := all.Scopes()

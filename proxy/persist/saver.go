@@ -196,8 +196,8 @@ func (s *Saver) changed(note func(since *changes)) {
 	}
 }
 
-// Save saves now. If acceptLoss is set, the target's configuration replaces the saved one even if
-// parts of the saved one are missing from it. The old file is then set aside.
+// Save saves the target's configuration immediately. If acceptLoss is set, it replaces the saved
+// configuration even if parts of that are missing from the target. The old file is then set aside.
 func (s *Saver) Save(ctx context.Context, acceptLoss bool) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 // ContentType is the content type of a Text.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// A Text is one reading in Prometheus' text format. It is safe for concurrent use.
+// A Text contains the figures of one read in Prometheus' text format. It is safe for concurrent
+// use.
 type Text struct {
 	Plain  []byte
 	packed func() []byte
@@ -21,7 +22,8 @@ type Text struct {
 // Gzipped returns the text in gzip format. It is compressed only once.
 func (t *Text) Gzipped() []byte { return t.packed() }
 
-// An Exporter writes readings of one target. It is safe for concurrent use.
+// An Exporter writes the figures of one target in Prometheus' text format. It is safe for
+// concurrent use.
 type Exporter struct {
 	limit int
 
@@ -85,8 +87,8 @@ func admit(had map[string]bool, names []string, limit int) (have map[string]bool
 	return have, len(names) - len(have)
 }
 
-// addUp adds the I/O since the previous reading to the stores' sums. The sums never decrease, even
-// if volumes are deleted or the target is restarted.
+// addUp adds the I/O since the previous figures to the lvstores' sums. The sums never decrease,
+// even if volumes are deleted or the target is restarted.
 func (e *Exporter) addUp(f *figures.Figures) {
 	now := make(map[string]figures.IO, len(f.Volumes))
 	if len(f.Failures) > 0 { // volumes may be missing only from this reading

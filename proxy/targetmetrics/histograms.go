@@ -6,17 +6,17 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/figures"
 )
 
-// A histogramSum adds up the operations that an SPDK histogram counted between readings. SPDK's own
-// counts decrease when an I/O channel is closed, which Prometheus would interpret as a counter
-// reset.
+// A histogramSum adds up the operations that an SPDK histogram has counted between two reads.
+// SPDK's own counts decrease when an I/O channel is closed, which Prometheus would interpret as a
+// counter reset.
 type histogramSum struct {
 	sum    figures.Latencies
 	before figures.Latencies
 	known  bool // before is valid
 }
 
-// addUpHistograms adds the operations counted since the previous reading. It adds nothing for the
-// first reading of a histogram, or for a reading whose counts have decreased.
+// addUpHistograms adds the operations counted since the previous read. It adds nothing when a
+// histogram is read for the first time, or when its counts have decreased.
 func (e *Exporter) addUpHistograms(f *figures.Figures) {
 	read := map[string]bool{}
 	for i := range f.Histograms {

@@ -74,7 +74,7 @@ type claim struct {
 	asked     amount
 	subsystem string // NQN of the subsystem that the call creates or adds something to
 	sizes     []bdevSize
-	gate      bool // the claim has put its element into the account's gate
+	gate      bool // this reservation holds the account's lock
 	settled   bool
 }
 
@@ -151,7 +151,7 @@ func (c *claim) enter(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// drain waits until no other call is running. The claim has entered the gate, so no other call
+// drain waits until no other call is running. The caller holds the account's lock, so no other call
 // begins.
 func (c *claim) drain(ctx context.Context, timeout <-chan time.Time) error {
 	a := c.account
@@ -222,7 +222,7 @@ func (a *account) pendingLocked(c *claim) (sum amount) {
 	return sum
 }
 
-// add counts a claim's call as a running call.
+// add counts the call of this reservation as a running call.
 func (a *account) add(c *claim) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,8 +230,8 @@ func (a *account) add(c *claim) {
 }
 
 // recount replaces the count with the result of count. The target's lists may or may not include
-// objects created by calls during the count, so recount adds them. The caller must have entered the
-// gate. exact means that no call was running.
+// objects created by calls during the count, so recount adds them. The caller must hold the
+// account's lock. exact means that no call was running.
 func (a *account) recount(count func() (amount, error)) (exact bool, err error) {
 	a.mu.Lock()
 	a.during, a.decreased = amount{}, false

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Rate is the I/O of a volume or another bdev between two readings.
+// A Rate is the I/O of a volume or another bdev between two reads of its counters.
 type Rate struct {
 	Name                string
 	Reads, Writes       float64 // operations per second
@@ -38,9 +38,9 @@ func (r Rate) Latency() float64 {
 // Orders maps the names of sort orders for Rates to the values by which they sort.
 var Orders = map[string]func(Rate) float64{"iops": Rate.IOPS, "throughput": Rate.Throughput, "latency": Rate.Latency}
 
-// Rates returns the rates between two readings of a target, sorted by one of Orders, largest first.
+// Rates returns the rates between two Figures of a target, sorted by one of Orders, largest first.
 // If all is set, the result includes bdevs that are not volumes. The result is empty if the
-// target's counters were not read again between the two readings.
+// target's counters were not read again in between.
 func Rates(before, now *figures.Figures, order string, all bool) (rates []Rate) {
 	took := now.Clock - before.Clock
 	if took <= 0 {
