@@ -200,8 +200,11 @@ commands of each subsystem for a moment to answer.`,
 
 // keyOf parses NAME or NAME=@FILE.
 func keyOf(flag, text string) (*exports.Key, error) {
-	if text == "" {
+	switch {
+	case text == "":
 		return nil, nil
+	case strings.HasPrefix(text, "DHHC-1:"):
+		return nil, usage("%s: name the key instead of its secret, because every user of this host can read a command line: put the secret into a file, and write NAME=@FILE", flag)
 	}
 	name, file, withSecret := strings.Cut(text, "=")
 	k := &exports.Key{Name: name}

@@ -103,11 +103,11 @@ func TestExportAddsTheListenerLast(t *testing.T) {
 			assert.Empty(t, w.list(), "a plan changes nothing")
 			created, ok := strings.CutPrefix(p.Steps[1].String(), "nvmf_create_subsystem ")
 			require.True(t, ok)
-			assert.JSONEq(t, `{"nqn":"`+uuidPrefix+w.v0+`","serial_number":"`+strings.ReplaceAll(w.v0, "-", "")[:20]+`",
+			assert.JSONEq(t, `{"nqn":"`+rpcschema.UUIDPrefix+w.v0+`","serial_number":"`+strings.ReplaceAll(w.v0, "-", "")[:20]+`",
 				"max_namespaces":1,"allow_any_host":false,"ana_reporting":true}`, created)
 			w.export(r)
 			assert.Equal(t, []Export{{
-				Volume: "lvs0/v0", UUID: w.v0, NQN: uuidPrefix + w.v0, Serial: strings.ReplaceAll(w.v0, "-", "")[:20], ANA: true,
+				Volume: "lvs0/v0", UUID: w.v0, NQN: rpcschema.UUIDPrefix + w.v0, Serial: strings.ReplaceAll(w.v0, "-", "")[:20], ANA: true,
 				Hosts: []Host{{NQN: hostA}}, Listeners: []string{"tcp 127.0.0.1:4420"}, Connected: []string{},
 			}}, w.list())
 			w.sim.ForgetCalls()
@@ -120,7 +120,7 @@ func TestExportAddsTheListenerLast(t *testing.T) {
 			p = w.plan(r)
 			assert.Empty(t, p.Steps)
 			assert.False(t, p.Authenticates())
-			assert.Equal(t, []string{"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n " + uuidPrefix + w.v0}, p.Connect())
+			assert.Equal(t, []string{"nvme connect -t tcp -a 127.0.0.1 -s 4420 -n " + rpcschema.UUIDPrefix + w.v0}, p.Connect())
 			p = w.export(Request{Volume: "lvs0/v1", NQN: "nqn.2024-01.com.example:", Serial: "S1", Hosts: []string{hostB}})
 			assert.Regexp(t, `^nvme connect -t tcp -a 127\.0\.0\.1 -s 4420 -n nqn\.2024-01\.com\.example:[0-9a-f-]{36}$`, p.Connect()[0], "the new export listens at the same address as the other one")
 		})
@@ -146,7 +146,9 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0"}, ErrInvalid, "name the hosts")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, AnyHost: true}, ErrInvalid, "either name hosts")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{"node1"}}, ErrInvalid, "/etc/nvme/hostnqn")
+	refuses(Request{Volume: "lvs0/v0", Hosts: []string{rpcschema.UUIDPrefix + "not-a-uuid"}}, ErrInvalid, "/etc/nvme/hostnqn")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "vol"}, ErrInvalid, "not an NQN")
+	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: rpcschema.UUIDPrefix + "vol"}, ErrInvalid, "not an NQN")
 	refuses(Request{Volume: "lvs0/v0", AnyHost: true, Key: key}, ErrInvalid, "keys belong to hosts")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, CtrlrKey: key}, ErrInvalid, "only to hosts that authenticate themselves")
 	refuses(Request{Volume: "lvs0/none", Hosts: a}, ErrRefused, "there is no volume")
@@ -156,21 +158,22 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	w.export(Request{Volume: "lvs0/v0", Hosts: a, Listen: at})
 	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{hostB}}, ErrRefused, "share the volume (--shared)")
+	refuses(Request{Volume: "lvs0/v0", AnyHost: true}, ErrRefused, "share the volume (--shared)")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "nqn.2024-01.com.example:other"}, ErrRefused, "not as nqn.2024-01.com.example:other")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Serial: "other"}, ErrRefused, "a different serial number")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Key: key}, ErrRefused, "with different keys or without keys")
-	refuses(Request{Volume: "lvs0/v1", Hosts: a, NQN: uuidPrefix + w.v0}, ErrRefused, "does not export volume lvs0/v1")
+	refuses(Request{Volume: "lvs0/v1", Hosts: a, NQN: rpcschema.UUIDPrefix + w.v0}, ErrRefused, "does not export volume lvs0/v1")
 
 	closed := Request{Volume: "lvs0/v1", Hosts: a, Listen: at}
 	w.export(closed)
 	nqn := closed.nqn(w.uuid("lvs0/v1"))
 	w.call("nvmf_subsystem_remove_listener", `{"nqn":"`+nqn+`","listen_address":{"trtype":"TCP","adrfam":"IPv4","traddr":"127.0.0.1","trsvcid":"4420"}}`)
-	refuses(Request{Volume: "lvs0/v1", AnyHost: true}, ErrRefused, "name an address (--listen)")
+	refuses(Request{Volume: "lvs0/v1", AnyHost: true, Shared: true}, ErrRefused, "name an address (--listen)")
 	w.call("nvmf_delete_subsystem", `{"nqn":"`+nqn+`"}`)
 
 	// These exports were not created by this package.
 	foreign := func(nqn, options, bdevs string) {
-		w.call("nvmf_delete_subsystem", `{"nqn":"`+uuidPrefix+w.v0+`"}`)
+		w.call("nvmf_delete_subsystem", `{"nqn":"`+rpcschema.UUIDPrefix+w.v0+`"}`)
 		w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q%s}`, nqn, options))
 		for b := range strings.FieldsSeq(bdevs) {
 			w.call("nvmf_subsystem_add_ns", fmt.Sprintf(`{"nqn":%q,"namespace":{"bdev_name":%q}}`, nqn, b))
@@ -201,6 +204,14 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	w.call("iscsi_create_initiator_group", `{"tag":1,"initiators":["ANY"],"netmasks":["ANY"]}`)
 	w.call("iscsi_create_target_node", `{"name":"disk","alias_name":"disk","pg_ig_maps":[{"pg_tag":1,"ig_tag":1}],"luns":[{"bdev_name":"lvs0/v0","lun_id":0}],"queue_depth":64}`)
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, Listen: at}, ErrRefused, "iSCSI target iqn.2016-06.io.spdk:disk offers volume lvs0/v0 already")
+}
+
+// A host that is named twice is admitted once.
+func TestRepeatedHostIsAdmittedOnce(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	p := w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostA}, Listen: []Portal{here}})
+	assert.Empty(t, p.Warnings)
+	assert.Equal(t, []string{hostA}, p.Hosts())
 }
 
 func TestRiskyExportsCauseWarnings(t *testing.T) {
@@ -254,7 +265,10 @@ func TestParsePortal(t *testing.T) {
 		assert.Equal(t, want, at.String())
 		assert.Equal(t, at, portalOf(spdkrpc.NVMfTransportID{Trtype: "TCP", Traddr: strings.Trim(text[:strings.LastIndex(text, ":")], "[]"), Trsvcid: "4420"}))
 	}
-	for _, text := range []string{"", "192.0.2.11", "storage1:4420", "0.0.0.0:4420", "[::]:4420", "192.0.2.11:0"} {
+	at, err := ParsePortal("tcp", "[::ffff:192.0.2.11]:4420")
+	require.NoError(t, err)
+	assert.Equal(t, "192.0.2.11:4420", at.String())
+	for _, text := range []string{"", "192.0.2.11", "storage1:4420", "0.0.0.0:4420", "[::]:4420", "192.0.2.11:0", "224.0.0.1:4420", "[fe80::1]:4420"} {
 		_, err := ParsePortal("tcp", text)
 		require.ErrorIs(t, err, ErrInvalid, text)
 	}

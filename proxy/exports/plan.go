@@ -53,6 +53,7 @@ func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, err
 	if err := r.check(); err != nil {
 		return nil, err
 	}
+	r.Hosts = distinct(r.Hosts)
 	t := target{rpc}
 	if r.Key != nil {
 		release, err := rpc.Release(ctx)
@@ -198,7 +199,7 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 		p.key = p.key || now.DHCHAPKey != nil
 	}
 	others := slices.DeleteFunc(slices.Clone(sub.Hosts), func(h spdkrpc.NVMfSubsystemHost) bool { return slices.Contains(r.Hosts, h.NQN) })
-	if len(missing) > 0 && len(others) > 0 && !r.Shared {
+	if (len(missing) > 0 || r.AnyHost && !sub.AllowAnyHost) && len(others) > 0 && !r.Shared {
 		return refuse("volume %s is exported to host %s: two hosts that write at the same time destroy any file system except a cluster file system. Withdraw that host (spdk-proxy unexport %s --host %s), or share the volume (--shared)",
 			v.name, others[0].NQN, v.name, others[0].NQN)
 	}
@@ -312,7 +313,14 @@ func (t target) admit(p *Plan, r Request, hosts []string) {
 func (t target) listen(p *Plan, at Portal) {
 	add := spdkrpc.NVMfSubsystemAddListenerParams{NQN: p.NQN, ListenAddress: at.address()}
 	remove := spdkrpc.NVMfSubsystemRemoveListenerParams{NQN: p.NQN, ListenAddress: at.address()}
-	p.add("nvmf_subsystem_add_listener", add, func(ctx context.Context) error { return t.rpc.NVMfSubsystemAddListener(ctx, add) },
+	start := func(ctx context.Context) error {
+		err := t.rpc.NVMfSubsystemAddListener(ctx, add)
+		if spdkrpc.KindOf(err) == spdkrpc.InvalidParams {
+			return fmt.Errorf("listen at %s, which must be an address of the storage server with a free port: %w", at, err)
+		}
+		return err
+	}
+	p.add("nvmf_subsystem_add_listener", add, start,
 		&Step{Method: "nvmf_subsystem_remove_listener", Shown: remove, do: func(ctx context.Context) error { return t.rpc.NVMfSubsystemRemoveListener(ctx, remove) }})
 }
 

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
-
-// uuidPrefix is the prefix of NQNs that contain a UUID, which makes them unique without a domain
-// name.
-const uuidPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
 
 // driverPrefix is the prefix of the NQNs of exports created by the CSI driver.
 const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
@@ -71,10 +69,12 @@ func ParsePortal(transport, text string) (Portal, error) {
 	switch {
 	case err != nil || at.Port() == 0:
 		return Portal{}, fmt.Errorf("%w: %q is not an IP address with a port, such as 192.0.2.11:4420 or [2001:db8::11]:4420", ErrInvalid, text)
-	case at.Addr().IsUnspecified():
-		return Portal{}, fmt.Errorf("%w: hosts cannot connect to %s: name an address of the storage server", ErrInvalid, at.Addr())
 	}
-	return Portal{Transport: strings.ToUpper(transport), Addr: at.Addr().String(), Port: fmt.Sprint(at.Port())}, nil
+	addr := at.Addr().Unmap() // SPDK does not accept ::ffff:192.0.2.11
+	if addr.IsUnspecified() || addr.IsMulticast() || addr.Is6() && addr.IsLinkLocalUnicast() {
+		return Portal{}, fmt.Errorf("%w: hosts cannot connect to %s: name an address of the storage server", ErrInvalid, addr)
+	}
+	return Portal{Transport: strings.ToUpper(transport), Addr: addr.String(), Port: fmt.Sprint(at.Port())}, nil
 }
 
 // String returns ADDRESS:PORT, with brackets around an IPv6 address.
@@ -109,20 +109,30 @@ func (r Request) check() error {
 		return invalid("keys belong to hosts: name the hosts that authenticate, instead of permitting any host")
 	case r.CtrlrKey != nil && r.Key == nil:
 		return invalid("the target authenticates only to hosts that authenticate themselves: give a key for the hosts")
-	case r.NQN != "" && !strings.HasPrefix(r.NQN, "nqn."):
-		return invalid("%q is not an NQN: it begins with nqn., such as nqn.2024-01.com.example:", r.NQN)
+	case r.NQN != "" && !rpcschema.ValidNQN(r.nqn("00000000-0000-0000-0000-000000000000")):
+		return invalid("%q is not an NQN: use nqn.YEAR-MONTH.DOMAIN:NAME, such as nqn.2024-01.com.example:vol1", r.NQN)
 	}
 	for _, h := range r.Hosts {
-		if !strings.HasPrefix(h, "nqn.") {
+		if !rpcschema.ValidNQN(h) {
 			return invalid("%q is not the NQN of a host, which /etc/nvme/hostnqn of the host contains", h)
 		}
 	}
 	return nil
 }
 
+// distinct returns the values without repetitions.
+func distinct(values []string) (list []string) {
+	for _, v := range values {
+		if !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
 // nqn returns the NQN for a new export.
 func (r Request) nqn(uuid string) string {
-	nqn := cmp.Or(r.NQN, uuidPrefix)
+	nqn := cmp.Or(r.NQN, rpcschema.UUIDPrefix)
 	if strings.HasSuffix(nqn, ":") {
 		nqn += uuid
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -71,7 +72,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 
 	// A subsystem that another user may have created is kept.
 	w := newWorld(t, "v26.05")
-	w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"serial_number":"other"}`, uuidPrefix+w.v0))
+	w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"serial_number":"other"}`, rpcschema.UUIDPrefix+w.v0))
 	_, err := PlanExport(t.Context(), w.rpc, r)
 	require.ErrorIs(t, err, ErrRefused)
 	assert.ErrorContains(t, err, "does not export volume lvs0/v0")
@@ -108,7 +109,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.ErrorContains(t, err, "What this command had done was undone")
 	assert.Equal(t, before, w.list())
 
-	p = w.plan(Request{Volume: "lvs0/v0", AnyHost: true})
+	p = w.plan(Request{Volume: "lvs0/v0", AnyHost: true, Shared: true})
 	w.sim.ClearFaults()
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_allow_any_host", Do: spdktest.Close, Executed: true})
 	require.Error(t, p.Run(t.Context(), func(Step) {}))

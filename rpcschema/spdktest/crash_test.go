@@ -78,7 +78,7 @@ func TestCrashLosesMemory(t *testing.T) {
 			} {
 				assert.Empty(t, b.names(method, member), method)
 			}
-			assert.Equal(t, []string{DiscoveryNQN}, b.names("nvmf_get_subsystems", "nqn"))
+			assert.Equal(t, []string{rpcschema.DiscoveryNQN}, b.names("nvmf_get_subsystems", "nqn"))
 
 			b.aio(path)
 			assert.Equal(t, []string{"lvs"}, b.names("bdev_lvol_get_lvstores", "name"))

@@ -2,6 +2,7 @@ package spdktest
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -91,6 +92,9 @@ func (e *engine) iscsiCreateNode(p spdkrpc.ISCSICreateTargetNodeParams) error {
 	return e.exportNode(n)
 }
 
+// datedName matches the beginning of a name with a date.
+var datedName = regexp.MustCompile(`(?i)^iqn\.[0-9]{4}-[0-9]{2}\.`)
+
 // fullName adds the prefix (the target's node base) to a name that lacks it.
 func (t *iscsiTarget) fullName(name string) (string, bool) {
 	complete := slices.ContainsFunc([]string{"iqn.", "eui.", "naa."}, func(prefix string) bool {
@@ -105,7 +109,7 @@ func (t *iscsiTarget) fullName(name string) (string, bool) {
 	if len(name) > maxInitiatorName || strings.ContainsFunc(name, bad) {
 		return "", false
 	}
-	if strings.EqualFold(name[:4], "iqn.") && (len(name) < 12 || !datePrefix("nqn."+name[4:12])) {
+	if strings.EqualFold(name[:4], "iqn.") && !datedName.MatchString(name) {
 		return "", false
 	}
 	return name, true

@@ -8,12 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
-
-// DiscoveryNQN is the NQN of the discovery subsystem, which lists the others.
-const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
 // nvmfName is the name of the process's only NVMe-oF target.
 const nvmfName = "nvmf_tgt"
@@ -28,7 +26,7 @@ type nvmfTarget struct {
 
 func (t *nvmfTarget) init() {
 	t.subsystems = map[string]*subsystem{
-		DiscoveryNQN: {nqn: DiscoveryNQN, discovery: true, anyHost: true},
+		rpcschema.DiscoveryNQN: {nqn: rpcschema.DiscoveryNQN, discovery: true, anyHost: true},
 	}
 }
 
@@ -175,7 +173,7 @@ func (e *engine) nvmfAddReferral(p spdkrpc.NVMfDiscoveryAddReferralParams) error
 	if err != nil {
 		return err
 	}
-	if r.Address.Trsvcid == "" || !validNQN(r.Subnqn) {
+	if r.Address.Trsvcid == "" || !rpcschema.ValidNQN(r.Subnqn) {
 		return errInternal
 	}
 	r.SecureChannel = value(p.SecureChannel)
@@ -196,7 +194,7 @@ func (e *engine) referral(a spdkrpc.NVMfListenAddress, nqn *string) (referral, e
 	if err != nil {
 		return referral{}, err
 	}
-	return referral{spdkrpc.NVMfReferral{Address: id, Subnqn: or(nqn, DiscoveryNQN)}}, nil
+	return referral{spdkrpc.NVMfReferral{Address: id, Subnqn: or(nqn, rpcschema.DiscoveryNQN)}}, nil
 }
 
 func (e *engine) nvmfRemoveReferral(p spdkrpc.NVMfDiscoveryRemoveReferralParams) error {

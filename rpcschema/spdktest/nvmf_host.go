@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -43,7 +44,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	if err := e.takeKeys(h, p.DHCHAPKey, p.DHCHAPCtrlrKey, errInternal); err != nil {
 		return err
 	}
-	if !validNQN(p.Host) || s.host(p.Host) != nil || p.PSK != nil && !e.usablePSK(*p.PSK) {
+	if !rpcschema.ValidNQN(p.Host) || s.host(p.Host) != nil || p.PSK != nil && !e.usablePSK(*p.PSK) {
 		h.dropKeys()
 		return errInternal
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -137,7 +138,7 @@ func (e *engine) nvmfShowNS(tgt *string, nqn string, nsid uint32, host string, s
 		return err
 	}
 	ns, ok := s.namespaces[nsid]
-	if !ok || !ns.hidden || !validNQN(host) {
+	if !ok || !ns.hidden || !rpcschema.ValidNQN(host) {
 		return errInvalidParams
 	}
 	ns.hosts[host] = show

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -82,7 +82,7 @@ func (e *engine) nvmfCreateSubsystem(p spdkrpc.NVMfCreateSubsystemParams) error 
 	if s.max == 0 {
 		s.max = defaultMaxNamespaces
 	}
-	if _, taken := e.nvmf.subsystems[p.NQN]; taken || !validNQN(p.NQN) || s.max > maxMaxNamespaces {
+	if _, taken := e.nvmf.subsystems[p.NQN]; taken || !rpcschema.ValidNQN(p.NQN) || s.max > maxMaxNamespaces {
 		return jsonrpc.Errorf(jsonrpc.CodeInternalError, "Unable to create subsystem %s", p.NQN)
 	}
 	if s.minID < 1 || s.minID > s.maxID || s.maxID > maxCntlid {
@@ -95,50 +95,6 @@ func (e *engine) nvmfCreateSubsystem(p spdkrpc.NVMfCreateSubsystemParams) error 
 // printable reports whether a string consists of at most length printable ASCII characters.
 func printable(s string, length int) bool {
 	return len(s) <= length && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
-}
-
-const uuidNQN = "nqn.2014-08.org.nvmexpress:uuid:"
-
-// validNQN implements SPDK's nvmf_nqn_is_valid. It accepts nqn.yyyy-mm.reverse.domain:name, with
-// domain labels of at most 63 characters, and NQNs that contain a UUID.
-func validNQN(nqn string) bool {
-	if len(nqn) < 11 || len(nqn) > 223 || !utf8.ValidString(nqn) {
-		return false
-	}
-	if nqn == DiscoveryNQN {
-		return true
-	}
-	if id, ok := strings.CutPrefix(nqn, uuidNQN); ok {
-		return validUUID(id)
-	}
-	head, name, ok := strings.Cut(nqn, ":")
-	if !ok || name == "" || len(head) < 12 || !datePrefix(head[:12]) {
-		return false
-	}
-	return !slices.ContainsFunc(strings.Split(head[12:], "."), func(label string) bool { return !validLabel(label) })
-}
-
-// datePrefix matches nqn.yyyy-mm. with any digits.
-func datePrefix(s string) bool {
-	for i, c := range "nqn.0000-00." {
-		if digit := c == '0'; digit && (s[i] < '0' || s[i] > '9') || !digit && rune(s[i]) != c {
-			return false
-		}
-	}
-	return true
-}
-
-func validLabel(label string) bool {
-	if label == "" || len(label) > 64 || strings.HasSuffix(label, "-") {
-		return false
-	}
-	for i, c := range label {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !letter && (i == 0 || c != '-' && (c < '0' || c > '9')) {
-			return false
-		}
-	}
-	return true
 }
 
 func (e *engine) nvmfDeleteSubsystem(p spdkrpc.NVMfDeleteSubsystemParams) error {
