@@ -49,6 +49,8 @@ type Executor struct {
 	quiescer *quiesce.Quiescer
 	barriers barrier.Barriers // for snapshots on several targets at once
 	changes  *changesReader
+	// attaching contains a value while a call attaches a file.
+	attaching chan struct{}
 }
 
 // Options configures an Executor.
@@ -67,7 +69,7 @@ type Options struct {
 
 // New returns an Executor, and opens the directories named in its configuration.
 func New(o Options) (*Executor, error) {
-	e := &Executor{Options: o, changes: newChangesReader()}
+	e := &Executor{Options: o, changes: newChangesReader(), attaching: make(chan struct{}, 1)}
 	var err error
 	if e.restart, err = newRestart(o.Config, o.Schema, o.Log, e.targetNow); err != nil {
 		return nil, err
@@ -99,6 +101,8 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 		return e.changeStore(ctx, c)
 	case name == snapshotMethod && c.SnapshotsInUse != config.SnapshotsAllow:
 		return e.takeSnapshot(ctx, c)
+	case attachesFile[name]:
+		return e.attachFile(ctx, c)
 	}
 	if c.Tenant != nil { // filtering the result may need further calls
 		forwarded = c
