@@ -108,10 +108,10 @@ func bundle() (map[string][]byte, error) {
 	return files, err
 }
 
-// model returns the modules in src/model that work without a page, as one script.
+// model returns the modules in src/model that work without a page, and formats, as one script.
 func model() ([]byte, error) {
 	result := api.Build(api.BuildOptions{
-		Stdin:  &api.StdinOptions{Contents: `export * from "./audit"; export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"`, ResolveDir: "src/model"},
+		Stdin:  &api.StdinOptions{Contents: `export * from "./audit"; export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"; export { percent } from "../format"`, ResolveDir: "src/model"},
 		Bundle: true, Format: api.FormatIIFE, GlobalName: "model", Target: api.ES2022, Charset: api.CharsetUTF8,
 		NodePaths: []string{modules}, LogLevel: api.LogLevelWarning,
 	})

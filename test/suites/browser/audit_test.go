@@ -31,7 +31,7 @@ const (
 )
 
 func TestAuditLineAppearsLive(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, realOrSharedWorld(t))
 	p.signIn("admin")
 	p.show("audit")
 	p.until(auditRows + " > 0")
@@ -53,7 +53,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 }
 
 func TestAuditPageHidesConsoleReads(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, realOrSharedWorld(t))
 	p.signIn("admin") // the overview reads data every 5 s
 	p.show("audit")
 	p.until(auditRows + " > 0")
@@ -68,7 +68,7 @@ func TestAuditPageHidesConsoleReads(t *testing.T) {
 }
 
 func TestAuditFiltersAndDownloads(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, realOrSharedWorld(t))
 	p.signIn("admin")
 	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
 	for filter, rows := range map[string]string{
@@ -93,10 +93,17 @@ func TestAuditFiltersAndDownloads(t *testing.T) {
 	assert.Equal(t, rows+1, strings.Count(table, "\r\n"))
 	assert.Contains(t, table, `"viewer"`)
 
-	model := exec.CommandContext(t.Context(), "go", "run", ".", "-model")
-	model.Dir = "../../../proxy/console/web"
-	script, err := model.Output()
-	require.NoError(t, err)
-	eval[chromedp.Void](p, string(script)+"; null")
+	p.injectModel()
 	assert.Contains(t, eval[string](p, `model.csv([{ n: 1, time: "t", user: "=HYPERLINK()", method: 'a"b' }])`), `"t","'=HYPERLINK()",`, "a spreadsheet does not compute what a client chose")
+}
+
+// injectModel adds the console's modules that work without a page to the page, as the variable
+// model.
+func (p *page) injectModel() {
+	p.t.Helper()
+	run := exec.CommandContext(p.t.Context(), "go", "run", ".", "-model")
+	run.Dir = "../../../proxy/console/web"
+	script, err := run.Output()
+	require.NoError(p.t, err)
+	eval[chromedp.Void](p, string(script)+"; null")
 }

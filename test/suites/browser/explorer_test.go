@@ -15,22 +15,26 @@ import (
 )
 
 func TestExplorerMakesACall(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, realOrSharedWorld(t))
 	p.signIn("admin")
 	p.show("explorer")
 	p.fill("Search methods and parameters", "bdev_get_bdevs")
 	p.until(`document.querySelector(".methods a .mono")?.innerText === "bdev_get_bdevs"`)
 	eval[chromedp.Void](p, `document.querySelector(".methods a").click()`)
 	p.until(described)
-	p.fill("name", "ssd/vol-00012")
+	volume := "ssd/vol-00012"
+	if p.world != shared {
+		volume = "lvs0/db"
+	}
+	p.fill("name", volume)
 	p.press("Call")
 	p.until(`!!document.querySelector(".answers .tree")`)
 	assert.Contains(t, eval[string](p, `document.querySelector(".answers").innerText`), "Logical Volume")
 	p.press("Table")
 	p.until(`document.querySelector(".answers td")?.innerText.length === 36`)
 	for tab, part := range map[string]string{
-		"JSON": `"params": {"name": "ssd/vol-00012"}`, "curl": "curl --cacert tls.crt --user 'admin'", "spdk-proxy": `'name:="ssd/vol-00012"'`,
-		"rpc.py": "scripts/rpc.py -s /run/spdk-proxy-rpc.sock bdev_get_bdevs --name ssd/vol-00012", "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
+		"JSON": `"params": {"name": "` + volume + `"}`, "curl": "curl --cacert tls.crt --user 'admin'", "spdk-proxy": `'name:="` + volume + `"'`,
+		"rpc.py": "scripts/rpc.py -s /run/spdk-proxy-rpc.sock bdev_get_bdevs --name " + volume, "Go": `spdk.BdevGetBdevs(ctx, spdkrpc.BdevGetBdevsParams{`,
 	} {
 		p.press(tab)
 		p.until(`[...document.querySelectorAll("pre")].some((e) => e.innerText.includes(` + "`" + part + "`" + `))`)
@@ -40,7 +44,7 @@ func TestExplorerMakesACall(t *testing.T) {
 // The list contains the methods of the target's build and those of the proxy. A link to any other
 // method opens that method's page with a note.
 func TestExplorerListsTheTargetsMethods(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, realOrSharedWorld(t))
 	p.signIn("admin")
 	p.show("explorer")
 	p.has("The target was built without ")

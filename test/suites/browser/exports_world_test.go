@@ -29,6 +29,7 @@ tls: {self_signed_dir: %[2]s}
 target: {socket: %[2]s/busy.sock, keys: {dir: %[2]s/keys}}
 users:
   - {name: admin, password_hash: "%[3]s", roles: [admin]}
+  - {name: viewer, password_hash: "%[3]s", roles: [read-only]}
   - {name: team, password_hash: "%[3]s", roles: [csi-controller], tenant: team}
   - {name: helpless, password_hash: "%[3]s", roles: [no-listeners]}
 roles:
@@ -88,11 +89,31 @@ func exportWorld(t *testing.T, targetArgs ...string) *world {
 	return w
 }
 
+// realOrSharedWorld returns the world that all tests share or, with SPDK_SOCK, a world with a real
+// target.
+func realOrSharedWorld(t *testing.T) *world {
+	t.Helper()
+	if realtarget.Given() {
+		return exportWorld(t)
+	}
+	return sharedWorld(t)
+}
+
 func (w *world) call(t *testing.T, method string, params object) json.RawMessage {
 	t.Helper()
 	result, err := w.target.call(method, params)
 	require.NoError(t, err)
 	return result
+}
+
+// release returns the target's release, such as v26.05.
+func (w *world) release(t *testing.T) string {
+	t.Helper()
+	var version struct {
+		Version string `json:"version"`
+	}
+	require.NoError(t, json.Unmarshal(w.call(t, "spdk_get_version", nil), &version))
+	return strings.Fields(version.Version)[1]
 }
 
 type subsystem struct {

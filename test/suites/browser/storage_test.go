@@ -39,7 +39,7 @@ func (p *page) buttons(scope string) string {
 
 // A disk and an lvstore on it can be managed through the page's dialogs from creation to deletion.
 func TestDiskAndStoreLifecycle(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, exportWorld(t))
 	image := filepath.Join(p.world.dir, "image")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))
 	require.NoError(t, os.Truncate(image, 1<<30))
@@ -61,7 +61,7 @@ func TestDiskAndStoreLifecycle(t *testing.T) {
 	p.submit()
 	p.until(`!document.querySelector("dialog[open]")`)
 	p.press("Create an lvstore")
-	p.fill("Name of the lvstore", "ssd")
+	p.fill("Name of the lvstore", "lvs0")
 	p.has("There is an lvstore with this name")
 	p.fill("Name of the lvstore", "from-browser")
 	p.fill("Cluster size", "1")
@@ -113,8 +113,12 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 // Users who are only allowed to read do not see any buttons, and a tenant's users see only the
 // tenant's lvstores.
 func TestStoragePageShowsOnlyPermittedActions(t *testing.T) {
-	for user, stores := range map[string]int{"viewer": 4, "team": 1} {
-		p := newPage(t)
+	w, all := realOrSharedWorld(t), 4
+	if w != shared {
+		all = 2
+	}
+	for user, stores := range map[string]int{"viewer": all, "team": 1} {
+		p := newPageAt(t, w)
 		p.signIn(user)
 		p.show("storage?use=store")
 		p.until(`document.querySelectorAll(".body .row").length > 0`)
@@ -122,5 +126,9 @@ func TestStoragePageShowsOnlyPermittedActions(t *testing.T) {
 		eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
 		p.until(panelText + `.includes("Lvstore")`)
 		assert.Empty(t, strings.Trim(p.buttons(".panel"), ","), user)
+		p.look(390, 844, false)
+		p.show("storage")
+		p.until(`innerWidth === 390 && document.querySelectorAll(".body .row .c-use").length > 0`)
+		assert.Empty(t, eval[[]string](p, `[...document.querySelectorAll(".body .row .c-use")].filter((use) => use.scrollWidth > use.clientWidth).map((use) => use.innerText)`), "phones show what disks are used for")
 	}
 }

@@ -47,6 +47,7 @@ type gate struct {
 	method string        // the method whose calls wait
 	opened chan struct{} // closed when the gate opens; nil while the gate is open
 	nobody bool          // report no connected hosts
+	asIs   bool          // change no responses
 
 	histograms map[string]time.Time // by bdev: when its histogram was switched on
 	nvme       nvmeDevices
@@ -91,6 +92,19 @@ func (g *gate) connected() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.nobody
+}
+
+// unchanged makes the relay pass all responses on as they are.
+func (g *gate) unchanged() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asIs = true
+}
+
+func (g *gate) changes() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.asIs
 }
 
 // shut shuts the gate for a method's calls, until open is called.
@@ -148,6 +162,9 @@ func (r *relayed) requests() {
 		var m message
 		_ = json.Unmarshal(text, &m)
 		r.calls.pass(m.Method)
+		if !r.calls.changes() {
+			m.Method = ""
+		}
 		switch m.Method {
 		case "framework_get_reactors":
 			r.write(answer(m.ID, reactors()))

@@ -91,6 +91,7 @@ func TestVolumes(t *testing.T) {
 			const whole = end.scrollWidth <= end.clientWidth + 1 || name.className === "ends";
 			return whole && seen.width > 30 && seen.right <= cell.getBoundingClientRect().right + 0.5 ? name.textContent.slice(-7) : "cut: " + name.textContent;
 		})`), "%d pixels", width)
+		assert.True(t, eval[bool](p, `(() => { const grid = document.querySelector(".grid"); return grid.scrollWidth <= grid.clientWidth })()`), "no column is cut off at %d pixels", width)
 	}
 	p.press("List")
 	p.fill("Search name, UUID or export", "")
@@ -122,16 +123,20 @@ const scroll = `new Promise((done) => {
 // Administrators and tenants can manage a volume through the page's dialogs from creation to
 // deletion.
 func TestVolumeLifecycle(t *testing.T) {
-	for user, store := range map[string]string{"admin": "scratch", "team": "team"} {
-		t.Run(user, func(t *testing.T) { volumeLifecycle(t, user, store) })
+	w, scratch := realOrSharedWorld(t), "scratch"
+	if w != shared {
+		scratch = "lvs0"
+	}
+	for user, store := range map[string]string{"admin": scratch, "team": "team"} {
+		t.Run(user, func(t *testing.T) { volumeLifecycle(t, w, user, store) })
 	}
 }
 
-func volumeLifecycle(t *testing.T, user, store string) {
-	p, volume := newPage(t), "pvc-3f1c5a0e-8d0b-4e6f-9a55-6b1f00000001" // a name as spdk-csi chooses it
+func volumeLifecycle(t *testing.T, w *world, user, store string) {
+	p, volume := newPageAt(t, w), "pvc-3f1c5a0e-8d0b-4e6f-9a55-6b1f00000001" // a name as spdk-csi chooses it
 	p.signIn(user)
 	p.show("volumes?store=" + store)
-	p.until(listed)
+	p.until(`document.querySelectorAll(".body .row").length > 0`)
 	p.press("Create")
 	p.fill("Name", volume)
 	p.fill("Size", "2")

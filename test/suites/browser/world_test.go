@@ -118,8 +118,27 @@ func (w *world) serve(proxy, dir, address, configuration string) error {
 	return nil
 }
 
+var programDir string // contains the programs, once they are built
+
+// buildOnce builds the programs once for all tests.
+var buildOnce = sync.OnceValue(func() (err error) {
+	if programDir, err = os.MkdirTemp("", "programs"); err != nil {
+		return err
+	}
+	return command(repository, "go", "build", "-ldflags", "-X main.version=dev", "-o", programDir, "./cmd/spdk-proxy", "./cmd/spdk-sim").Run()
+})
+
+// build puts the programs into a directory.
 func build(dir string) error {
-	return command(repository, "go", "build", "-ldflags", "-X main.version=dev", "-o", dir, "./cmd/spdk-proxy", "./cmd/spdk-sim").Run()
+	if err := buildOnce(); err != nil {
+		return err
+	}
+	for _, name := range []string{"spdk-proxy", "spdk-sim"} {
+		if err := os.Link(filepath.Join(programDir, name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func command(dir, name string, args ...string) *exec.Cmd {
@@ -193,11 +212,25 @@ func (l *logFile) tail() string {
 }
 
 // refused returns the log's lines about refused calls of a user.
-func (l *logFile) refused(user string) (lines []string) {
+func (l *logFile) refused(user string) []string {
+	return l.lines(func(line string) bool {
+		return strings.Contains(line, `"user":"`+user+`"`) && strings.Contains(line, `"decision":"deny"`)
+	})
+}
+
+// failed returns the log's lines about calls of a user that were refused or that failed, but not
+// those that the browser aborted (status 499).
+func (l *logFile) failed(user string) []string {
+	return l.lines(func(line string) bool {
+		return strings.Contains(line, `"user":"`+user+`"`) && (strings.Contains(line, `"decision":"deny"`) || strings.Contains(line, `"error":`)) && !strings.Contains(line, `"status":499`)
+	})
+}
+
+func (l *logFile) lines(chosen func(string) bool) (lines []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, `"user":"`+user+`"`) && strings.Contains(line, `"decision":"deny"`) {
+		if chosen(line) {
 			lines = append(lines, line)
 		}
 	}
@@ -335,6 +368,9 @@ func TestMain(m *testing.M) {
 	}
 	if sharedDir != "" {
 		_ = os.RemoveAll(sharedDir)
+	}
+	if programDir != "" {
+		_ = os.RemoveAll(programDir)
 	}
 	os.Exit(code)
 }

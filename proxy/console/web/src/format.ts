@@ -36,7 +36,13 @@ export function microseconds(us: number): string {
   return digits(us) + " µs";
 }
 
-export const percent = (n: number) => (Number.isFinite(n) ? `${n > 0 && n < 0.095 ? (n * 100).toFixed(1) : Math.round(n * 100)} %` : "–");
+// percent shows 100 % only for exactly 1, because pages mark values above 1.
+export function percent(n: number): string {
+  if (!Number.isFinite(n)) return "–";
+  const whole = Math.round(n * 100);
+  if (whole === 100 && n !== 1) return `${(n > 1 ? Math.ceil(n * 1000) : Math.floor(n * 1000)) / 10} %`;
+  return `${n > 0 && n < 0.095 ? (n * 100).toFixed(1) : whole} %`;
+}
 
 export function duration(seconds: number): string {
   if (!Number.isFinite(seconds) || seconds < 0) return "–";

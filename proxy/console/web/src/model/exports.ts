@@ -1,5 +1,7 @@
 // This module reads the state of the target on which an NVMe-oF export depends. spdk-proxy export reads and checks the same state.
 import { call } from "../api";
+import { loadPresent, present } from "./document";
+import { allowed } from "./session";
 import { Address, Subsystem, TargetNode } from "./storage";
 import { refused, unknowable } from "./steps";
 import { shellWord } from "./shell";
@@ -31,8 +33,14 @@ export interface ExportState {
 
 interface Bdev { name: string; uuid?: string; aliases?: string[]; claimed: boolean; driver_specific?: { lvol?: { snapshot?: boolean } } }
 
+// forbidden and missing report whether a call is known to fail: the user is not permitted to make it, or the target was built without the
+// method. The page does not make such calls, because each would be a failed call in the audit log.
+const forbidden = (method: string) => allowed.value !== null && !allowed.value.has(method);
+const missing = (method: string) => present.value !== null && !present.value.has(method);
+
 // orUnknown makes a call. It returns undefined if the user is not permitted to make the call, or if the target lacks the method.
 async function orUnknown<T>(method: string): Promise<T | undefined> {
+  if (forbidden(method) || missing(method)) return undefined;
   try {
     return await call<T>(method);
   } catch (e) {
@@ -54,7 +62,7 @@ export async function readSubsystems(): Promise<{ subsystems: Subsystem[]; disco
 
 // readExportState reads everything on which a plan to export a volume depends.
 export async function readExportState(id: string): Promise<ExportState> {
-  const [volume, found] = await Promise.all([volumeOf(id), readSubsystems()]);
+  const [volume, found] = await Promise.all([volumeOf(id), readSubsystems(), loadPresent()]);
   const [others, transports, keys] = await Promise.all([
     readOthers(volume), orUnknown<{ trtype: string }[]>("nvmf_get_transports"), orUnknown<{ name: string; removed?: boolean }[]>("keyring_get_keys"),
   ]);
@@ -83,6 +91,11 @@ async function readOthers(v: Exported): Promise<{ offeredBy: string; unread: str
   ];
   const unread: string[] = [];
   const found = await Promise.all(kinds.map(async ([name, method, find]) => {
+    if (missing(method)) return undefined;
+    if (forbidden(method)) {
+      unread.push(name);
+      return undefined;
+    }
     try {
       return find(await call<never[]>(method));
     } catch (e) {

@@ -39,8 +39,11 @@ function rowsOf(all: Inventory): Row[] {
   return rows;
 }
 
+// short returns the part of a name that the list shows, and by which it sorts.
+const short = (r: Row) => r.id.slice(r.id.indexOf(":") + 1);
+
 const columns: Column<Row>[] = [
-  { key: "id", title: "Name", sorts: true, show: (r) => <span class="strong"><Ends text={r.id.slice(r.id.indexOf(":") + 1)} full={r.id} /></span> },
+  { key: "id", title: "Name", sorts: true, show: (r) => <span class="strong"><Ends text={short(r)} full={r.id} /></span> },
   { key: "kind", title: "Protocol", sorts: true, show: (r) => r.kind },
   { key: "units", title: "Volumes", sorts: true, number: true, show: (r) => r.units },
   { key: "listeners", title: "Listens at", sorts: true, show: (r) => <span class="clip" title={r.listeners}>{r.listeners || "nowhere"}</span> },
@@ -56,7 +59,7 @@ export function Exports() {
     const list = found ? rowsOf(found).filter((r) => (!here.kind || r.kind === here.kind) && (!query || `${r.id} ${r.listeners} ${r.hosts}`.toLowerCase().includes(query))) : [];
     const key = sort.key as "id" | "kind" | "units" | "listeners" | "hosts";
     const compare = format.byName();
-    list.sort((a, b) => (key === "units" ? a.units - b.units : compare(a[key], b[key])));
+    list.sort((a, b) => (key === "units" ? a.units - b.units : key === "id" ? compare(short(a), short(b)) || compare(a.id, b.id) : compare(a[key], b[key])));
     return sort.down ? list.reverse() : list;
   }, [found, query, here.kind, sort.key, sort.down]);
   useEffect(() => { if (query) announce(format.plural(rows.length, "export") + " found"); }, [rows.length]);

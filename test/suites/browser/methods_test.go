@@ -1,0 +1,44 @@
+package browser
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// To find out what else offers a volume, the export dialog asks only for what the target was built
+// with and the user may read. Other calls would fail, and be failures in the audit log.
+func TestExportDialogMakesNoCallThatFails(t *testing.T) {
+	w := exportWorld(t)
+	var built []string
+	require.NoError(t, json.Unmarshal(w.call(t, "rpc_get_methods", nil), &built))
+	require.False(t, slices.Contains(built, "ublk_get_disks"), "this test needs a target without ublk")
+	for user, volume := range map[string]string{"admin": "db", "team": "web"} {
+		p := newPageAt(t, w)
+		p.signIn(user)
+		p.openPanel("volumes", volume)
+		before := len(w.log.failed(user))
+		p.press("Export…")
+		p.fill("NQNs of hosts", hostA)
+		if user == "team" {
+			p.fill("Other addresses of the storage server", "127.0.0.1:4421")
+			p.has("You must not read other exports")
+		} else {
+			p.has("1 host can connect")
+		}
+		assert.Empty(t, w.log.failed(user)[before:], user)
+	}
+}
+
+// "100 %" means exactly that: overcommitted lvstores show more, and lvstores that have free space
+// show less.
+func TestPercentages(t *testing.T) {
+	p := newPage(t)
+	p.open("")
+	p.injectModel()
+	assert.Equal(t, []string{"0 %", "0.4 %", "9.4 %", "10 %", "99 %", "99.6 %", "99.9 %", "100 %", "100.1 %", "100.5 %", "101 %", "–"},
+		eval[[]string](p, `[0, 0.004, 0.094, 0.096, 0.994, 0.9969, 0.99999, 1, 1.00001, 64 / 63.7, 1.006, NaN].map(model.percent)`))
+}

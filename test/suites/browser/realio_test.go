@@ -1,0 +1,167 @@
+package browser
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
+	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
+)
+
+// The volumes of a real target to which hosts write while TestRealTargetWithIO runs, with the NQNs
+// of their exports.
+var busyVolumes = map[string]string{
+	"ssd/postgres-0": "nqn.2026-01.example.storage:postgres-0", "ssd/postgres-1": "nqn.2026-01.example.storage:postgres-1",
+	"ssd/registry": "nqn.2026-01.example.storage:registry", "team/web": teamNQN + "web",
+}
+
+// fillDisks adds lvstores on AIO disks, volumes, snapshots and exports to a real target.
+func (w *world) fillDisks(t *testing.T) {
+	t.Helper()
+	for disk, gib := range map[string]int64{"nvme0n1": 64, "nvme1n1": 16, "nvme2n1": 8} {
+		file := filepath.Join(w.dir, disk)
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		require.NoError(t, os.Truncate(file, gib<<30))
+		w.call(t, "bdev_aio_create", object{"name": disk, "filename": file, "block_size": 4096})
+	}
+	w.call(t, "bdev_lvol_create_lvstore", object{"bdev_name": "nvme0n1", "lvs_name": "ssd", "clear_method": "none"})
+	w.call(t, "bdev_lvol_create_lvstore", object{"bdev_name": "nvme1n1", "lvs_name": "archive", "clear_method": "none"})
+	volume := func(store, name string, mib int) {
+		w.call(t, "bdev_lvol_create", object{"lvol_name": name, "size_in_mib": mib, "lvs_name": store, "thin_provision": true})
+	}
+	for _, name := range []string{"postgres-0", "postgres-1", "registry", "mail", "build-cache"} {
+		volume("ssd", name, 10<<10)
+	}
+	volume("ssd", "scratch", 4<<10)
+	for i := range 9 {
+		volume("archive", fmt.Sprintf("backup-%02d", i), 1<<10)
+	}
+	w.call(t, "bdev_lvol_snapshot", object{"lvol_name": "ssd/mail", "snapshot_name": "mail-daily-1"})
+	w.call(t, "bdev_lvol_clone", object{"snapshot_name": "ssd/mail-daily-1", "clone_name": "mail-test"})
+	// now, 64 GiB are provisioned to the store's volumes, which is slightly more than its capacity
+	w.call(t, "bdev_set_qos_limit", object{"name": "ssd/registry", "rw_ios_per_sec": 2000})
+	for name, nqn := range busyVolumes {
+		w.call(t, "nvmf_create_subsystem", object{"nqn": nqn, "serial_number": filepath.Base(name), "ana_reporting": true})
+		w.call(t, "nvmf_subsystem_add_ns", object{"nqn": nqn, "namespace": object{"bdev_name": name}})
+		w.call(t, "nvmf_subsystem_add_host", object{"nqn": nqn, "host": hostA})
+		w.call(t, "nvmf_subsystem_add_listener", object{"nqn": nqn, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4420"}})
+	}
+}
+
+// writeTo connects a host to an export, and reads and writes random blocks until the test ends.
+func writeTo(t *testing.T, nqn string) {
+	t.Helper()
+	device, err := initiator.Connect(initiator.Target{Address: "127.0.0.1:4420", NQN: nqn, HostNQN: hostA})
+	require.NoError(t, err)
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		block := make([]byte, 16<<10)
+		places := min(device.Bytes(), 1<<30) / int64(len(block))
+		for tick := time.NewTicker(2 * time.Millisecond); ; {
+			at := rand.Int64N(places) * int64(len(block))
+			_, err := device.ReadAt(block, at)
+			if err == nil && at%3 == 0 {
+				_, err = device.WriteAt(block, at)
+			}
+			if !assert.NoError(t, err, nqn) {
+				return
+			}
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	t.Cleanup(sync.OnceFunc(func() { close(ended); <-done; _ = device.Close() }))
+}
+
+// On a real target with hosts that read and write, the pages show the I/O and latencies that SPDK
+// reports, to administrators and to tenants. The test takes screenshots of all pages.
+func TestRealTargetWithIO(t *testing.T) {
+	if !realtarget.Given() {
+		t.Skipf("set %s to the socket of an empty spdk_tgt", realtarget.Variable)
+	}
+	w, folder := exportWorld(t), screenshotFolder(t)
+	w.calls.unchanged()
+	w.fillDisks(t)
+	for _, nqn := range busyVolumes {
+		writeTo(t, nqn)
+	}
+	p, source := newPageAt(t, w), axe(t)
+	p.signIn("admin")
+	p.show("volumes?sort=-io")
+	const rates = `[...document.querySelectorAll(".body .row .c-io")].map((c) => c.innerText)`
+	p.until(rates + `.slice(0, 4).every((r) => r.endsWith("/s")) && ` + rates + `.length > 10`)
+	assert.ElementsMatch(t, []string{"postgres-0", "postgres-1", "registry", "web"}, eval[[]string](p, `[...document.querySelectorAll(".body .row .c-name")].slice(0, 4).map((c) => c.innerText.split("\n").at(-1))`))
+	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
+	p.press("Measure latencies…")
+	p.press("Switch on")
+	p.until(`[...document.querySelectorAll(".body .row .c-p99")].some((c) => /[µm]s$/.test(c.innerText))`)
+	require.Equal(t, 403, p.postCall("viewer", "bdev_lvol_delete", `{"name":"ssd/mail"}`))
+
+	row := func(name string) func() {
+		return func() {
+			found := `[...document.querySelectorAll(".body .row")].find((r) => r.textContent.includes("` + name + `"))`
+			p.until(`!!` + found)
+			eval[chromedp.Void](p, found+`.click()`)
+			p.until(`!!document.querySelector(".panel")`)
+		}
+	}
+	rows := `document.querySelectorAll(".body .row").length > 1`
+	shots := []struct {
+		name, hash, wait string
+		after            func()
+	}{
+		{"overview", "overview", `document.body.innerText.includes("provisioned to volumes") && /Read [0-9]/.test(document.querySelector(".plot").innerText)`, nil},
+		{"volumes", "volumes?sort=-io", sized, nil},
+		{"volume", "volumes", sized, row("postgres-0")},
+		{"tree", "volumes?view=tree", sized, nil},
+		{"exports", "exports", `[...document.querySelectorAll(".body .c-id")].map((c) => c.textContent).join() === "other,postgres-0,postgres-1,registry,web"`, nil},
+		{"export", "exports", rows, row("registry")},
+		{"storage", "storage", rows, nil},
+		{"store", "storage", rows, row("nvme0n1")},
+		{"explorer", "explorer?method=bdev_lvol_create", described, nil},
+		{"access", "access", `document.querySelectorAll("tbody tr").length > 20`, nil},
+		{"audit", "audit", auditRows + " > 0", nil},
+	}
+	for _, user := range []string{"admin", "team"} {
+		if user == "team" {
+			p.press("admin")
+			p.press("Sign out")
+			p.signIn(user)
+			p.has("I/O of your volumes")
+			shots = shots[:2] // the other pages have the same form
+		}
+		p.inject(source)
+		for _, s := range shots {
+			for _, look := range []struct {
+				name          string
+				width, height int64
+				dark          bool
+			}{{"light", 1440, 900, false}, {"dark", 1440, 900, true}, {"phone", 390, 844, false}, {"phone-dark", 390, 844, true}} {
+				name := "real-" + user + "-" + s.name + "-" + look.name
+				p.look(look.width, look.height, look.dark)
+				p.show("none")
+				p.show(s.hash)
+				p.until(s.wait)
+				if s.after != nil {
+					s.after()
+				}
+				p.shoot(filepath.Join(folder, name+".png"))
+				assert.Empty(t, eval[[]string](p, findings), name)
+				assert.True(t, eval[bool](p, `document.documentElement.scrollWidth <= innerWidth`), "%s: nothing is cut off", name)
+			}
+		}
+	}
+}
