@@ -58,8 +58,8 @@ func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]
 	require.NoError(t, os.WriteFile(file, store.Image(), 0o600))
 }
 
-// The metadata decide whether a snapshot below a larger volume can be deleted: the volume must have
-// an extent page of its own, or the snapshot none.
+// A snapshot below a larger volume can be deleted only if the metadata shows that the volume has
+// its own extent page, or that the snapshot does not have one.
 func TestMetadataPermitDeletionsBelowLargerVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocated map[string][]uint64

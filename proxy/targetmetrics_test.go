@@ -68,7 +68,7 @@ func TestTargetMetrics(t *testing.T) {
 
 // Any number of scrapers together cause one reading of the target every ten seconds, with or
 // without gzip, over HTTPS or as a call.
-func TestScrapersShareAReading(t *testing.T) {
+func TestScrapersShareOneRead(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill(t)
 	before := len(b.reached())

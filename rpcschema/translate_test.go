@@ -129,7 +129,7 @@ func TestEitherOldOrNewMemberSuffices(t *testing.T) {
 
 // A call with an old method name is sent with the current name. Therefore, every release must
 // support the current name, and no method's old name may be another method's name.
-func TestOldMethodNames(t *testing.T) {
+func TestOldMethodNamesAreUnambiguous(t *testing.T) {
 	old := 0
 	for _, m := range Default().Methods() {
 		for _, alias := range m.Aliases {

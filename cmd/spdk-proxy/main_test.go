@@ -309,7 +309,8 @@ func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	}
 }
 
-// check-config and serve refuse the same directories and files, and check-config changes none.
+// check-config and serve refuse the same directories and files, and check-config does not change
+// any of them.
 func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
 	for key, c := range map[string]struct{ set, remedy string }{
 		"target.save.dir":   {"save: {dir: place}", "chmod 700"},

@@ -35,13 +35,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFilesystems(t *testing.T) {
+func TestFilesystemParametersAreParsed(t *testing.T) {
 	c, err := Parse(map[string]string{"fsType": "btrfs", "mkfsOptions": "-d single", "filesystemUUID": "volume"}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, Class{FSType: "btrfs", MkfsOptions: "-d single", VolumeUUID: true, ForNodes: map[string]string{"fsType": "btrfs", "mkfsOptions": "-d single", "filesystemUUID": "volume"}}, c)
 }
 
-func TestEncryption(t *testing.T) {
+func TestEncryptionParametersAreParsed(t *testing.T) {
 	c, err := Parse(map[string]string{"encryption": "luks2", "encryptionDiscards": "true"}, nil)
 	require.NoError(t, err)
 	assert.Equal(t, Class{Encryption: LUKS2, EncryptionDiscards: true, ForNodes: map[string]string{"encryption": "luks2", "encryptionDiscards": "true"}}, c)
@@ -84,7 +84,7 @@ func TestQoSLimitsAreParsed(t *testing.T) {
 	require.ErrorIs(t, err, ErrParameter, "what is decided when a volume is made cannot change")
 }
 
-func TestNVMeOptions(t *testing.T) {
+func TestNVMeOptionsAreParsed(t *testing.T) {
 	all := map[string]string{
 		"ctrl_loss_tmo": "-1", "reconnect_delay": "1", "keep_alive_tmo": "3600", "fast_io_fail_tmo": "86400",
 		"nr_io_queues": "4", "queue_size": "1024", "hdr_digest": "true", "data_digest": "false",

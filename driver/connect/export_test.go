@@ -157,7 +157,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestFabricsOptions(t *testing.T) {
+func TestFabricsOptionsAreFormatted(t *testing.T) {
 	e := Export{Transport: TCP, Port: "4420", NQN: nqn1}
 	h := Host{NQN: "HOSTNQN", UUID: "HOSTID"}
 	assert.Equal(t, "transport=tcp,traddr=10.0.0.1,trsvcid=4420,nqn="+nqn1+",hostnqn=HOSTNQN,hostid=HOSTID,ctrl_loss_tmo=600,reconnect_delay=2,keep_alive_tmo=5",

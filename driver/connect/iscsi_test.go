@@ -157,7 +157,7 @@ func TestISCSIConnectAndDisconnect(t *testing.T) {
 	assert.Equal(t, []string{record + "-o delete"}, k.commands(), "a record may be left")
 }
 
-func TestISCSIIdentity(t *testing.T) {
+func TestISCSIIdentityIsVerified(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	find := func() (string, error) {
 		d, err := c.Find(t.Context(), k.export)
@@ -253,7 +253,7 @@ func TestISCSILoginFailures(t *testing.T) {
 }
 
 // iscsiadm's exit codes are defined by open-iscsi and do not change.
-func TestISCSIExitCodes(t *testing.T) {
+func TestISCSIExitCodesMapToErrors(t *testing.T) {
 	for code, kind := range map[int]error{
 		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,
 		24: ErrRefused, 12: ErrUnsupported, 18: ErrUnsupported, 20: ErrUnsupported, 127: ErrUnsupported,

@@ -17,7 +17,7 @@ func noModprobe(ran *[]string) fakeExec {
 	})
 }
 
-// A module that the kernel already has is not loaded, because many hosts have no modprobe.
+// A module that is loaded or built in is not loaded again, because many hosts do not have modprobe.
 func TestPresentModulesAreNotLoadedAgain(t *testing.T) {
 	write := func(root, path, text string) {
 		path = filepath.Join(root, path)

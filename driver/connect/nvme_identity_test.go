@@ -10,7 +10,7 @@ import (
 
 // A device belongs to the export only if it is the export's namespace, in the export's subsystem,
 // on one of this host's controllers.
-func TestNVMeIdentity(t *testing.T) {
+func TestNVMeIdentityIsVerified(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, "nqn.2026-11.io.x:other", k.host.NQN, "live", "127.0.0.1")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib) // the same UUID on another subsystem
@@ -78,7 +78,7 @@ func TestRemovedNamespaceIsNotUsed(t *testing.T) {
 	require.ErrorContains(t, err, "size 0")
 }
 
-func TestNamespaceUUID(t *testing.T) {
+func TestNamespaceUUIDIsRead(t *testing.T) {
 	k, c := newNVMeKernel(t, false)
 	n := c.transports[TCP].(*nvme)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

@@ -67,7 +67,7 @@ func TestHangingNVMeConnectTimesOut(t *testing.T) {
 	assert.Empty(t, c.operations.Running())
 }
 
-func TestNVMeModules(t *testing.T) {
+func TestNVMeModulesAreLoaded(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	n := c.transports[TCP].(*nvme)
 	var ran []string

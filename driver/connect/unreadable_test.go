@@ -300,7 +300,7 @@ func TestErrorsDescribeTheExport(t *testing.T) {
 }
 
 // If a caller cancels its context with a cause, the error of the canceled call contains that cause.
-func TestCauseOfCancellation(t *testing.T) {
+func TestCauseOfCancellationIsReported(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "connecting", "127.0.0.1")
 	why := errors.New("the node shuts down")

@@ -32,7 +32,7 @@ func (k *nvmeKernel) attach(i int, port, state string) {
 // native makes the kernel report native multipath.
 func (k *nvmeKernel) native() { k.file("sys/module/nvme_core/parameters/multipath", "Y\n") }
 
-func TestNVMePaths(t *testing.T) {
+func TestNVMePathsAreListed(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		native  bool
@@ -139,7 +139,7 @@ func (k *nvmeKernel) restores(t *testing.T, ports []string, wwid string) {
 	}
 }
 
-func TestNVMeReconnect(t *testing.T) {
+func TestNVMeReconnectRestoresLostPaths(t *testing.T) {
 	t.Run("a path", func(t *testing.T) {
 		k, c := newNVMeKernel(t, true)
 		k.native()
@@ -252,7 +252,7 @@ func closedPort(t *testing.T) string {
 }
 
 // iscsid restores a failed session by itself, so Reconnect creates a session only if there is none.
-func TestISCSIReconnect(t *testing.T) {
+func TestISCSIReconnectRestoresTheSession(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	p, err := c.Paths(t.Context(), k.export)
 	require.NoError(t, err)

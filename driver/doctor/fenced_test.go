@@ -74,7 +74,7 @@ func TestFencedNodeIsFound(t *testing.T) {
 }
 
 // If a node's name is too long for the mark, the full name is found in Kubernetes' records.
-func TestFencedNodeWithALongName(t *testing.T) {
+func TestFencedNodeWithALongNameIsFound(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	name := strings.Repeat("worker-", 10) + "3"
 	_, err := f.Fence(t.Context(), drivertest.MultipathHost(name), name, false)

@@ -14,7 +14,7 @@ import (
 
 // A group's members are counted on all of its targets. If one of these targets could not be read,
 // the group is not reported.
-func TestGroupsOnSeveralTargets(t *testing.T) {
+func TestGroupsOnSeveralTargetsAreChecked(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)
 	take := func(f *fixture, source, group string) {

@@ -186,7 +186,7 @@ func TestDuplicateVolumesAreFound(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "t1:lvs0/"+name+".used (")
 }
 
-func TestParseKnown(t *testing.T) {
+func TestListOfVolumesIsParsed(t *testing.T) {
 	id := "t0:" + uuid.NewString()
 	lines, err := doctor.ParseKnown(fmt.Appendf(nil, "# volumes\n\n %s \n", id), "csi.spdk.io")
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func FuzzParseKnown(f *testing.F) {
 
 // Replicas belong to a volume whose PersistentVolume does not name their targets. Such replicas are
 // not orphans, and --delete-volume does not accept them.
-func TestReplicasAreNoOrphans(t *testing.T) {
+func TestReplicasAreNotOrphans(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	c := &cluster{}
 	other := f.create(t, "pvc-other")

@@ -328,8 +328,8 @@ func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call creates temporarily are not reported: either they no longer exist at
-// the second reading, or the call holds their lock.
+// Objects that a running call creates temporarily are not reported: either they no longer exist
+// when the target is read again, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	v := f.create(t, "half")

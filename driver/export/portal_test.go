@@ -70,8 +70,8 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 	}
 }
 
-// No second call creates a portal group as long as the target may still be executing the first such
-// call.
+// As long as the target may still be executing a call that creates a portal group, no second call
+// is made.
 func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")

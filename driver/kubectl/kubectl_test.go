@@ -25,7 +25,7 @@ func claims(volumes []Volume) (names []string) {
 	return names
 }
 
-func TestVolumes(t *testing.T) {
+func TestVolumesAreListed(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
 	all, err := a.Volumes(t.Context(), driver, Filter{})
@@ -143,7 +143,7 @@ storage-1   lvs1      0       0      0             0         0         0       r
 	require.ErrorContains(t, err, "the command printed no inventory")
 }
 
-func TestSnapshots(t *testing.T) {
+func TestSnapshotsAreListed(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
 	none, err := a.Snapshots(t.Context(), driver, "")
@@ -202,7 +202,7 @@ $`, out.String())
 	require.ErrorContains(t, err, "Unable to connect")
 }
 
-func TestCapacity(t *testing.T) {
+func TestCapacityIsShown(t *testing.T) {
 	a := newAPI(t)
 	none, err := a.Capacities(t.Context(), driver)
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 const zone, region = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 
 // A new node's labels are complete only after the cloud controller has initialized it.
-func TestLabels(t *testing.T) {
+func TestNodeLabelsAreRead(t *testing.T) {
 	a := newAPI(t)
 	a.set("metadata", "labels", `{"topology.kubernetes.io/region": "r", "x": "y"}`)
 	a.set("spec", "taints", `[{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]`)

@@ -14,7 +14,7 @@ import (
 )
 
 // A new device is encrypted once, and opened again with its passphrase.
-func TestEncryptOpenAndClose(t *testing.T) {
+func TestEncryptedDeviceIsOpenedAndClosed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
 	v.MayFormat, v.SectorSize, v.Discards = true, 4096, true

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestLongestChain(t *testing.T) {
+func TestLongestChainIsFound(t *testing.T) {
 	assert.Zero(t, longestChain(nil))
 	assert.Zero(t, longestChain(map[string]string{"v": "", "s": ""}))
 	assert.Equal(t, 2, longestChain(map[string]string{"v": "s2", "s2": "s1", "s1": "", "w": "s1", "x": ""}))

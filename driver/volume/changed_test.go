@@ -129,7 +129,7 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 // A base that only the volume needs is deleted before the volume: after a crash between the two
 // deletions, the remaining lvols can still be found from the volume. A base that a clone also needs
 // is deleted after the volume.
-func TestBaseDeletionOrder(t *testing.T) {
+func TestBasesAreDeletedInOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	shared, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: baseName("pvc-2", v.UUID)})

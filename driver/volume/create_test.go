@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestCreate(t *testing.T) {
+func TestVolumeIsCreated(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	for name, c := range map[string]struct {

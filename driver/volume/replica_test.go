@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-func TestReplicaNames(t *testing.T) {
+func TestReplicaNamesAreParsed(t *testing.T) {
 	r := ReplicaID{uuid.NewString(), 1}
 	assert.LessOrEqual(t, len(r.LvolName()), nameMax)
 	got, ok := parseReplica(r.LvolName())

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestSnapshot(t *testing.T) {
+func TestSnapshotIsTaken(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	clock := time.Date(2026, 11, 21, 10, 0, 0, 123, time.UTC)
 	b.Now = func() time.Time { clock = clock.Add(time.Hour); return clock }
@@ -252,7 +252,7 @@ func TestBaseOfVolumeInUseIsKept(t *testing.T) {
 	assert.Empty(t, b.state(t).Lvols)
 }
 
-func TestListPages(t *testing.T) {
+func TestListsArePaged(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	for i := range 7 {
 		b.create(t, "pvc-"+string(rune('a'+i)), 4)

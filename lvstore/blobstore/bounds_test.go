@@ -275,7 +275,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	assert.Len(t, check(t, m, Options{}).Findings, 100)
 }
 
-func TestLvstoreNames(t *testing.T) {
+func TestLvstoreNamesAreRead(t *testing.T) {
 	s := Super{SuperBlob: firstID, MetadataStart: 7, MetadataPages: 1}
 	const uuid = "07779170-2c50-4b9c-884a-d647fd95528c"
 	for n, ok := range map[int]bool{0: false, 1: true, 63: true, 64: false} {

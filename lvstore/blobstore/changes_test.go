@@ -295,7 +295,7 @@ func TestReadChangesFails(t *testing.T) {
 }
 
 // Two readings are not equal if any page has changed between them.
-func TestReadingsOfChangedPagesDiffer(t *testing.T) {
+func TestReadsOfChangedPagesDiffer(t *testing.T) {
 	m := image(chained().Image())
 	first, err := read(t, m, idC, idA)
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func TestDamageIsFound(t *testing.T) {
 
 // While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. If the
 // operation is interrupted, SPDK completes it when it loads the lvstore.
-func TestUnsettledSnapshotsShareClusters(t *testing.T) {
+func TestUnfinishedSnapshotsMayShareClusters(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()
 		m.page(2, 0, noPage, attr(xattr, "name", "s\x00"), attr(internalXattr, name, "\x01\x00\x00\x00\x01\x00\x00\x00"), table(600, 3, 0))

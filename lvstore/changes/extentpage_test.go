@@ -49,7 +49,7 @@ func TestExtentPagesOfLvolsAreFound(t *testing.T) {
 	}
 }
 
-// A page of an lvol that cannot be trusted is an error, never an answer.
+// If a page of an lvol cannot be trusted, the read fails instead of returning a result.
 func TestExtentPagesAreNotReadFromDamagedMetadata(t *testing.T) {
 	w := newWorld(t, false)
 	image := slices.Clone(w.image)

@@ -52,7 +52,7 @@ func TestKeysThatCannotVerifyAreSkipped(t *testing.T) {
 
 // An issuer's URL must be https:// and have a host. A fragment or credentials in the URL are
 // mistakes.
-func TestURLsOfIssuersMustBeHTTPS(t *testing.T) {
+func TestIssuerURLsMustUseHTTPS(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"https://i.example": true, "https://i.example:8443/realms/a?x=y": true, "https://[fd00::1]/": true,
 		"": false, "i.example": false, "http://i.example": false, "https:///keys": false, "https://ann@i.example": false, "https://i.example#keys": false, "https://i.example:x": false,

@@ -96,7 +96,7 @@ func TestMismatchedCertificateAndKeyAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestClientCAs(t *testing.T) {
+func TestClientCAsAreLoaded(t *testing.T) {
 	first, firstPEM, keyPEM, err := generate("127.0.0.1:1")
 	require.NoError(t, err)
 	_, secondPEM, _, err := generate("127.0.0.1:1")

@@ -22,7 +22,7 @@ import (
 
 // If there are several lists of revoked certificates, LoadRevocationLists returns the earliest
 // expiry. It refuses any other content.
-func TestRevocationLists(t *testing.T) {
+func TestRevocationListsAreLoaded(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	now := time.Now().UTC().Truncate(time.Second)

@@ -50,7 +50,7 @@ func (b *bench) ok(method, params string) {
 	require.NoError(b, b.socket.Call(b.Context(), method, json.RawMessage(params), nil), method)
 }
 
-// read takes a reading, and returns the methods that were called for it.
+// read reads the figures, and returns the methods that were called to read them.
 func (b *bench) read() (*Figures, []string) {
 	before := len(b.target.Calls())
 	f := b.reader.Read(b.Context(), Target{Up: true, Phase: "runtime", Release: b.target.Release(), Ask: b.ask})
@@ -91,7 +91,7 @@ func volume(t require.TestingT, f *Figures, name string) Volume {
 	return Volume{}
 }
 
-func TestReadingContainsAllFigures(t *testing.T) {
+func TestReadReturnsAllFigures(t *testing.T) {
 	for _, release := range []string{"v23.05", "v24.01", "v24.05", "v25.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)
@@ -249,9 +249,9 @@ func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
 	assert.NotContains(t, methods, "thread_get_stats")
 }
 
-// A target that dies during a reading counts as down, and all figures are read again from the next
-// process.
-func TestReadingEndsWhenTheTargetDies(t *testing.T) {
+// A target that dies while its figures are read counts as down, and all figures are read again from
+// the next process.
+func TestReadEndsWhenTheTargetDies(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.read()

@@ -112,7 +112,7 @@ func TestLatencySumIsNearlyExact(t *testing.T) {
 	}
 }
 
-// If a histogram cannot be read, the reading states the reason and contains all other figures.
+// If a histogram cannot be read, the result states the reason and contains all other figures.
 func TestUnknownLatenciesNameTheReason(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {

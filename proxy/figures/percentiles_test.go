@@ -18,7 +18,7 @@ func (b *bench) distribution(name string) (*Distribution, error) {
 }
 
 // Percentiles cover the operations between two readings, and are at most 1/32 too high.
-func TestPercentilesCoverOperationsBetweenReadings(t *testing.T) {
+func TestPercentilesCoverOperationsBetweenReads(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
 			b := newBench(t, release)

@@ -120,7 +120,7 @@ func TestTargetStartTime(t *testing.T) {
 }
 
 // A failure ends the reading only if it means that the target is unreachable.
-func TestOnlyAnUnreachableTargetEndsAReading(t *testing.T) {
+func TestOnlyAnUnreachableTargetEndsARead(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		calls  int // number of calls; 1 if the reading ended

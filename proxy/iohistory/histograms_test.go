@@ -99,7 +99,7 @@ func TestHistogramErrorsMapToStates(t *testing.T) {
 }
 
 // The number of histograms that are read is limited. Bdevs with a histogram are read in each
-// interval, because percentiles need two consecutive readings.
+// interval, because percentiles need two consecutive reads.
 func TestHistogramsOfTheBusiestBdevsAreRead(t *testing.T) {
 	f := newFeed()
 	reads := map[string]uint64{"idle": 0, "slow": 1}

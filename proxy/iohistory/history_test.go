@@ -57,7 +57,7 @@ func (f *feed) of(name string) []Sample {
 	return nil
 }
 
-func TestRatesBetweenReadings(t *testing.T) {
+func TestRatesAreComputedBetweenReads(t *testing.T) {
 	f := newFeed()
 	f.next(1, map[string]uint64{"a": 1_000_000, "idle": 0})
 	assert.Empty(t, f.of("uuid-a"), "nothing is known about the time before the first reading")

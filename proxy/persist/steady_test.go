@@ -19,8 +19,7 @@ func (w *world) between(subsystem string, f func()) {
 	w.answering(func(_ string, answer func()) { answer() }, subsystem, f)
 }
 
-// answering is like between, but calls a function for each response, which decides when the
-// response is sent.
+// answering is like between, but calls a function that decides when each response is sent.
 func (w *world) answering(when func(subsystem string, answer func()), subsystem string, f func()) {
 	inner := w.target.target
 	w.open(func(o *Options) {

@@ -90,7 +90,7 @@ func TestListingsAndDeletionsDoNotOverlap(t *testing.T) {
 	assert.Zero(t, a.lists+a.deletes)
 }
 
-// The subtests check each rule of the listing gate separately.
+// The subtests check each rule for listings and deletions separately.
 func TestListingsAndDeletionsTakeTurns(t *testing.T) {
 	const list = "bdev_lvol_get_lvols"
 	old, safe := rpcschema.MustRelease("v24.01"), rpcschema.MustRelease("v24.09")

@@ -171,7 +171,7 @@ func TestStoreSumsNeverDecrease(t *testing.T) {
 	assert.InDelta(t, 53, sum(many(0, 2, 9)), 0, "the volumes were only missing from one reading")
 }
 
-func TestEachReadingIsWrittenOnce(t *testing.T) {
+func TestFiguresAreFormattedOnce(t *testing.T) {
 	e, f := New(10), full()
 	first := e.Text(f)
 	assert.Same(t, first, e.Text(f))

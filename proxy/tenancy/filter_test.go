@@ -35,8 +35,8 @@ var (
 	}
 )
 
-// oracle answers the filter's queries for a target with one lvstore, which belongs to red, and no
-// bdevs.
+// oracle simulates a target with no bdevs and one lvstore, which belongs to red, for the filter's
+// queries.
 func oracle(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	switch {
 	case method == "bdev_lvol_get_lvstores":

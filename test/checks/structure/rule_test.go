@@ -58,7 +58,7 @@ func otherService(from, path string) bool {
 	return within(path, "driver/controller", "driver/node") && within(from, "driver/controller") != within(path, "driver/controller")
 }
 
-// broken returns those of p's imports that the rule forbids.
+// broken returns the imports of p that the rule forbids.
 func (r rule) broken(p pkg) []string {
 	if !r.binds(p) {
 		return nil

@@ -107,7 +107,7 @@ func (g *gate) changes() bool {
 	return !g.asIs
 }
 
-// shut shuts the gate for a method's calls, until open is called.
+// shut holds back a method's calls until open is called.
 func (g *gate) shut(method string) (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,7 +204,8 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers relays the target's responses, and changes only statistics and NVMe devices in them.
+// answers forwards the target's responses, and replaces only the statistics and NVMe devices that
+// they contain.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {
