@@ -95,6 +95,7 @@ func TestAuditFiltersAndDownloads(t *testing.T) {
 
 	p.injectModel()
 	assert.Contains(t, eval[string](p, `model.csv([{ n: 1, time: "t", user: "=HYPERLINK()", method: 'a"b' }])`), `"t","'=HYPERLINK()",`, "a spreadsheet does not compute what a client chose")
+	assert.Contains(t, eval[string](p, `model.csv([{ n: 1, time: "t", code: -22 }])`), `"-22"`, "numbers stay numbers")
 }
 
 // injectModel adds the console's modules that work without a page to the page, as the variable

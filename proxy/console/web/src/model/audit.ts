@@ -80,7 +80,7 @@ const header = ["time", "user", "auth", "credential", "source", "method", "resou
 export function csv(lines: Line[]): string {
   const cell = (value: unknown) => {
     const text = value === undefined || value === null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
-    return `"${(/^[=+\-@\t\r]/.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`;
+    return `"${(typeof value !== "number" && /^[=+\-@\t\r]/.test(text) ? "'" : "") + text.replaceAll('"', '""')}"`;
   };
   return [header.join(","), ...lines.map((l) => header.map((h) => cell(h === "resources" ? objects(l) : l[h])).join(","))].join("\r\n") + "\r\n";
 }

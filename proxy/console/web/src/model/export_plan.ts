@@ -35,6 +35,11 @@ export interface Plan {
   authenticates: boolean; // the hosts need a key
 }
 
+const noUUID = "00000000-0000-0000-0000-000000000000";
+
+// anyNQN is a valid NQN, for requests whose hosts do not matter yet.
+export const anyNQN = uuidPrefix + noUUID;
+
 const refuse = (text: string): never => { throw new Refusal(`${text}. Nothing was changed`); };
 
 const fullNQN = (nqn: string, v: Exported) => (nqn.endsWith(":") ? nqn + v.uuid : nqn);
@@ -48,13 +53,21 @@ function hasHostKeys(release: string): boolean {
   return !found || Number(found[1]) * 100 + Number(found[2]) >= 2409;
 }
 
+const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+const label = "[A-Za-z](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?";
+const nqnForm = new RegExp(`^nqn\\.[0-9]{4}-[0-9]{2}\\.${label}(?:\\.${label})*:.+$`, "s");
+
+// validNQN reports whether SPDK accepts an NQN, as ValidNQN does in rpcschema/nqn.go.
+const validNQN = (nqn: string) => new TextEncoder().encode(nqn).length <= 223 &&
+  (nqn.startsWith(uuidPrefix) ? uuidForm.test(nqn.slice(uuidPrefix.length)) : nqnForm.test(nqn));
+
 function check(r: Request) {
   const incomplete = (text: string): never => { throw new Incomplete(text); };
-  for (const h of r.hosts) if (!h.startsWith("nqn.")) incomplete(`${h} is not the NQN of a host, which /etc/nvme/hostnqn of the host contains`);
+  for (const h of r.hosts) if (!validNQN(h)) incomplete(`${h} is not the NQN of a host, which /etc/nvme/hostnqn of the host contains`);
   if (r.hosts.length === 0 && !r.anyHost) incomplete("Name the hosts that may connect, or permit any host");
   if (r.anyHost && r.key) incomplete("Keys belong to hosts: name the hosts that authenticate, instead of permitting any host");
   if (r.ctrlrKey && !r.key) incomplete("The target authenticates only to hosts that authenticate themselves: give a key for the hosts");
-  if (r.nqn && !r.nqn.startsWith("nqn.")) incomplete(`${r.nqn} is not an NQN: it begins with nqn., such as nqn.2024-01.com.example:`);
+  if (r.nqn && !validNQN(r.nqn.endsWith(":") ? r.nqn + noUUID : r.nqn)) incomplete(`${r.nqn} is not an NQN: use nqn.YEAR-MONTH.DOMAIN:NAME, such as nqn.2024-01.com.example:vol1`);
   if (r.key && !hasHostKeys(r.release)) refuse(`SPDK ${r.release} does not authenticate hosts: upgrade it, or export the volume without a key`);
 }
 
@@ -111,7 +124,7 @@ function planChange(p: Plan, r: Request, s: ExportState, sub: Subsystem) {
     p.authenticates ||= h.dhchap_key !== undefined;
   }
   const others = sub.hosts.filter((h) => !r.hosts.includes(h.nqn));
-  if (missing.length > 0 && others.length > 0 && !r.shared) refuse(`${v.name} is exported to host ${others[0].nqn}: two hosts that write at the same time destroy any file system except a cluster file system. Remove that host, or share the volume`);
+  if ((missing.length > 0 || r.anyHost && !sub.allow_any_host) && others.length > 0 && !r.shared) refuse(`${v.name} is exported to host ${others[0].nqn}: two hosts that write at the same time destroy any file system except a cluster file system. Remove that host, or share the volume`);
   listenAt(p, r, s, sub);
   if (missing.length > 0) addKeys(p, r, s);
   for (const host of missing) p.steps.push({ method: "nvmf_subsystem_add_host", params: admission(p.nqn, host, r), undo: { method: "nvmf_subsystem_remove_host", params: { nqn: p.nqn, host } } });

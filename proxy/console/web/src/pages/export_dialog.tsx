@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
 import { ExportState, Incomplete, Portal, connectCommands, driverPrefix, exporting, parsePortal, portalText, portalsOf, readExportState, reportsANA, samePortal } from "../model/exports";
-import { Key, Plan, Request, asExport, defaultNQN, defaultSerial, planExport, targetPortals, verify } from "../model/export_plan";
+import { Key, Plan, Request, anyNQN, asExport, defaultNQN, defaultSerial, planExport, targetPortals, verify } from "../model/export_plan";
 import { session } from "../model/session";
 import { Volume, inventory } from "../model/storage";
 import { useCell } from "../state";
@@ -39,7 +39,7 @@ function requestOf(w: Written, s: ExportState): Request {
 function planOf(w: Written, s: ExportState): { plan: Plan | null; request?: Request; problem?: Error } {
   try {
     const request = requestOf(w, s);
-    if (request.hosts.length === 0 && !request.anyHost) planExport({ ...request, hosts: ["nqn."], shared: true }, s);
+    if (request.hosts.length === 0 && !request.anyHost) planExport({ ...request, hosts: [anyNQN], shared: true }, s);
     return { plan: planExport(request, s), request };
   } catch (e) { return { plan: null, problem: e as Error }; }
 }
@@ -77,7 +77,7 @@ export function ExportVolume({ volume: v, onClose }: { volume: Volume; onClose: 
         <Field label="Serial number" hint="Hosts show it. Empty for the number shown, the first 20 digits of the UUID.">{(f) => <input {...f} class="mono" value={w.serial} placeholder={defaultSerial(state.volume)} maxLength={20} autocomplete="off" spellcheck={false} onInput={(e) => put({ serial: e.currentTarget.value })} />}</Field>
       </>}
       <Hosts w={w} put={put} adding={!!sub} />
-      {sub && sub.hosts.length > 0 && words(w.hosts).length > 0 && <label class="check"><input type="checkbox" checked={w.shared} onChange={(e) => put({ shared: e.currentTarget.checked })} /> Share the volume with the {format.plural(sub.hosts.length, "host")} admitted already: all use a cluster file system</label>}
+      {sub && sub.hosts.length > 0 && (words(w.hosts).length > 0 || w.anyHost && !sub.allow_any_host) && <label class="check"><input type="checkbox" checked={w.shared} onChange={(e) => put({ shared: e.currentTarget.checked })} /> Share the volume with the {format.plural(sub.hosts.length, "host")} admitted already: all use a cluster file system</label>}
       <Addresses w={w} put={put} state={state} taken={sub ? portalsOf(sub) : []} />
       {!w.anyHost && <Keys w={w} put={put} keys={state.keys} />}
     </PlanForm>
