@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -30,6 +32,7 @@ type callOptions struct {
 	timeout                             time.Duration
 	streams                             bool // the command makes enough calls for a stream to be worthwhile
 	explicit                            bool // the options come from a file, so environment variables are ignored
+	plaintext                           bool // credentials may cross a network unencrypted
 }
 
 func newCall() *cobra.Command {
@@ -105,12 +108,16 @@ func (o *callOptions) addTo(cmd *cobra.Command) {
 	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or with the others")
 	f.StringVar(&o.key, "key", "", "PEM file with the key of --cert, if it is not in the same file")
 	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's ($"+caVariable+")")
+	f.BoolVar(&o.plaintext, "insecure-plaintext", false, "send credentials and calls unencrypted to a proxy on another host (http://)")
 	f.StringVar(&o.socket, "socket", "", "path of the target's socket, instead of a proxy")
 }
 
 func (o callOptions) call(ctx context.Context, method string, args []string) (json.RawMessage, error) {
 	schema := rpcschema.Default()
 	m, err := schema.Find(method, rpcschema.Release{})
+	if method == discoverMethod {
+		m, err = &rpcschema.Method{Name: method}, nil // the schema does not list it
+	}
 	if err != nil {
 		return nil, usageError{err}
 	}
@@ -125,7 +132,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	defer func() { _ = caller.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if o.socket != "" {
+	if o.socket != "" && method != discoverMethod {
 		// A proxy translates and validates calls. Without a proxy, the command itself translates
 		// and validates them.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
@@ -195,6 +202,9 @@ func (o callOptions) caller() (closer, error) {
 	case o.tokenFile != "" && (user != "" || o.passwordFile != ""):
 		return nil, usage("give either --token-file or --user with a password")
 	}
+	if err := o.checkEncrypted(); err != nil {
+		return nil, err
+	}
 	config := spdkrpc.HTTPSConfig{URL: o.url, Username: user, TokenFile: o.tokenFile, CertFile: o.cert, KeyFile: cmp.Or(o.key, o.cert), Timeout: o.timeout, NoStream: !o.streams}
 	var err error
 	if config.CA, err = o.trusted(); err != nil {
@@ -210,6 +220,19 @@ func (o callOptions) caller() (closer, error) {
 		return nil, usageError{err}
 	}
 	return caller, nil
+}
+
+// checkEncrypted returns an error if other hosts of the network could read the credentials.
+func (o callOptions) checkEncrypted() error {
+	u, err := url.Parse(o.url)
+	if err != nil || u.Scheme != "http" || o.plaintext {
+		return nil // NewHTTPS reports an invalid URL
+	}
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback() {
+		return nil
+	}
+	return usage("refusing to send credentials unencrypted to %s: use https://, or %s if no other host can read or change this network's traffic. Nothing was sent", host, o.option("--insecure-plaintext", "insecure_plaintext: true"))
 }
 
 // begin returns a caller, and a context that a signal cancels. The command must call end when it

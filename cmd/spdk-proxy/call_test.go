@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,4 +77,55 @@ func TestCommandsWithFewCallsOpenNoStream(t *testing.T) {
 	run(t, "", append([]string{"status"}, where...)...)
 	assert.Greater(t, len(paths), 2)
 	assert.NotContains(t, paths, "/stream")
+}
+
+// Credentials are sent over http:// only to this host, unless a flag permits other hosts.
+func TestCredentialsAreNotSentUnencryptedToOtherHosts(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	defer server.Close()
+	other := strings.Replace(server.URL, "127.0.0.1", "0.0.0.0", 1) // reaches this host, but is not a loopback address
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	call := func(url string, args ...string) outcome {
+		return run(t, "", append([]string{"call", "--url", url, "--user", "admin", "--password-file", password, "spdk_get_version"}, args...)...)
+	}
+	o := call(other)
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "refusing to send credentials unencrypted to 0.0.0.0: use https://, or --insecure-plaintext if")
+	list := writeFleet(t, "servers: [{name: a, url: '"+other+"', user: admin, password_file: "+password+"}]")
+	o = run(t, "", "fleet", list)
+	assert.Equal(t, exitAttention, o.code)
+	assert.Contains(t, o.stdout, "refusing to send credentials unencrypted to 0.0.0.0: use https://, or insecure_plaintext: true if")
+	assert.Zero(t, requests.Load())
+
+	for _, local := range []string{server.URL, strings.Replace(server.URL, "127.0.0.1", "localhost", 1)} {
+		assert.NotEqual(t, exitUsage, call(local).code)
+	}
+	assert.NotEqual(t, exitUsage, call(other, "--insecure-plaintext").code)
+	run(t, "", "fleet", writeFleet(t, "defaults: {insecure_plaintext: true}\nservers: [{name: a, url: '"+other+"', user: admin, password_file: "+password+"}]"))
+	assert.EqualValues(t, 4, requests.Load())
+}
+
+// If another program responds at the URL, the error says so.
+func TestCallOfAServerThatIsNoProxy(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>welcome</html>") }))
+	defer server.Close()
+	password := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
+	const says = "HTTP 200 OK: the server does not respond as spdk-proxy does: check the URL"
+	o := run(t, "", "call", "--url", server.URL, "--user", "admin", "--password-file", password, "spdk_get_version")
+	assert.Equal(t, exitOutcomeUnknown, o.code)
+	assert.Contains(t, o.stderr, says)
+	o = run(t, "", "fleet", writeFleet(t, "servers: [{name: a, url: '"+server.URL+"', user: admin, password_file: "+password+"}]"))
+	assert.Equal(t, exitAttention, o.code)
+	assert.Regexp(t, `(?m)^a +failed +- `, o.stdout)
+	assert.Contains(t, o.stdout, says)
+}
+
+// The command accepts rpc.discover, which the schema does not list.
+func TestCallDiscover(t *testing.T) {
+	o := run(t, "", append([]string{"call", "rpc.discover"}, through(t, target(t))...)...)
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, `"name": "bdev_get_bdevs"`)
 }

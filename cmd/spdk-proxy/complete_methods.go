@@ -75,6 +75,9 @@ func (o callOptions) usableMethods(ctx context.Context) func(*rpcschema.Method) 
 	}
 }
 
+// discoverMethod is the proxy's method that lists the methods that the caller may call.
+const discoverMethod = "rpc.discover"
+
 // allowedMethods returns the names of the methods that a proxy lets the user call.
 func allowedMethods(ctx context.Context, caller spdkrpc.Caller) (names []string, err error) {
 	var document struct {
@@ -82,7 +85,7 @@ func allowedMethods(ctx context.Context, caller spdkrpc.Caller) (names []string,
 			Name string `json:"name"`
 		} `json:"methods"`
 	}
-	if err := caller.Call(ctx, "rpc.discover", nil, &document); err != nil {
+	if err := caller.Call(ctx, discoverMethod, nil, &document); err != nil {
 		return nil, err
 	}
 	for _, m := range document.Methods {

@@ -55,8 +55,9 @@ FILE is YAML. It names the files of credentials, and contains none:
     - {name: storage1, url: "https://storage1:9009"}
     - {name: storage2, url: "https://storage2:9009", user: admin, password_file: storage2.password}
 
-The servers are read at the same time. A server that does not respond is shown after
---timeout, and delays no other.
+A server that does not respond is shown after
+--timeout. Up to --parallel servers are read at the same time, so the others do not wait
+unless more servers than that do not respond.
 
 --serve shows the same on a web page that is refreshed, and prints its address, which
 contains a secret. Only browsers on this host can open it. The credentials stay in this
@@ -126,7 +127,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 	f := cmd.Flags()
 	f.StringVarP(&output, "output", "o", output, "text, json or yaml")
 	f.DurationVar(&bounds.Each, "timeout", 10*time.Second, "how long to wait for each server")
-	f.IntVar(&bounds.AtOnce, "parallel", 64, "number of servers that are read at the same time")
+	f.IntVar(&bounds.AtOnce, "parallel", 256, "number of servers that are read at the same time")
 	f.StringVar(&serve, "serve", "", "serve a web page at this port of 127.0.0.1, or at ADDRESS:PORT; 0 is a free port")
 	f.BoolVar(&watch, "watch", false, "refresh until interrupted")
 	f.DurationVar(&interval, "interval", 5*time.Second, "time between two refreshes")
@@ -157,7 +158,7 @@ func connectFleet(list []fleet.Server, timeout time.Duration) fleetServers {
 		all[i].Server = s
 		o := callOptions{
 			url: s.URL, user: s.User, passwordFile: s.PasswordFile, tokenFile: s.TokenFile, cert: s.CertFile, key: s.KeyFile,
-			ca: s.CAFile, timeout: timeout, explicit: true,
+			ca: s.CAFile, timeout: timeout, explicit: true, plaintext: s.InsecurePlaintext,
 		}
 		if all[i].caller, all[i].failed = o.caller(); all[i].failed == nil {
 			all[i].remote = &remote{caller: all[i].caller, timeout: timeout, reader: figures.NewReader(rpcschema.Default())}
@@ -208,6 +209,8 @@ func stateOf(err error) string {
 		return stateNoCredentials
 	case errors.Is(err, fleet.ErrNoAnswer):
 		return stateNoResponse
+	case errors.Is(err, spdkrpc.ErrNotProxy):
+		return stateFailed
 	case errors.Is(err, spdkrpc.ErrCertificate):
 		return stateUntrusted
 	case errors.Is(err, spdkrpc.ErrCredentials):

@@ -5,10 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -116,6 +118,37 @@ servers:
 	assert.Contains(t, run(t, "", "__complete", "fleet", healthy, "-o", "").stdout, "yaml")
 }
 
+// All of 100 silent servers are read at the same time.
+func TestSilentServersAreReadAtTheSameTime(t *testing.T) {
+	const servers = 100
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	var now, most atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			most.Store(max(most.Load(), now.Add(1)))
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // until the command closes the connection
+				now.Add(-1)
+			}()
+		}
+	}()
+	text := "servers:\n"
+	for i := range servers {
+		text += fmt.Sprintf("  - {name: s%d, url: 'https://%s/%d', user: admin, password_file: password}\n", i, l.Addr(), i)
+	}
+	list := writeFleet(t, text)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(list), "password"), []byte("secret\n"), 0o600))
+	o := run(t, "", "fleet", list, "--timeout", "3s")
+	assert.Equal(t, exitAttention, o.code)
+	assert.EqualValues(t, servers, most.Load())
+}
+
 // Credentials from the environment are not sent to servers that are listed in a file.
 func TestFleetIgnoresTheEnvironment(t *testing.T) {
 	list, err := fleet.Load(writeFleet(t, "servers: [{name: a, url: 'https://127.0.0.1:1', cert_file: none}]"))
@@ -169,7 +202,7 @@ func BenchmarkFleet(b *testing.B) {
 	before := cpuTime(b)
 	for b.Loop() {
 		all := connectFleet(list, time.Minute)
-		f := all.read(b.Context(), fleet.Bounds{AtOnce: 64, Each: time.Minute})
+		f := all.read(b.Context(), fleet.Bounds{AtOnce: 256, Each: time.Minute})
 		all.close()
 		require.Len(b, f.Servers, servers)
 		for _, s := range f.Servers {

@@ -147,6 +147,8 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, AnyHost: true}, ErrInvalid, "either name hosts")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{"node1"}}, ErrInvalid, "/etc/nvme/hostnqn")
 	refuses(Request{Volume: "lvs0/v0", Hosts: []string{rpcschema.UUIDPrefix + "not-a-uuid"}}, ErrInvalid, "/etc/nvme/hostnqn")
+	refuses(Request{Volume: "lvs0/v0", Hosts: []string{hostA, "nqn.2024-01.com.example:\x1b[1m"}}, ErrInvalid, `"nqn.2024-01.com.example:\x1b[1m" contains a control character`)
+	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "nqn.2024-01.com.example:\x07"}, ErrInvalid, "contains a control character")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: "vol"}, ErrInvalid, "not an NQN")
 	refuses(Request{Volume: "lvs0/v0", Hosts: a, NQN: rpcschema.UUIDPrefix + "vol"}, ErrInvalid, "not an NQN")
 	refuses(Request{Volume: "lvs0/v0", AnyHost: true, Key: key}, ErrInvalid, "keys belong to hosts")

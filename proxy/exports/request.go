@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/printable"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -111,6 +112,11 @@ func (r Request) check() error {
 		return invalid("the target authenticates only to hosts that authenticate themselves: give a key for the hosts")
 	case r.NQN != "" && !rpcschema.ValidNQN(r.nqn("00000000-0000-0000-0000-000000000000")):
 		return invalid("%q is not an NQN: use nqn.YEAR-MONTH.DOMAIN:NAME, such as nqn.2024-01.com.example:vol1", r.NQN)
+	}
+	for _, name := range append([]string{r.NQN, r.Serial}, r.Hosts...) {
+		if !printable.Valid(name) {
+			return invalid("%q contains a control character: leave it out", name)
+		}
 	}
 	for _, h := range r.Hosts {
 		if !rpcschema.ValidNQN(h) {

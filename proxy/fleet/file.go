@@ -21,6 +21,9 @@ type Server struct {
 	TokenFile    string `yaml:"token_file"`
 	CertFile     string `yaml:"cert_file"`
 	KeyFile      string `yaml:"key_file"` // empty if CertFile contains the key
+
+	// InsecurePlaintext permits sending the credentials unencrypted to another host.
+	InsecurePlaintext bool `yaml:"insecure_plaintext"`
 }
 
 // A list is the decoded file.
@@ -75,9 +78,10 @@ func Load(path string) ([]Server, error) {
 	return l.Servers, nil
 }
 
-// inherit takes the CA file from the defaults if the server does not set one. It also takes the
-// credentials from the defaults, but only if the server sets no credentials at all.
+// inherit takes values that the server does not set from the defaults. It takes the credentials
+// only if the server sets no credentials at all.
 func (s *Server) inherit(from Server) {
+	s.InsecurePlaintext = s.InsecurePlaintext || from.InsecurePlaintext
 	if s.CAFile == "" {
 		s.CAFile = from.CAFile
 	}

@@ -49,6 +49,9 @@ var (
 	// ErrCertificate means that the caller does not trust the proxy's certificate. Nothing was
 	// sent. The kind is Unreachable.
 	ErrCertificate = errors.New("certificate not trusted")
+	// ErrNotProxy means that the response is neither one of spdk-proxy nor one of an intermediary
+	// in front of it. The kind is OutcomeUnknown or Unreachable.
+	ErrNotProxy = errors.New("the server does not respond as spdk-proxy does: check the URL")
 )
 
 // An Error is the failure of one call.

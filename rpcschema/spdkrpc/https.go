@@ -230,9 +230,13 @@ func refusedWith(method string, status int) error {
 	if !known {
 		kind = OutcomeUnknown
 	}
+	var err error
+	if !known || status == http.StatusNotFound {
+		err = ErrNotProxy
+	}
 	// These are the codes that spdk-proxy sends with these statuses.
 	code := map[int]int{http.StatusUnauthorized: jsonrpc.CodeUnauthorized, http.StatusTooManyRequests: jsonrpc.CodeTooMany}[status]
-	return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status))}
+	return &Error{Method: method, Kind: kind, Code: code, Message: fmt.Sprintf("HTTP %d %s", status, http.StatusText(status)), Err: err}
 }
 
 func lost(sent *atomic.Bool) Kind {
