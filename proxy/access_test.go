@@ -108,6 +108,9 @@ func TestExplain(t *testing.T) {
 	assert.Equal(t, []string{"team", "refused", "tenant team"}, []string{a.User, a.Decision, a.Rule})
 	assert.NotNil(t, a.Standing)
 	assert.Equal(t, "team", *a.Tenant)
+	a = decoded[console.ExplainAnswer](t, admin.do("POST", "/console/explain", `{"method":"nvmf_subsystem_add_host","params":{"nqn":"nqn.2024-01.com.example:v","host":"nqn.2024-01.com.example.foreign:x"},"user":"team"}`))
+	assert.Equal(t, []string{"refused", "tenant team"}, []string{a.Decision, a.Rule})
+	assert.Contains(t, *a.Standing, "host is not a host of this tenant")
 	assert.Equal(t, http.StatusBadRequest, admin.do("POST", "/console/explain", `{"method":"nvmf_create_transport","user":"none"}`).StatusCode)
 	assert.Empty(t, b.reached(), "nothing is executed")
 }

@@ -25,7 +25,7 @@ roles:
     allow: [{method: bdev_lvol_create, where: {/size_in_mib: {maximum: 1024}}}]
     deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [system]}}}, bdev_lvol_delete]
 tenants:
-  a: {lvstores: [lvs-a]}
+  a: {lvstores: [lvs-a], volume_nqn_prefix: "nqn.2024-01.com.example:", nqn_prefixes: ["nqn.2024-01.com.example.a:"], addresses: ["192.0.2.1:4420"], hosts: ["nqn.2024-01.com.example:h*"]}
 `
 
 func writePolicy(t *testing.T, text string) string {
@@ -57,15 +57,25 @@ func TestPolicyExplain(t *testing.T) {
 		"--as small bdev_lvol_create lvol_name=v size_in_mib=1":                                    {1, []string{"small may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema", "invalid "}},
 		"--as team nvmf_create_transport":                                                          {1, []string{"tenants may not call it", "decided by   tenant a", "tenant       a: refused: it "}},
 		"--as team bdev_get_bdevs":                                                                 {0, []string{"tenant       a: allowed: its result has only the tenant's objects"}},
-		"--as team bdev_lvol_delete":                                                               {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny takes precedence"}},
-		"--as new bdev_lvol_delete":                                                                {0, []string{"LEARNING: new may call bdev_lvol_delete only while learning is on.\n"}},
-		"--as newteam nvmf_create_transport":                                                       {1, []string{"newteam may not call nvmf_create_transport: tenants may not call it.\n", "decided by   tenant a"}},
-		"--as new bdev_lvol_create lvol_name=v":                                                    {1, []string{"new may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema"}},
-		"--as nobody bdev_lvol_delete":                                                             {exitUsage, nil},
-		"--as small bdev_lvol_crate":                                                               {exitUsage, nil},
-		"--as small bdev_lvol_create siz=1":                                                        {exitUsage, nil},
-		"--as small":                                                                               {exitUsage, nil},
-		"bdev_lvol_create":                                                                         {1, nil},
+		"--as team nvmf_subsystem_add_host nqn=nqn.2024-01.com.example.a:v host=nqn.2024-01.com.example:x": {1, []string{
+			"team may not call nvmf_subsystem_add_host with these parameters: tenant a may not use one of them.\n", "decided by   tenant a\n",
+			"tenant       a: refused: nvmf_subsystem_add_host: host is not a host of this tenant: its hosts are nqn.2024-01.com.example:h*\n",
+		}},
+		"--as team nvmf_subsystem_add_host nqn=nqn.2024-01.com.example.a:v host=nqn.2024-01.com.example:h1": {0, []string{
+			"team may call nvmf_subsystem_add_host with these parameters.\n", "a: allowed for the tenant's objects: their owner and the quota are checked only when the call is made\n",
+		}},
+		"--as team nvmf_subsystem_add_listener nqn=nqn.2024-01.com.example.a:v listen_address.trtype=tcp listen_address.traddr=192.0.2.1 listen_address.trsvcid=4421": {1, []string{"is not an address of this tenant: its addresses are 192.0.2.1:4420"}},
+		"--as team nvmf_create_subsystem nqn=nqn.2024-01.com.example.b:v":                                                                                             {1, []string{"nqn is not a name that this tenant may choose"}},
+		"--as team nvmf_create_subsystem nqn=nqn.2024-01.com.example:7d9c0a8e-5b1f-4c02-9a57-000000000001":                                                            {0, nil},
+		"--as team bdev_lvol_delete":            {1, []string{"decided by   role small: deny bdev_lvol_delete", "role csi-controller: allow bdev_lvol_delete: allows it, but a deny takes precedence"}},
+		"--as new bdev_lvol_delete":             {0, []string{"LEARNING: new may call bdev_lvol_delete only while learning is on.\n"}},
+		"--as newteam nvmf_create_transport":    {1, []string{"newteam may not call nvmf_create_transport: tenants may not call it.\n", "decided by   tenant a"}},
+		"--as new bdev_lvol_create lvol_name=v": {1, []string{"new may not make this call: its parameters are not valid for bdev_lvol_create.\n", "decided by   the schema"}},
+		"--as nobody bdev_lvol_delete":          {exitUsage, nil},
+		"--as small bdev_lvol_crate":            {exitUsage, nil},
+		"--as small bdev_lvol_create siz=1":     {exitUsage, nil},
+		"--as small":                            {exitUsage, nil},
+		"bdev_lvol_create":                      {1, nil},
 	} {
 		t.Run(call, func(t *testing.T) {
 			o := run(t, "", append([]string{"policy", "explain", "--config", path}, strings.Fields(call)...)...)

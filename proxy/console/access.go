@@ -174,7 +174,7 @@ func explained(c *dryrun.Result, given bool) ExplainAnswer {
 		Verdict: c.Verdict(given), Decision: isRefused, Rule: c.Rule(), Rules: []ExplainedRule{}, Translated: []TranslatedParams{},
 		Learning: c.Decision.Learned, Redacted: c.Decision.Redact,
 	}
-	if c.Invalid == nil && !c.Foreign {
+	if c.Invalid == nil && !c.Foreign && !c.Refused {
 		a.Decision = decisionOf(c.Decision)
 	}
 	if c.User.Tenant != "" {

@@ -65,17 +65,20 @@ type Result struct {
 	Rules        []policy.Finding
 	Standing     string // how the method is treated for the user's tenant; "" if the user has none
 	Foreign      bool   // tenants may not call the method
+	Refused      bool   // the tenant's configuration refuses the parameters
 }
 
 // Allowed reports whether the proxy would send the call to SPDK, as far as that can be decided
 // without a target. A tenant's objects and quota cannot be checked without one.
-func (c *Result) Allowed() bool { return c.Decision.Allowed && c.Invalid == nil && !c.Foreign }
+func (c *Result) Allowed() bool {
+	return c.Decision.Allowed && c.Invalid == nil && !c.Foreign && !c.Refused
+}
 
 // Rule returns the rule that decided.
 func (c *Result) Rule() string {
 	switch {
 	case c.Decision.Refused():
-	case c.Foreign:
+	case c.Foreign, c.Refused:
 		return "tenant " + c.User.Tenant
 	case c.Invalid != nil:
 		return "the schema"
@@ -106,6 +109,12 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	c.Rules = d.policy.Explain(user.Name, c.Method.Name, params, judged)
 	if scope := d.tenancy.Of(user.Name); scope != nil {
 		c.Standing, c.Foreign = scope.Standing(c.Method.Name), !scope.MayCall(c.Method.Name)
+		if judged && c.Decision.Allowed && !c.Foreign {
+			var refusal *tenancy.Refusal
+			if c.Refused = errors.As(scope.AdmitOffline(c.Method, params), &refusal); c.Refused {
+				c.Standing = "refused: " + refusal.Reason
+			}
+		}
 	}
 	return c, nil
 }
@@ -127,6 +136,8 @@ func (c *Result) Verdict(given bool) string {
 		return fmt.Sprintf("%s may not call %s: tenants may not call it.", c.User.Name, c.Method.Name)
 	case c.Invalid != nil:
 		return fmt.Sprintf("%s may not make this call: its parameters are not valid for %s.", c.User.Name, c.Method.Name)
+	case c.Refused:
+		return fmt.Sprintf("%s may not call %s with these parameters: tenant %s may not use one of them.", c.User.Name, c.Method.Name, c.User.Tenant)
 	case c.Decision.Rule == policy.Open:
 		return fmt.Sprintf("Whether %s may call %s depends on the parameters: give them.", c.User.Name, c.Method.Name)
 	}

@@ -29,6 +29,7 @@ type Grant struct {
 	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
 	claim        *claim // reservation of quota
+	offline      bool   // there is no target: names that only a target could decide on are permitted
 }
 
 // Hidden returns the number of names in the call that do not belong to the tenant.
@@ -65,35 +66,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	g.ownership = &ownershipCheck{scope: s, ask: ask, began: now()}
 	g.ownership.fresh = m.Mutates
-	if params != nil {
-		g.Params = make(map[string]any, len(params))
-	}
-	for name, v := range params {
-		p, ok := g.plan.Params[name]
-		if !ok {
-			return nil, fmt.Errorf("%s: parameter %s was not validated", m.Name, name)
-		}
-		fitted, err := g.admit(ctx, p.Form, p.Path, v)
-		if err != nil {
-			return nil, err
-		}
-		g.Params[name] = fitted
-	}
-	for name, p := range g.plan.Params {
-		if _, given := params[name]; !given {
-			instead, err := g.leftOut(p.Form, p.Path)
-			if err != nil {
-				return nil, err
-			}
-			if instead != nil {
-				if g.Params == nil {
-					g.Params = map[string]any{}
-				}
-				g.Params[name] = instead
-			}
-		}
-	}
-	if err := g.checkNamedObjects(); err != nil {
+	if err := g.admitParams(ctx, params); err != nil {
 		return nil, err
 	}
 	admitted := false
@@ -107,6 +80,53 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	admitted = true
 	return g, nil
+}
+
+// AdmitOffline returns the *Refusal with which Admit refuses a call because of the tenant's
+// configuration, whatever exists on the target. It makes no queries, and checks neither quotas nor
+// whether existing objects belong to the tenant.
+func (s *Scope) AdmitOffline(m *rpcschema.Method, params map[string]any) error {
+	if s == nil {
+		return nil
+	}
+	g := &Grant{scope: s, method: m, plan: s.tenancy.plans.Of(m.Name), offline: true}
+	if g.plan == nil || g.plan.Refusal != "" || g.plan.Open {
+		return nil // MayCall reports these
+	}
+	return g.admitParams(context.Background(), params)
+}
+
+// admitParams sets the parameters to send.
+func (g *Grant) admitParams(ctx context.Context, params map[string]any) error {
+	if params != nil {
+		g.Params = make(map[string]any, len(params))
+	}
+	for name, v := range params {
+		p, ok := g.plan.Params[name]
+		if !ok {
+			return fmt.Errorf("%s: parameter %s was not validated", g.method.Name, name)
+		}
+		fitted, err := g.admit(ctx, p.Form, p.Path, v)
+		if err != nil {
+			return err
+		}
+		g.Params[name] = fitted
+	}
+	for name, p := range g.plan.Params {
+		if _, given := params[name]; !given {
+			instead, err := g.leftOut(p.Form, p.Path)
+			if err != nil {
+				return err
+			}
+			if instead != nil {
+				if g.Params == nil {
+					g.Params = map[string]any{}
+				}
+				g.Params[name] = instead
+			}
+		}
+	}
+	return g.checkNamedObjects()
 }
 
 // checkNamedObjects decides whether the call is permitted, given the objects that it names. Each
@@ -274,13 +294,19 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 		}
 		return v, nil
 	case plan.IsNew(kind):
-		own, err := g.ownership.owns(ctx, plan.Created(kind), text)
-		if err != nil {
-			return nil, err
+		own := g.scope.dependsOnVolume(plan.Created(kind), text) || g.scope.ownsNamed(plan.Created(kind), text)
+		if !g.offline {
+			var err error
+			if own, err = g.ownership.owns(ctx, plan.Created(kind), text); err != nil {
+				return nil, err
+			}
 		}
 		if !own || looksLikeUUID(text) {
 			return nil, g.scope.refuse("%s: %s is not a name that this tenant may choose%s", g.method.Name, g.shortPath(path), g.scope.allowed(plan.Created(kind)))
 		}
+		g.namedObjects++
+		return v, nil
+	case plan.IsObject(kind) && g.offline:
 		g.namedObjects++
 		return v, nil
 	case plan.IsObject(kind):

@@ -43,12 +43,17 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 		return err == nil && owner == v.scope, err
 	case kind == "bdev" && looksLikeUUID(name):
 		return v.ownsUUID(ctx, name)
-	case kind == "nqn" && v.scope.VolumeNQN != "":
-		if id, ok := strings.CutPrefix(name, v.scope.VolumeNQN); ok && id == canonical(id) {
-			return v.ownsUUID(ctx, id)
-		}
+	case v.scope.dependsOnVolume(kind, name):
+		return v.ownsUUID(ctx, strings.TrimPrefix(name, v.scope.VolumeNQN))
 	}
 	return v.scope.ownsNamed(kind, name), nil
+}
+
+// dependsOnVolume reports whether a name is that of a subsystem that belongs to the owner of the
+// volume whose UUID the name contains.
+func (s *Scope) dependsOnVolume(kind, name string) bool {
+	id, ok := strings.CutPrefix(name, s.VolumeNQN)
+	return kind == "nqn" && s.VolumeNQN != "" && ok && isCanonical(id)
 }
 
 // ownsUUID reports whether a bdev named by UUID belongs to the tenant. The bdev belongs to the

@@ -12,5 +12,5 @@ func (s *Scope) Standing(method string) string {
 	case p.Lists:
 		return "allowed: its result has only the tenant's objects"
 	}
-	return "allowed for the tenant's objects"
+	return "allowed for the tenant's objects: their owner and the quota are checked only when the call is made"
 }
