@@ -118,6 +118,8 @@ The command refuses while a host that would lose the volume is connected, unless
 --disconnect is given. It succeeds if there is nothing to withdraw. It refuses to
 change an export of the CSI driver unless --nqn names it.
 
+If the volume was deleted before its export, name it by its UUID, or give --nqn.
+
 Exit codes: those of spdk-proxy call.`,
 		Example: `  spdk-proxy unexport lvs0/vol1 --host nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001
   spdk-proxy unexport lvs0/vol1`,

@@ -24,13 +24,18 @@ var ErrRefused = errors.New("refused")
 var ErrInvalid = errors.New("invalid request")
 
 // A refusal is an ErrRefused with a reason.
-type refusal struct{ reason string }
+type refusal struct {
+	reason string
+	cause  error
+}
+
+func (r *refusal) Unwrap() error { return r.cause }
 
 func (r *refusal) Error() string { return r.reason + ". Nothing was changed" }
 
 func (r *refusal) Is(kind error) bool { return kind == ErrRefused }
 
-func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func refuse(format string, args ...any) error { return &refusal{reason: fmt.Sprintf(format, args...)} }
 
 // A Request describes how to export a volume.
 type Request struct {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -25,6 +27,9 @@ type Withdrawal struct {
 func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
 	t := target{rpc}
 	v, err := t.volume(ctx, w.Volume)
+	if errors.Is(err, spdkrpc.NoSuchDevice) && len(w.Hosts) == 0 {
+		return t.planOrphan(ctx, w, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +88,30 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	if len(keys) > 0 {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("the target's keyring keeps these keys: %s. Remove those that no export needs (spdk-proxy call spdkgate_key_remove name=NAME)", strings.Join(keys, ", ")))
 	}
+	return p, nil
+}
+
+// planOrphan plans the deletion of the subsystem that exported a volume which has been deleted.
+// SPDK keeps such a subsystem, without a namespace. missing is the error for the volume.
+func (t target) planOrphan(ctx context.Context, w Withdrawal, missing error) (*Plan, error) {
+	_, notUUID := uuid.Parse(w.Volume)
+	if notUUID != nil && (w.NQN == "" || strings.HasSuffix(w.NQN, ":")) {
+		return nil, missing
+	}
+	p := &Plan{Volume: w.Volume, NQN: Request{NQN: w.NQN}.nqn(w.Volume)}
+	subsystems, _, err := t.subsystems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(subsystems, func(s spdkrpc.NVMfSubsystem) bool { return s.NQN == p.NQN })
+	switch {
+	case i < 0:
+		return nil, missing
+	case len(subsystems[i].Namespaces) > 0:
+		return nil, refuse("there is no volume %s, and %s exports %s: name that volume", w.Volume, p.NQN, subsystems[i].Namespaces[0].BdevName)
+	}
+	p.warnDriver()
+	p.Steps = append(p.Steps, *t.deletion(p.NQN))
 	return p, nil
 }
 

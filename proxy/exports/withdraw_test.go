@@ -60,3 +60,31 @@ func TestWithdrawalRemovesHostsAndExports(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, p.Warnings[0], "is a name of the CSI driver's exports")
 }
+
+// The export of a deleted volume can be withdrawn, as long as the subsystem exports nothing else.
+func TestExportOfADeletedVolumeIsWithdrawn(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	const nqn = "nqn.2024-01.com.example:v1"
+	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
+	w.export(Request{Volume: "lvs0/v1", NQN: nqn, Hosts: []string{hostA}, Listen: []Portal{here}})
+	refused := func(x Withdrawal, says string) {
+		t.Helper()
+		_, err := PlanWithdrawal(t.Context(), w.rpc, x)
+		require.ErrorIs(t, err, ErrRefused)
+		assert.ErrorContains(t, err, says)
+	}
+	w.call("bdev_lvol_delete", `{"name":"lvs0/v0"}`)
+	refused(Withdrawal{Volume: "lvs0/v0"}, "there is no volume lvs0/v0")
+	refused(Withdrawal{Volume: "lvs0/v0", NQN: "nqn.2024-01.com.example:none"}, "there is no volume lvs0/v0")
+	refused(Withdrawal{Volume: "lvs0/v0", NQN: nqn}, nqn+" exports ")
+	refused(Withdrawal{Volume: w.v0, Hosts: []string{hostA}}, "there is no volume")
+	w.call("bdev_lvol_delete", `{"name":"lvs0/v1"}`)
+	assert.Contains(t, Table(w.list(), false), "delete it (spdk-proxy unexport VOLUME --nqn "+nqn+")")
+	for _, x := range []Withdrawal{{Volume: w.v0}, {Volume: "lvs0/v1", NQN: nqn}} {
+		p, err := PlanWithdrawal(t.Context(), w.rpc, x)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"nvmf_delete_subsystem"}, methods(p))
+		require.NoError(t, p.Run(t.Context(), func(Step) {}))
+	}
+	assert.Empty(t, w.list())
+}

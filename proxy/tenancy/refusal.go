@@ -34,7 +34,7 @@ func (e *QuotaError) Error() string {
 var freedBy = map[string]string{
 	"bytes":      "delete volumes or snapshots",
 	"volumes":    "delete volumes or snapshots",
-	"subsystems": "delete subsystems that are not needed (nvmf_delete_subsystem)",
+	"subsystems": "delete subsystems that are not needed (nvmf_delete_subsystem). If a volume was deleted before its subsystem, only an administrator may see and delete the subsystem, which still counts (spdk-proxy unexport)",
 	"hosts":      "remove hosts that no longer need their volumes (nvmf_subsystem_remove_host)",
 	"listeners":  "remove listeners that are not needed (nvmf_subsystem_remove_listener)",
 }
