@@ -145,8 +145,10 @@ func volumeLifecycle(t *testing.T, w *world, user, store string) {
 	p.has("Created " + store + "/" + volume)
 	p.fill("Search name, UUID or export", volume)
 	p.until(`/^1 of /.test(document.querySelector(".shown").innerText)`)
-	eval[chromedp.Void](p, `document.querySelector(".body .row").click()`)
-	p.until(`!!document.querySelector(".panel")`)
+	row := `document.querySelector('.body .c-name [title="` + volume + `"]')` // other volumes may still be listed
+	p.until(`!!` + row)
+	eval[chromedp.Void](p, row+`.closest(".row").click()`)
+	p.until(`document.querySelector(".panel h2")?.innerText === "` + volume + `"`)
 	assert.True(t, eval[bool](p, `(() => { const panel = document.querySelector(".panel"); return panel.scrollWidth <= panel.clientWidth })()`), "nothing in the panel is cut off")
 	p.press("Grow")
 	p.fill("New size", "3")
