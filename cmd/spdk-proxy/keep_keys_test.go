@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -45,22 +47,36 @@ func keepKeys(t *testing.T, dir, name, stored string) {
 			assert.NoError(t, err)
 			cmd := command(ctx, "keep-keys", "--dir", dir)
 			cmd.Stdin, cmd.Stderr = file, os.Stderr
-			assert.NoError(t, cmd.Run())
+			if err := cmd.Run(); err != nil { // such as a request that has timed out
+				t.Log(err)
+			}
 			_ = file.Close()
 			_ = c.Close()
 		}
 	})
 	k := keys.Keeper{Socket: socket}
 	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
-	outcome, err := k.Place("a", secret)
-	require.NoError(t, err)
-	assert.Equal(t, keys.Placed, outcome)
-	list, err := k.List()
-	require.NoError(t, err)
+	// Each request starts a process, which a busy machine may not do in time.
+	repeat := func(request func() error) {
+		t.Helper()
+		require.Eventually(t, func() bool { err = request(); return !errors.Is(err, os.ErrDeadlineExceeded) }, long, time.Millisecond)
+		require.NoError(t, err)
+	}
+	var outcomes []keys.Outcome
+	repeat(func() error {
+		outcome, err := k.Place("a", secret)
+		outcomes = append(outcomes, outcome)
+		return err
+	})
+	if len(outcomes) == 1 {
+		assert.Equal(t, keys.Placed, outcomes[0])
+	}
+	var list keys.Listing
+	repeat(func() (err error) { list, err = k.List(); return err })
 	assert.Equal(t, stored, list.Dir)
 	text, err := os.ReadFile(list.Path("a"))
 	require.NoError(t, err)
 	assert.Equal(t, secret, string(text))
-	require.NoError(t, k.Remove("a"))
+	repeat(func() error { return k.Remove("a") })
 	assert.NoFileExists(t, list.Path("a"))
 }
