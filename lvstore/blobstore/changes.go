@@ -128,18 +128,19 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 	return v, nil
 }
 
-// ReadAllocated reads which clusters are allocated in the lvol in blob target, or in the snapshots
-// below it. The lvol may be a volume, even one that hosts are writing to: SPDK completes a write
-// only after the device contains the metadata of the cluster allocated for the write. The content
-// of a volume may change between two readings, so the digest does not cover TargetStart. kept has
-// the same meaning as for ReadChanges.
-func ReadAllocated(ctx context.Context, r io.ReaderAt, size int64, target uint64, kept *Kept) (*Reading, error) {
-	v, p, err := readDiffering(ctx, r, size, target, 0, true, kept)
+// ReadVolumeChanges is like ReadChanges, but the lvol in blob target may be a volume, even one that
+// hosts are writing to: SPDK completes a write only after the device contains the metadata of the
+// cluster allocated for the write. The content of a volume may change between two readings, so the
+// digest does not cover TargetStart and BaseStart.
+func ReadVolumeChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, kept *Kept) (*Reading, error) {
+	v, p, err := readDiffering(ctx, r, size, target, base, true, kept)
 	if err != nil {
 		return nil, err
 	}
 	p.sum.Sum(v.Digest[:0])
-	v.TargetStart, err = p.start(ctx, v.Target)
+	if v.TargetStart, err = p.start(ctx, v.Target); err == nil && base != 0 {
+		v.BaseStart, err = p.start(ctx, v.Base)
+	}
 	return v, err
 }
 
@@ -274,8 +275,8 @@ func (v *Reading) Suitable(volume bool) error {
 	return nil
 }
 
-// Memory returns the maximum number of bytes of memory that ReadChanges or ReadAllocated uses for
-// these chains, including the Reading that it returns.
+// Memory returns the maximum number of bytes of memory that ReadChanges or ReadVolumeChanges uses
+// for these chains, including the Reading that it returns.
 func (v *Reading) Memory() int {
 	entries := 0
 	for _, chain := range [][]*Lvol{v.Target, v.Base} {

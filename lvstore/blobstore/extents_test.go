@@ -122,7 +122,7 @@ func TestExtentsOfVolumesAreNotCached(t *testing.T) {
 	var reads [2]int64
 	for i := range reads {
 		c := &counter{image: m}
-		_, err := ReadAllocated(t.Context(), c, int64(len(m)), idVolume, e.Kept("disk"))
+		_, err := ReadVolumeChanges(t.Context(), c, int64(len(m)), idVolume, 0, e.Kept("disk"))
 		require.NoError(t, err)
 		reads[i] = c.reads.Load()
 	}

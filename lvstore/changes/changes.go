@@ -100,16 +100,16 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 	return r.answer(ctx, q, snapshot, base)
 }
 
-// Allocated returns the clusters allocated in an lvol or below it, as Read does without a base. The
-// lvol may be a volume. The result includes all clusters written before the call, even while hosts
-// write. Clusters written later may be missing.
-func (r *Reader) Allocated(ctx context.Context, t Target, lvol string) (*Changes, error) {
-	q, err := newQuery(ctx, t, lvol, "")
+// ReadVolume is like Read, but the lvol may be a volume. base must be a snapshot. The result
+// includes all clusters written before the call, even while hosts write. Clusters written later may
+// be missing.
+func (r *Reader) ReadVolume(ctx context.Context, t Target, lvol, base string) (*Changes, error) {
+	q, err := newQuery(ctx, t, lvol, base)
 	if err != nil {
 		return nil, err
 	}
 	q.volume = true
-	return r.answer(ctx, q, lvol, "")
+	return r.answer(ctx, q, lvol, base)
 }
 
 // HasExtentPage reports whether an lvol, given by its UUID, has an extent page with this number, or

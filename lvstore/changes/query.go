@@ -21,7 +21,7 @@ type query struct {
 	rpc    *spdkrpc.Client
 	target *snapshot
 	base   *snapshot // nil if there is no base
-	volume bool      // the target may be a volume, and there is no base
+	volume bool      // the target may be a volume
 	store  string    // UUID of the lvstore
 	device *device.Device
 	size   int64  // size of the bdev in bytes
@@ -232,7 +232,7 @@ func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 func (q *query) readOnce(ctx context.Context, kept *blobstore.Kept) (*blobstore.Reading, error) {
 	target, base := q.ids()
 	if q.volume {
-		return blobstore.ReadAllocated(ctx, q.device, q.size, target, kept)
+		return blobstore.ReadVolumeChanges(ctx, q.device, q.size, target, base, kept)
 	}
 	return blobstore.ReadChanges(ctx, q.device, q.size, target, base, kept)
 }

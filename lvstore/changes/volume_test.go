@@ -9,17 +9,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The allocated clusters of a volume include those of the snapshots below it. A volume's metadata
-// is checked in the same way as a snapshot's.
+// The allocated clusters of a volume include those of the snapshots below it, down to the base. A
+// volume's metadata is checked in the same way as a snapshot's.
 func TestAllocatedClustersOfAVolume(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
 		for name, want := range map[string][]int{"uuid-v": {0, 1, 3, 8, 600, 700, 1299}, "lvs0/v": {0, 1, 3, 8, 600, 700, 1299}, "uuid-b": {0, 1, 3, 600}} {
-			got, err := new(Reader).Allocated(t.Context(), w.target(), name)
+			got, err := new(Reader).ReadVolume(t.Context(), w.target(), name, "")
 			require.NoError(t, err, name)
 			assert.Equal(t, want, bits(got.Bitmap), name)
 		}
 		assert.Contains(t, w.locked[len(w.locked)-1], "lvs0/a")
+		for base, want := range map[string][]int{"uuid-c": {8}, "lvs0/b": {8, 700, 1299}, "uuid-a": {1, 3, 8, 700, 1299}} {
+			got, err := new(Reader).ReadVolume(t.Context(), w.target(), "uuid-v", base)
+			require.NoError(t, err, base)
+			assert.Equal(t, want, bits(got.Bitmap), base)
+			assert.True(t, got.Counted)
+		}
+		_, err := new(Reader).ReadVolume(t.Context(), w.target(), "uuid-c", "uuid-v")
+		assert.Equal(t, syscall.EINVAL, errnoOf(t, err), "a volume is no base")
 	}
 	for name, c := range map[string]struct {
 		change func(w *world)
@@ -34,7 +42,7 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 	} {
 		w := newWorld(t, true)
 		c.change(w)
-		_, err := new(Reader).Allocated(t.Context(), w.target(), "uuid-v")
+		_, err := new(Reader).ReadVolume(t.Context(), w.target(), "uuid-v", "")
 		assert.Equal(t, c.want, errnoOf(t, err), "%s: %v", name, err)
 	}
 }
@@ -51,7 +59,7 @@ func TestAllocationDuringReadFails(t *testing.T) {
 		at := bytes.Index(w.image, []byte("ontent"))
 		w.image[at-1]++
 	}
-	got, err := new(Reader).Allocated(t.Context(), w.target(), "uuid-v")
+	got, err := new(Reader).ReadVolume(t.Context(), w.target(), "uuid-v", "")
 	require.NoError(t, err)
 	assert.Equal(t, []int{0, 1, 3, 8, 600, 700, 1299}, bits(got.Bitmap))
 	last := readings
@@ -65,6 +73,6 @@ func TestAllocationDuringReadFails(t *testing.T) {
 			w.image = w.store.Image()
 		}
 	}
-	_, err = new(Reader).Allocated(t.Context(), w.target(), "uuid-v")
+	_, err = new(Reader).ReadVolume(t.Context(), w.target(), "uuid-v", "")
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err))
 }

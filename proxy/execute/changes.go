@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"syscall"
 	"time"
 
 	"github.com/spdkgate/spdkgate/lvstore/changes"
@@ -41,9 +40,6 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	if err != nil {
 		return nil, err
 	}
-	if value(p.AllowVolume) && p.Base != nil {
-		return nil, errVolumeHasBase
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout(c.Method.Name))
 	defer cancel()
 	leave, err := e.changes.slots.Acquire(ctx, c.User)
@@ -71,13 +67,12 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 				return err
 			}
 		}
-		var found *changes.Changes
+		read := e.changes.reader.Read
 		if value(p.AllowVolume) {
-			found, o.err = e.changes.reader.Allocated(ctx, t, p.Snapshot)
-		} else {
-			found, o.err = e.changes.reader.Read(ctx, t, p.Snapshot, value(p.Base))
+			read = e.changes.reader.ReadVolume
 		}
-		if o.err == nil {
+		var found *changes.Changes
+		if found, o.err = read(ctx, t, p.Snapshot, value(p.Base)); o.err == nil {
 			o.result, o.err = json.Marshal(spdkrpc.ProxyLvolChanges{
 				Bitmap: base64.StdEncoding.EncodeToString(found.Bitmap), ClusterSize: uint64(found.ClusterSize), Size: uint64(found.Size), LUKS: found.LUKS, Counted: found.Counted,
 			})
@@ -109,9 +104,8 @@ func (e *Executor) errorFor(c Command, err error) error {
 }
 
 var (
-	errVolumeHasBase = &changes.Refusal{Errno: syscall.EINVAL, Text: "allow_volume cannot be combined with base: take a snapshot of the volume, and compare that with the base"}
-	errNoOutcome     = errors.New("reading the changes failed")
-	errDeviceSlow    = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time; a retry continues where this call stopped"}
+	errNoOutcome  = errors.New("reading the changes failed")
+	errDeviceSlow = &quiesce.BusyError{Why: "the metadata of the lvstore could not be read in time; a retry continues where this call stopped"}
 )
 
 func (e *Executor) changesTarget(c Command) changes.Target {

@@ -236,7 +236,7 @@ func (c *Client) SpdkgateKeyRemove(ctx context.Context, params SpdkgateKeyRemove
 //
 // Errors of the proxy:
 //   - -19: No such bdev, or it is not a logical volume
-//   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot (without `allow_volume`), `allow_volume` with `base`, different lvstores, external snapshots, a volume that was shrunk
+//   - -22: The changes between these snapshots are not in the metadata: a volume that is not a snapshot (`base`, or `snapshot` without `allow_volume`), different lvstores, external snapshots, a volume that was shrunk
 //   - -95: The proxy cannot read the lvstore's device, or the release does not report how many clusters an lvol has
 //   - -74: The metadata does not match what the target reports, or is damaged; retry, then check the lvstore
 //   - -32029: A snapshot is being deleted, or the device does not respond in time; retry
@@ -633,7 +633,7 @@ type SpdkgateLvolChangesParams struct {
 	Snapshot string `json:"snapshot"`
 	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If left out, the clusters allocated in the snapshot or in those below it are reported.
 	Base *string `json:"base,omitzero"`
-	// Accept a volume as `snapshot`, without `base`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate during the call may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
+	// Accept a volume as `snapshot`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate during the call may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
 	AllowVolume *bool `json:"allow_volume,omitzero"`
 }
 

@@ -118,7 +118,7 @@ func (w *world) prepare() {
 func (w *world) verify(pairs int) {
 	for _, v := range w.vols {
 		w.shut(v)
-		w.compareVolume(v)
+		w.compareVolume(v, w.list()...)
 		w.open(v)
 	}
 	var g errgroup.Group

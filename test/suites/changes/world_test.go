@@ -248,11 +248,16 @@ func (w *world) compare(s, base *snapshot) (refused bool) {
 	return w.judge(kind, s, base, list, err)
 }
 
-// compareVolume checks the allocated clusters of a volume that no host is using.
-func (w *world) compareVolume(v *volume) {
+// compareVolume checks the allocated clusters of a volume that no host is using, and its changes
+// since each of some snapshots.
+func (w *world) compareVolume(v *volume, bases ...*snapshot) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)
 	w.judge("volumes", s, nil, list, err)
+	for _, base := range bases {
+		list, err := w.query(p{"snapshot": v.uuid, "base": base.uuid, "allow_volume": true}, s)
+		w.judge("volumes since a snapshot", s, base, list, err)
+	}
 }
 
 // judge checks and counts the result of a query. kind is the kind of the query.
