@@ -25,6 +25,7 @@ import (
 type moveFlags struct {
 	pv, volume     string
 	parameters     map[string]string
+	prepare        bool
 	keep           bool
 	deleteOriginal bool
 	copied         string
@@ -56,10 +57,13 @@ spdk-proxy cannot list them, move reads the whole volume, and prints why. Before
 not count clusters, so move verifies the copy by reading both volumes completely; --verify-all does
 so on every release.
 
+--prepare copies a snapshot of the volume while pods use it. A later move with the same parameters
+then only copies and verifies what has changed since, so the pods are stopped for a shorter time.
+
 After move, no node can attach the original, so that nothing is written to it that the copy does
 not have. When the copy is in use, delete the original:
   --delete-original --copy ID
-To use the original again instead:
+To use the original again instead, and to delete the snapshot that --prepare has taken:
   --keep-original
 
 Exit codes: 0 done; 1 error.`,
@@ -76,6 +80,7 @@ Exit codes: 0 done; 1 error.`,
 	fs.StringVar(&f.pv, "pv", "", "file with the volume's PersistentVolume as JSON, - for standard input")
 	fs.StringVar(&f.volume, "volume", "", "id of the volume, TARGET:UUID, instead of --pv")
 	fs.StringToStringVar(&f.parameters, "parameter", nil, "StorageClass parameter of the copy; may be repeated")
+	fs.BoolVar(&f.prepare, "prepare", false, "copy a snapshot of the volume while pods use it, to shorten the move")
 	fs.BoolVar(&f.verifyAll, "verify-all", false, "verify the copy by reading both volumes completely, even clusters that are not allocated")
 	fs.BoolVar(&f.deleteOriginal, "delete-original", false, "delete the original of a complete copy (--copy)")
 	fs.StringVar(&f.copied, "copy", "", "with --delete-original: id of the copy")
@@ -89,6 +94,7 @@ Exit codes: 0 done; 1 error.`,
 	cmd.MarkFlagsMutuallyExclusive("pv", "volume")
 	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "parameter")
 	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "verify-all")
+	cmd.MarkFlagsMutuallyExclusive("delete-original", "keep-original", "prepare")
 	cmd.MarkFlagsRequiredTogether("delete-original", "copy")
 	return cmd
 }
@@ -129,12 +135,22 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 	if f.pv != "" {
 		volumeContext, m.Filesystem = pv.Context, pv.Filesystem
 	}
-	began := time.Now()
-	r, err := m.Copy(ctx, id, volumeContext, f.parameters)
+	began, run, sum := time.Now(), m.Copy, ""
+	if f.prepare {
+		run = m.Prepare
+	}
+	r, err := run(ctx, id, volumeContext, f.parameters)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(notes, "copied and verified in %s: %s, %s read, %s written, sha256 %s\n", time.Since(began).Round(time.Second/10), size(r.SizeBytes), size(r.ReadBytes), size(r.WrittenBytes), r.SHA256)
+	if r.SHA256 != "" {
+		sum = ", sha256 " + r.SHA256
+	}
+	fmt.Fprintf(notes, "copied and verified in %s: %s, %s read, %s written%s\n", time.Since(began).Round(time.Second/10), size(r.SizeBytes), size(r.ReadBytes), size(r.WrittenBytes), sum)
+	if f.prepare {
+		fmt.Fprintln(out, "prepared: stop the pods, and repeat the command without --prepare")
+		return nil
+	}
 	if f.pv == "" {
 		fmt.Fprintln(out, r.Volume.GetVolumeId())
 		return nil
@@ -179,7 +195,11 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 		return move.Mover{}, nil, fmt.Errorf("--secret-dir: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	connector, err := connect.New(connect.HostOf(move.NodeOf(id)), connect.Options{AllowLoop: f.allowLoop, Log: log})
+	node := move.NodeOf(id)
+	if f.prepare {
+		node = move.PrepareNodeOf(id)
+	}
+	connector, err := connect.New(connect.HostOf(node), connect.Options{AllowLoop: f.allowLoop, Log: log})
 	if err != nil {
 		return move.Mover{}, nil, err
 	}

@@ -79,7 +79,14 @@ func TestMoveCommandMovesAVolume(t *testing.T) {
 				"volumeAttributes": {"targetType": "loop", "targetAddr": "192.0.2.1", "lvstore": "elsewhere", "mayFormat": "true", "storage.kubernetes.io/csiProvisionerIdentity": "1-2-csi.spdk.io"}}},
 		"status": {"phase": "Bound"}}`), 0o600))
 
-	out, err := runCommand(t, "move", "--pv", pv, "--parameter", "target=storage-2", "--node-allow-loop")
+	out, err := runCommand(t, "move", "--pv", pv, "--parameter", "target=storage-2", "--node-allow-loop", "--prepare")
+	require.NoError(t, err)
+	assert.Equal(t, "prepared: stop the pods, and repeat the command without --prepare\n", out)
+	lvols, err := rpc["storage-1"].BdevLvolGetLvols(t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
+	require.NoError(t, err)
+	assert.Len(t, lvols, 1, "the simulated target cannot list changes, so the snapshot is not kept")
+
+	out, err = runCommand(t, "move", "--pv", pv, "--parameter", "target=storage-2", "--node-allow-loop")
 	require.NoError(t, err)
 	var moved struct {
 		Metadata map[string]any
@@ -184,6 +191,7 @@ func TestMoveRefusesInvalidArguments(t *testing.T) {
 		{[]string{"--volume=" + id, "--authentication=x"}, `--authentication: "authentication" is "x": it must be dhchap or chap`},
 		{[]string{"--volume=" + id, "--secret-dir", dir}, "has none of the files dhchap-key, dhchap-ctrl-key, chap-user"},
 		{[]string{"--volume=" + id, "--delete-original"}, "[delete-original copy]"},
+		{[]string{"--volume=" + id, "--keep-original", "--prepare"}, "none of the others can be"},
 		{[]string{"--volume=" + id, "--delete-original", "--keep-original", "--copy=" + id}, "none of the others can be"},
 		{[]string{"--pv", filepath.Join(dir, "none.json")}, "no such file"},
 		{[]string{"--pv", filepath.Join(dir, "no.json")}, "--pv: invalid PersistentVolume: "},

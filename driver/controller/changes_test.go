@@ -315,7 +315,7 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 		asked = append(asked, p)
 		return answer, nil
 	}
-	got, err := b.Allocated(t.Context(), id)
+	got, err := b.Allocated(t.Context(), id, "")
 	require.NoError(t, err)
 	assert.Equal(t, inventory.Allocation{SizeBytes: 16 * mib, ClusterSize: mib, Bitmap: []byte{1<<1 | 1<<3, 0}, Counted: true}, got)
 	assert.Equal(t, []spdkrpc.SpdkgateLvolChangesParams{{Snapshot: id.UUID, AllowVolume: new(true)}}, asked)
@@ -326,13 +326,35 @@ func TestAllocatedClustersOfAVolume(t *testing.T) {
 	assert.True(t, got.Has(2*mib, 4*mib))
 	assert.False(t, got.Has(4*mib, 100*mib), "beyond the end")
 
+	// With a base, it returns the changes since that snapshot, which must have the same size.
+	_, err = b.Allocated(t.Context(), id, b.first[3:])
+	require.NoError(t, err)
+	assert.Equal(t, spdkrpc.SpdkgateLvolChangesParams{Snapshot: id.UUID, Base: new(b.first[3:]), AllowVolume: new(true)}, asked[1])
+	_, err = b.Allocated(t.Context(), id, uuid.NewString())
+	require.ErrorIs(t, err, volume.ErrNotFound)
+	_, err = b.Allocated(t.Context(), id, id.UUID)
+	require.ErrorIs(t, err, volume.ErrWrongKind, "a volume is no base")
+	other, err := b.CreateVolume(t.Context(), b.request("pvc-2", 32*mib))
+	require.NoError(t, err)
+	_, err = b.Allocated(t.Context(), id, b.snapshot(t, "s3", other.GetVolume()).GetSnapshotId()[3:])
+	require.ErrorIs(t, err, volume.ErrNoChanges, "another size")
+	require.Len(t, asked, 2)
+
+	// FindNamed finds the volume and its snapshot.
+	snapshot, found, err := b.FindNamed(t.Context(), id, "s1", "pvc-1")
+	require.NoError(t, err)
+	assert.Equal(t, []string{b.first, b.volume}, []string{snapshot, found})
+	snapshot, found, err = b.FindNamed(t.Context(), id, "pvc-1", "s1")
+	require.NoError(t, err)
+	assert.Empty(t, snapshot+found)
+
 	answer.Size = 15 * mib
-	_, err = b.Allocated(t.Context(), id)
+	_, err = b.Allocated(t.Context(), id, "")
 	require.ErrorIs(t, err, volume.ErrNoChanges)
 	target.changes = nil
-	_, err = b.Allocated(t.Context(), id)
+	_, err = b.Allocated(t.Context(), id, "")
 	require.ErrorIs(t, err, volume.ErrNoChanges, "an earlier proxy does not have the method")
-	_, err = b.Allocated(t.Context(), request.VolumeID{Target: "t0", UUID: uuid.NewString()})
+	_, err = b.Allocated(t.Context(), request.VolumeID{Target: "t0", UUID: uuid.NewString()}, "")
 	require.ErrorIs(t, err, volume.ErrNotFound)
 }
 

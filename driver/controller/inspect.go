@@ -2,19 +2,48 @@ package controller
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Allocated reports which clusters of a volume are allocated. Hosts must not write to the volume
-// during the call.
-func (c *Controller) Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error) {
+// Allocated reports which clusters of a volume are allocated or, if base is not empty, which ones
+// may differ from those of base, the UUID of a snapshot on the same target. Hosts must not write to
+// the volume during the call.
+func (c *Controller) Allocated(ctx context.Context, id request.VolumeID, base string) (inventory.Allocation, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
 		return inventory.Allocation{}, err
 	}
-	return service.Allocated(ctx, id.UUID)
+	return service.Allocated(ctx, id.UUID, base)
+}
+
+// FindNamed returns the ids of the snapshot and of the volume that were created with these names on
+// the target of a volume. An id is empty if the object does not exist.
+func (c *Controller) FindNamed(ctx context.Context, id request.VolumeID, snapshotName, volumeName string) (snapshot, found string, err error) {
+	service, err := c.findTarget(ctx, id, nil, "")
+	if err != nil {
+		return "", "", err
+	}
+	s, err := service.FindSnapshot(ctx, snapshotName)
+	if err == nil {
+		snapshot = request.VolumeID{Target: service.Name, UUID: s.UUID}.String()
+	} else if !errors.Is(err, volume.ErrNotFound) {
+		return "", "", err
+	}
+	stores, err := service.Stores(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	v, err := service.Find(ctx, stores, volume.Spec{Name: volumeName})
+	if err == nil {
+		found = request.VolumeID{Target: service.Name, UUID: v.UUID}.String()
+	} else if !errors.Is(err, volume.ErrNotFound) {
+		return "", "", err
+	}
+	return snapshot, found, nil
 }
 
 // Inspect describes a volume, including whether it was created with the given name, and whether it

@@ -18,6 +18,7 @@ type allocations struct {
 	original request.VolumeID
 	copied   string
 
+	base      string                // with base, before lists the clusters that changed since this snapshot
 	before    *inventory.Allocation // those of the original, before it was copied
 	uncounted bool                  // SPDK does not count the clusters of one of the volumes
 }
@@ -34,23 +35,30 @@ func (a *allocations) ofCopy(ctx context.Context, size int64) *inventory.Allocat
 // ask returns the allocated clusters of a volume, or nil if they are unknown. size is the size of
 // the attached device.
 func (a *allocations) ask(ctx context.Context, volume string, size int64) *inventory.Allocation {
-	id, err := request.ParseVolumeID(volume)
-	var found inventory.Allocation
-	if err == nil {
-		found, err = a.m.Controller.Allocated(ctx, id)
-	}
-	if err == nil && found.SizeBytes != size {
-		err = fmt.Errorf("the volume has %d bytes on its target, but %d on this machine", found.SizeBytes, size)
-	}
+	found, err := a.get(ctx, volume, "", size)
 	if err != nil {
-		a.warn("the whole volume is read, because its allocated clusters are unknown", "volume", volume, "error", err)
+		a.m.warn("the whole volume is read, because its allocated clusters are unknown", "volume", volume, "error", err)
 		return nil
 	}
 	if !found.Counted && !a.uncounted {
 		a.uncounted = true
-		a.warn("both volumes are verified completely, because the target does not report the number of clusters of one of them", "volume", volume)
+		a.m.warn("both volumes are verified completely, because the target does not report the number of clusters of one of them", "volume", volume)
 	}
-	return &found
+	return found
+}
+
+// get returns the allocated clusters of a volume or, if base is not empty, those that may differ
+// from the snapshot base.
+func (a *allocations) get(ctx context.Context, volume, base string, size int64) (*inventory.Allocation, error) {
+	id, err := request.ParseVolumeID(volume)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.m.Controller.Allocated(ctx, id, base)
+	if err == nil && found.SizeBytes != size {
+		err = fmt.Errorf("the volume has %d bytes on its target, but %d on this machine", found.SizeBytes, size)
+	}
+	return &found, err
 }
 
 // proven reports whether clusters that are not listed can be skipped even when the copy is
@@ -76,7 +84,7 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	}
 	var after inventory.Allocation
 	err := a.m.retry(ctx, func() (err error) {
-		after, err = a.m.Controller.Allocated(ctx, a.original)
+		after, err = a.m.Controller.Allocated(ctx, a.original, a.base)
 		return err
 	})
 	switch {
@@ -110,10 +118,4 @@ func (m Mover) retry(ctx context.Context, do func() error) (err error) {
 		}
 	}
 	return err
-}
-
-func (a *allocations) warn(text string, args ...any) {
-	if a.m.Log != nil {
-		a.m.Log.Warn(text, args...)
-	}
 }

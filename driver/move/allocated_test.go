@@ -189,7 +189,7 @@ func TestMissingClustersInAListAreNoticed(t *testing.T) {
 		assert.Equal(t, !c.counted, strings.Contains(log.String(), "does not report the number of clusters"), name)
 		if c.lost {
 			require.ErrorIs(t, err, ErrDiffers, name)
-			assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)
+			assert.Equal(t, markOf(original.String(), ""), f.contents(copied)[:markBytes], name)
 			continue
 		}
 		require.NoError(t, err, name)
@@ -216,7 +216,7 @@ func TestResizedOriginalIsNoticed(t *testing.T) {
 		}
 		_, err := m.Copy(t.Context(), original, nil, nil)
 		require.ErrorIs(t, err, ErrChanged, name)
-		assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)
+		assert.Equal(t, markOf(original.String(), ""), f.contents(copied)[:markBytes], name)
 		assert.NotContains(t, f.node, original.String(), "%s: nodes can attach the original again", name)
 	}
 }
@@ -246,7 +246,7 @@ func TestChangedOriginalIsNoticed(t *testing.T) {
 		}
 		_, err := f.mover().Copy(t.Context(), original, nil, nil)
 		require.ErrorIs(t, err, c.want, name)
-		assert.Equal(t, markOf(original.String()), f.contents(copied)[:markBytes], name)
+		assert.Equal(t, markOf(original.String(), ""), f.contents(copied)[:markBytes], name)
 		assert.NotContains(t, f.node, original.String(), "%s: nodes can attach the original again", name)
 		repeated = true
 		_, err = f.mover().Copy(t.Context(), original, nil, nil)

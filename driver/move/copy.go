@@ -153,7 +153,7 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls the function do for each chunk of the volume, with several calls running concurrently.
+// each calls the function do for each chunk that is not skipped, with several calls running concurrently.
 // Each call receives two buffers.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
@@ -175,6 +175,10 @@ func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64
 				if offset >= m.from.size || ctx.Err() != nil {
 					return context.Cause(ctx)
 				}
+				if m.skips(offset) {
+					m.done.Add(min(chunkBytes, m.from.size-offset))
+					continue
+				}
 				if err := do(from, to, offset); err != nil {
 					return err
 				}
@@ -183,6 +187,9 @@ func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64
 	}
 	return g.Wait()
 }
+
+// skips reports whether the chunk that begins at offset is neither copied nor verified.
+func (m *moving) skips(offset int64) bool { return m.only != nil && !m.only[offset/chunkBytes] }
 
 func (m *moving) copyChunk(from, to []byte, offset int64) error {
 	want, err := m.from.readChunk(from, offset, m.from.size)
@@ -216,8 +223,8 @@ func (m *moving) write(b []byte, offset int64) error {
 }
 
 // verify reads both devices again, except for clusters that are known to be unallocated, and
-// compares them, except for the mark. Beyond the original's end, the copy must be zero. verify
-// returns the SHA-256 hash of the original.
+// compares them, except for the mark and for skipped chunks. Beyond the original's end, the copy
+// must be zero. verify returns the SHA-256 hash of the original, or "" if it skipped chunks.
 func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	from, free, err := buffer()
 	if err != nil {
@@ -233,6 +240,10 @@ func (m *moving) verify(ctx context.Context) (sum string, err error) {
 	for offset := int64(0); offset < m.from.size; offset += chunkBytes {
 		if err := ctx.Err(); err != nil {
 			return "", context.Cause(ctx)
+		}
+		if m.skips(offset) {
+			m.done.Add(min(chunkBytes, m.from.size-offset))
+			continue
 		}
 		var want, has []byte
 		var g errgroup.Group
@@ -256,6 +267,9 @@ func (m *moving) verify(ctx context.Context) (sum string, err error) {
 		return fmt.Errorf("%w: bytes %d to %d, which the original does not have, are not zero", ErrDiffers, offset, offset+int64(len(has)))
 	}); err != nil {
 		return "", err
+	}
+	if m.only != nil {
+		return "", nil
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

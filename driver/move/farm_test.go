@@ -22,6 +22,8 @@ import (
 var (
 	original = request.VolumeID{Target: "old", UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}
 	copied   = request.VolumeID{Target: "new", UUID: "5d1fa6ea-6cd5-4a51-8a0b-3f1b47a5d9f0"}
+	source   = request.VolumeID{Target: "old", UUID: "0c3fb1be-1f0c-4b0f-a2f7-19d6a4a5f6f1"}
+	snapshot = request.VolumeID{Target: "old", UUID: "7a6c1c0e-9a55-4bb1-8f0d-0a7f6f3c2d10"}
 )
 
 var (
@@ -54,10 +56,16 @@ type farm struct {
 	// allocated returns the allocated clusters of a volume. If allocated is nil, the clusters are
 	// unknown.
 	allocated func(id string) (inventory.Allocation, error)
+	cluster   int64 // in bytes, for tests that need it
+	// next is the id of the next snapshot.
+	next request.VolumeID
+	// changed returns the clusters of a volume that differ from the snapshot base. If changed is
+	// nil, they are unknown.
+	changed func(id, base string) (inventory.Allocation, error)
 }
 
 func newFarm(t *testing.T, contents []byte) *farm {
-	f := &farm{t: t, dir: t.TempDir(), node: map[string]string{}, named: map[string]string{}, used: map[string]bool{}, attached: map[string]int{}}
+	f := &farm{t: t, dir: t.TempDir(), node: map[string]string{}, named: map[string]string{}, used: map[string]bool{}, attached: map[string]int{}, next: snapshot}
 	f.named[original.String()] = "pvc-1"
 	f.used[original.String()] = true
 	require.NoError(t, os.WriteFile(f.file(original.String()), contents, 0o600))
@@ -93,6 +101,16 @@ func (f *farm) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*c
 		return nil, before
 	}
 	id := copied.String()
+	if from := req.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); from != "" {
+		id = source.String()
+		text, err := os.ReadFile(f.file(from))
+		require.NoError(f.t, err)
+		if f.named[id] == "" {
+			f.named[id] = req.GetName()
+			require.NoError(f.t, os.WriteFile(f.file(id), text, 0o600))
+		}
+		return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: id, CapacityBytes: int64(len(text))}}, after
+	}
 	if req.GetParameters()["target"] == "itself" {
 		id = original.String()
 	} else if f.named[id] == "" {
@@ -112,6 +130,46 @@ func (f *farm) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*c
 	delete(f.named, req.GetVolumeId())
 	require.NoError(f.t, os.Remove(f.file(req.GetVolumeId())))
 	return &csi.DeleteVolumeResponse{}, after
+}
+
+func (f *farm) CreateSnapshot(_ context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	id := f.next.String()
+	if f.named[id] == "" {
+		f.named[id] = req.GetName()
+		text, err := os.ReadFile(f.file(req.GetSourceVolumeId()))
+		require.NoError(f.t, errors.Join(err, os.WriteFile(f.file(id), text, 0o600)))
+	}
+	return &csi.CreateSnapshotResponse{Snapshot: &csi.Snapshot{SnapshotId: id}}, after
+}
+
+func (f *farm) DeleteSnapshot(_ context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+	before, after := f.fails()
+	if before != nil {
+		return nil, before
+	}
+	require.Empty(f.t, f.named[source.String()], "deleted while the temporary volume exists")
+	delete(f.named, req.GetSnapshotId())
+	require.NoError(f.t, os.Remove(f.file(req.GetSnapshotId())))
+	return &csi.DeleteSnapshotResponse{}, after
+}
+
+func (f *farm) FindNamed(_ context.Context, _ request.VolumeID, snapshotName, volumeName string) (taken, volume string, err error) {
+	if before, after := f.fails(); before != nil || after != nil {
+		return "", "", errInjected
+	}
+	for id, name := range f.named {
+		switch name {
+		case snapshotName:
+			taken = id
+		case volumeName:
+			volume = id
+		}
+	}
+	return taken, volume, nil
 }
 
 func (f *farm) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
@@ -163,17 +221,22 @@ func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID stri
 	return inventory.Inspected{SizeBytes: st.Size(), Named: f.named[id.String()] == name, Published: at == nodeID, Others: at != "" && at != nodeID}, nil
 }
 
-func (f *farm) Allocated(_ context.Context, id request.VolumeID) (inventory.Allocation, error) {
-	if f.allocated == nil {
+func (f *farm) Allocated(_ context.Context, id request.VolumeID, base string) (inventory.Allocation, error) {
+	require.Contains(f.t, []string{NodeOf(original), PrepareNodeOf(original)}, f.node[id.String()], "other nodes could write to it meanwhile")
+	switch {
+	case base != "" && f.changed != nil:
+		return f.changed(id.String(), base)
+	case base != "" || f.allocated == nil:
 		return inventory.Allocation{}, errUnknown
 	}
-	require.Equal(f.t, NodeOf(original), f.node[id.String()], "other nodes could write to it meanwhile")
 	return f.allocated(id.String())
 }
 
 func (f *farm) id(e connect.Export) string {
-	if e.NSUUID == original.UUID {
-		return original.String()
+	for _, id := range []request.VolumeID{original, source} {
+		if e.NSUUID == id.UUID {
+			return id.String()
+		}
 	}
 	return copied.String()
 }
@@ -184,7 +247,7 @@ func (f *farm) Connect(_ context.Context, e connect.Export) (connect.Device, err
 		return connect.Device{}, errInjected
 	}
 	id := f.id(e)
-	require.Equal(f.t, NodeOf(original), f.node[id], "attached without being published")
+	require.Contains(f.t, []string{NodeOf(original), PrepareNodeOf(original)}, f.node[id], "attached without being published")
 	require.NoError(f.t, e.CheckKeys())
 	f.attached[id]++
 	if f.connecting != nil {

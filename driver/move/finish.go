@@ -1,7 +1,7 @@
 package move
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +13,17 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Keep lets nodes attach the original again. The copy remains unchanged.
+// Keep lets nodes attach the original again, and deletes the snapshot that Prepare has taken. The
+// copy remains unchanged.
 func (m Mover) Keep(ctx context.Context, id request.VolumeID) error {
+	if err := m.release(ctx, id); err != nil {
+		return err
+	}
+	m.discardOrWarn(ctx, id)
+	return nil
+}
+
+func (m Mover) release(ctx context.Context, id request.VolumeID) error {
 	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id.String(), NodeId: NodeOf(id), Secrets: m.Secrets})
 	return err
 }
@@ -34,11 +43,14 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 	if err := m.isComplete(ctx, id, copied, copyContext); err != nil {
 		return fmt.Errorf("the original %s was not deleted: its copy %s: %w", id, copied, err)
 	}
-	if err := m.Keep(ctx, id); err != nil {
+	if err := m.release(ctx, id); err != nil {
 		return err
 	}
-	_, err = m.Controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id.String()})
-	return err
+	if _, err = m.Controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id.String()}); err != nil {
+		return err
+	}
+	m.discardOrWarn(ctx, id)
+	return nil
 }
 
 // isComplete fails unless a volume is a complete copy of the original. The copy may be published to
@@ -53,6 +65,9 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	case is.Published:
 		return ErrUnfinished
 	}
+	if is, err = m.Controller.Inspect(ctx, copied, "", PrepareNodeOf(original)); err != nil || is.Published {
+		return cmp.Or(err, ErrUnfinished)
+	}
 	publishContext, mayFormat, err := m.publish(ctx, copied.String(), NodeOf(original), copyContext, onlyRead)
 	if errors.Is(err, export.ErrInUse) {
 		return nil
@@ -64,8 +79,8 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	if err != nil {
 		return err
 	}
-	first, err := d.first()
-	if err == nil && (mayFormat || bytes.Equal(first, markOf(original.String()))) {
+	found, _, err := examine(d, original.String(), mayFormat)
+	if err == nil && (mayFormat || found == unfinished) {
 		return errors.Join(ErrUnfinished, closeDevice()) // the copy stays published, as it was during copying
 	}
 	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))

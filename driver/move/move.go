@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
-	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -43,16 +41,23 @@ var (
 type Controller interface {
 	CreateVolume(context.Context, *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error)
 	DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error)
+	CreateSnapshot(context.Context, *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error)
+	DeleteSnapshot(context.Context, *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
 	// Inspect describes a volume, including whether CreateVolume created it under this name, and
 	// whether it is published to a node.
 	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
-	// Allocated reports which clusters of a volume are allocated.
-	Allocated(ctx context.Context, id request.VolumeID) (inventory.Allocation, error)
+	// Allocated reports which clusters of a volume are allocated or, if base is not empty, which
+	// ones may differ from those of the snapshot with the UUID base.
+	Allocated(ctx context.Context, id request.VolumeID, base string) (inventory.Allocation, error)
+	// FindNamed returns the ids of the snapshot and of the volume that were created with these
+	// names on the target of a volume. An id is empty if the object does not exist.
+	FindNamed(ctx context.Context, id request.VolumeID, snapshotName, volumeName string) (snapshot, volume string, err error)
 }
 
-// A Mover moves volumes. To move a volume, it connects to targets as the node NodeOf(volume).
+// A Mover moves volumes. To move a volume, its Connector connects to targets as the node
+// NodeOf(volume) or, for Prepare, PrepareNodeOf(volume).
 type Mover struct {
 	Controller Controller
 	Connector  connect.Connector
@@ -89,7 +94,8 @@ type Progress struct {
 // A Result describes a verified copy.
 type Result struct {
 	Volume *csi.Volume
-	// SHA256 is the hash of the original's contents, and of the copy's first SizeBytes.
+	// SHA256 is the hash of the original's contents, and of the copy's first SizeBytes. It is empty
+	// if only the changes since Prepare were read.
 	SHA256    string
 	SizeBytes int64
 	// WrittenBytes is less than SizeBytes if parts of the copy already matched, or were zero in the
@@ -108,6 +114,7 @@ type moving struct {
 	from, to      *device
 	marked        bool   // the copy begins with the mark
 	data          bool   // verify has found a nonzero byte
+	only          []bool // by chunk: copied and verified; nil for all chunks
 	zeros         []bool // by chunk: zero in the original
 	done, written atomic.Int64
 }
@@ -117,7 +124,8 @@ type moving struct {
 // may be nil if the original does not require authentication. Copy fails while the volume is
 // published to a node. After Copy succeeds, no node can attach the original until Keep or
 // DeleteOriginal is called. If Copy fails, the original is unchanged, and a repeated Copy continues
-// where the first one stopped. A complete copy is only verified.
+// where the first one stopped. A complete copy is only verified. After Prepare, Copy only copies
+// what has changed since then.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
 	if err != nil {
@@ -131,16 +139,12 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	// complete if the original is published to the move's node and the copy is not. An earlier copy
 	// must not count as complete until it has been compared with the original again, because nodes
 	// may have written to the original since then.
-	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
-		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: was.SizeBytes},
-		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
-	})
-	if err != nil {
+	if result.Volume, err = m.createCopy(ctx, id, was.SizeBytes, parameters); err != nil {
 		return Result{}, err
 	}
-	result = Result{Volume: created.GetVolume()}
-	if result.id() == id.String() {
-		return Result{}, fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
+	prepared, isNew, err := m.stopPrepare(ctx, id, result.Volume)
+	if err != nil {
+		return Result{}, err
 	}
 	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext(), m.Filesystem)
 	if err != nil {
@@ -176,18 +180,27 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	if copied.size < original.size {
 		return Result{}, fmt.Errorf("the copy %s has %d bytes on this machine, the original %d: disconnect it and repeat", result.id(), copied.size, original.size)
 	}
-	before, err := examine(copied, id.String(), mayFormat)
+	before, base, err := examine(copied, id.String(), mayFormat || isNew)
 	if err != nil {
 		return Result{}, fmt.Errorf("volume %s: %w", result.id(), err)
 	}
 	state := &moving{from: original, to: copied, marked: before != finished}
-	if before == fresh {
-		if err = copied.setFirst(markOf(id.String())); err != nil {
+	clusters := &allocations{m: m, original: id, copied: result.id()}
+	switch {
+	case base == "":
+	case prepared:
+		state.only = clusters.changedSince(ctx, base, original, copied)
+	default:
+		m.warn("everything is copied again, because the copy was not locked since --prepare", "volume", result.id())
+	}
+	if before == fresh || base != "" { // from the first write on, the copy does not equal base
+		if err = copied.setFirst(markOf(id.String(), "")); err != nil {
 			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 		}
 	}
-	clusters := &allocations{m: m, original: id, copied: result.id()}
-	original.allocated = clusters.ofOriginal(ctx, original.size)
+	if state.only == nil {
+		original.allocated = clusters.ofOriginal(ctx, original.size)
+	}
 	switch before {
 	case finished:
 		copied.allocated = clusters.ofCopy(ctx, copied.size)
@@ -218,7 +231,20 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	if err != nil {
 		return Result{}, fmt.Errorf("the copy %s is complete, but still published to %s: %w", result.id(), NodeOf(id), err)
 	}
+	m.discardOrWarn(ctx, id)
 	return result, nil
+}
+
+// createCopy creates the copy of a volume, or finds the one that an earlier call created.
+func (m Mover) createCopy(ctx context.Context, id request.VolumeID, size int64, parameters map[string]string) (*csi.Volume, error) {
+	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
+	})
+	if err == nil && created.GetVolume().GetVolumeId() == id.String() {
+		err = fmt.Errorf("%w: volume %s would be copied to itself", request.ErrInvalid, id)
+	}
+	return created.GetVolume(), err
 }
 
 // copyName returns the name of a volume's copy. It depends only on the volume, so a repeated move
@@ -252,17 +278,21 @@ const (
 	finished                    // complete, and possibly written to since then
 )
 
-func examine(copied *device, original string, isNew bool) (condition, error) {
+// examine returns the condition of a copy. If the copy has been prepared, it also returns the UUID
+// of the snapshot that the copy equals.
+func examine(copied *device, original string, isNew bool) (is condition, base string, err error) {
 	first, err := copied.first()
-	switch {
-	case err != nil:
-		return 0, err
-	case bytes.Equal(first, markOf(original)):
-		return unfinished, nil
-	case isNew && isZero(first):
-		return fresh, nil
+	if err != nil {
+		return 0, "", err
 	}
-	return finished, nil
+	base, marked := readMark(first, original)
+	switch {
+	case marked:
+		return unfinished, base, nil
+	case isNew && isZero(first):
+		return fresh, "", nil
+	}
+	return finished, "", nil
 }
 
 // end replaces the mark with the original's first block, which completes the copy.
@@ -302,9 +332,13 @@ func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *alloc
 func (m Mover) verify(ctx context.Context, state *moving, clusters *allocations) (sum string, err error) {
 	state.done.Store(0)
 	if m.VerifyAll || !clusters.proven() {
-		state.from.allocated, state.to.allocated = nil, nil
+		state.from.allocated, state.to.allocated, state.only = nil, nil, nil
 	}
 	err = m.report(state, "verify", func() error { sum, err = state.verify(ctx); return err })
+	if err == nil && state.only != nil && !state.data { // the rest shows whether the volume is empty
+		state.only = nil
+		return m.verify(ctx, state, clusters)
+	}
 	return sum, err
 }
 
@@ -334,52 +368,4 @@ func (m Mover) report(state *moving, phase string, run func() error) error {
 		m.Progress(Progress{phase, state.from.size, state.from.size})
 	}
 	return err
-}
-
-// publish publishes a volume to the move's node. mayFormat reports whether the volume has never
-// been used before. Of volumeContext, publish uses only the authentication settings.
-func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
-	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
-		VolumeContext: map[string]string{hostauth.KeyMethod: volumeContext[hostauth.KeyMethod]},
-	})
-	if err != nil {
-		return connect.Export{}, false, err
-	}
-	publishContext := published.GetPublishContext()
-	if e, err = connect.ParseExport(publishContext, m.Topology); err != nil {
-		return connect.Export{}, false, err
-	}
-	keys, err := hostauth.Read(e.Authentication, m.Secrets, "the Secret of the move")
-	return e.WithKeys(keys), publishContext[request.KeyMayFormat] == "true", err
-}
-
-func (m Mover) unpublish(id, node string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
-	defer cancel()
-	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node, Secrets: m.Secrets})
-	return err
-}
-
-// attach attaches a published volume to this machine. closeDevice detaches it; only its first call
-// has an effect.
-func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
-	attached, err := m.Connector.Connect(ctx, e)
-	if err != nil {
-		return nil, nil, err
-	}
-	d, err = openDevice(attached.Path, flag)
-	if err != nil {
-		return nil, nil, errors.Join(err, m.disconnect(e))
-	}
-	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
-}
-
-// undoTimeout limits the cleanup, which also runs if the move is canceled.
-const undoTimeout = time.Minute
-
-func (m Mover) disconnect(e connect.Export) error {
-	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
-	defer cancel()
-	return m.Connector.Disconnect(ctx, e)
 }

@@ -68,14 +68,26 @@ func (s *Service) Changes(ctx context.Context, snapshot, base string) (Changes, 
 	return Changes{SizeBytes: size, ClusterSize: int64(r.ClusterSize), bitmap: bitmap}, nil
 }
 
-// Allocated reports which clusters of a volume are allocated. Hosts must not write to the volume
+// Allocated reports which clusters of a volume are allocated or, if base is not empty, which ones
+// may differ from those of base, a snapshot of the same size. Hosts must not write to the volume
 // during the call. If the clusters are unknown, Allocated fails with ErrNoChanges.
-func (s *Service) Allocated(ctx context.Context, uuid string) (inventory.Allocation, error) {
+func (s *Service) Allocated(ctx context.Context, uuid, base string) (inventory.Allocation, error) {
 	v, err := s.GetVolume(ctx, uuid)
 	if err != nil {
 		return inventory.Allocation{}, err
 	}
-	r, err := s.rpc.SpdkgateLvolChanges(ctx, spdkrpc.SpdkgateLvolChangesParams{Snapshot: uuid, AllowVolume: new(true)})
+	p := spdkrpc.SpdkgateLvolChangesParams{Snapshot: uuid, AllowVolume: new(true)}
+	if base != "" {
+		p.Base = &base
+		snap, err := s.GetSnapshot(ctx, base)
+		if err != nil {
+			return inventory.Allocation{}, err
+		}
+		if snap.SizeBytes != v.SizeBytes {
+			return inventory.Allocation{}, fmt.Errorf("target %s: %w: snapshot %s has %d bytes, but volume %s has %d", s.Name, ErrNoChanges, base, snap.SizeBytes, uuid, v.SizeBytes)
+		}
+	}
+	r, err := s.rpc.SpdkgateLvolChanges(ctx, p)
 	if err != nil {
 		return inventory.Allocation{}, fmt.Errorf("target %s: read the allocated clusters of volume %s: %w", s.Name, uuid, noChanges(err))
 	}

@@ -92,7 +92,7 @@ cp "$CERTIFICATES/cluster-1-ca.crt" new-ca.crt`,
 		},
 	},
 	// The tests in cmd/spdk-csi run the command, and those in deploy read the Job.
-	{path: "docs/moving.md", leave: []string{"create configmap spdkcsi-move", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
+	{path: "docs/moving.md", leave: []string{"kubectl apply -f deploy/kubernetes/move/job.yaml", "- --prepare/", "kubectl delete pvc data", "--delete-original", "spdk-csi move --volume"}},
 	{path: "docs/host-authentication.md", leave: []string{"nvme gen-dhchap-key"}}, // needs nvme-cli
 	{path: "docs/encryption.md"},
 	{

@@ -22,8 +22,9 @@ import (
 )
 
 // In the machine, the command spdk-csi move copies volumes of a real target to another lvstore:
-// thin and thick ones, with a snapshot below them. All bytes are compared, and then the copy is
-// used.
+// thin and thick ones, with a snapshot below them. A first copy is made while a node uses the
+// volume, and the second one contains what has changed since. All bytes are compared, and then the
+// copy is used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
@@ -42,12 +43,6 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	if fsType == "" {
 		v.step("write and zero", v.writeAndZero)
 	}
-	use := func(v *csiVolume) {
-		v.step("unpublish", v.unpublish)
-		v.step("unstage", v.unstage)
-		v.step("nothing is left", v.gone)
-	}
-	use(v)
 	var store string
 	s.step("configuration", func(ctx context.Context) (string, error) {
 		c, err := h.call(ctx, control.TargetCall{Do: control.Configuration})
@@ -57,6 +52,24 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 		store = c["lvstore"]
 		return store, errors.Join(os.WriteFile("/tmp/config.json", []byte(c["config.json"]), 0o600), os.WriteFile("/tmp/secret.json", []byte(c["secret.json"]), 0o600))
 	})
+	id, first := "t0:"+v.context[connect.KeyNSUUID], ""
+	s.step("spdk-csi move --prepare", func(ctx context.Context) (string, error) {
+		_, notes, err := move(ctx, "--volume="+id, "--parameter=lvstore="+store, "--prepare")
+		first = moveFigures.FindString(notes)
+		return notes, err
+	})
+	v.step("read while prepared", v.read)
+	if fsType != "" {
+		v.step("overwrite after the snapshot", v.write)
+	} else {
+		v.step("write after the snapshot", v.writeLater)
+	}
+	use := func(v *csiVolume) {
+		v.step("unpublish", v.unpublish)
+		v.step("unstage", v.unstage)
+		v.step("nothing is left", v.gone)
+	}
+	use(v)
 	s.step("withdraw", func(ctx context.Context) (string, error) {
 		c, err := h.call(ctx, control.TargetCall{Do: control.Withdraw, Volume: name})
 		v.id = c[control.VolumeID]
@@ -65,7 +78,7 @@ func (s *scenario) copyElsewhere(p *plugin, name, fsType string) {
 	var copied string
 	s.step("spdk-csi move", func(ctx context.Context) (string, error) {
 		out, notes, err := move(ctx, "--volume="+v.id, "--parameter=lvstore="+store)
-		s.figures = regexp.MustCompile(`[0-9.]+ MiB, .*written`).FindString(notes)
+		s.figures = "prepared: " + first + "; moved: " + moveFigures.FindString(notes)
 		copied = regexp.MustCompile(`t0:[0-9a-f-]{36}`).FindString(out)
 		if err == nil && (copied == "" || copied == v.id) {
 			err = fmt.Errorf("the output names no copy: %s", out)
@@ -126,6 +139,20 @@ func (v *csiVolume) writeAndZero(context.Context) (string, error) {
 	_, zeroed := f.WriteAt(data, 24*mib)
 	return "", errors.Join(err, zeroed, f.Sync(), f.Close())
 }
+
+// writeLater overwrites 8 KiB of a raw block volume.
+func (v *csiVolume) writeLater(context.Context) (string, error) {
+	f, err := os.OpenFile(v.file(), os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	data := make([]byte, 8<<10)
+	rand.Read(data)
+	_, err = f.WriteAt(data, 28*mib)
+	return "", errors.Join(err, f.Sync(), f.Close())
+}
+
+var moveFigures = regexp.MustCompile(`[0-9.]+ MiB, .*written`)
 
 // move runs spdk-csi move, and returns its output and its log.
 func move(ctx context.Context, args ...string) (out, log string, err error) {

@@ -1,0 +1,62 @@
+package move
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/spdkgate/spdkgate/driver/connect"
+	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/request"
+)
+
+// publish publishes a volume to the move's node. mayFormat reports whether the volume has never
+// been used before. Of volumeContext, publish uses only the authentication settings.
+func (m Mover) publish(ctx context.Context, id, node string, volumeContext map[string]string, filesystem bool) (e connect.Export, mayFormat bool, err error) {
+	published, err := m.Controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+		VolumeId: id, NodeId: node, VolumeCapability: capability(filesystem), Secrets: m.Secrets,
+		VolumeContext: map[string]string{hostauth.KeyMethod: volumeContext[hostauth.KeyMethod]},
+	})
+	if err != nil {
+		return connect.Export{}, false, err
+	}
+	publishContext := published.GetPublishContext()
+	if e, err = connect.ParseExport(publishContext, m.Topology); err != nil {
+		return connect.Export{}, false, err
+	}
+	keys, err := hostauth.Read(e.Authentication, m.Secrets, "the Secret of the move")
+	return e.WithKeys(keys), publishContext[request.KeyMayFormat] == "true", err
+}
+
+func (m Mover) unpublish(id, node string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	_, err := m.Controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node, Secrets: m.Secrets})
+	return err
+}
+
+// attach attaches a published volume to this machine. closeDevice detaches it; only its first call
+// has an effect.
+func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
+	attached, err := m.Connector.Connect(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err = openDevice(attached.Path, flag)
+	if err != nil {
+		return nil, nil, errors.Join(err, m.disconnect(e))
+	}
+	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
+}
+
+// undoTimeout limits the cleanup, which also runs if the move is canceled.
+const undoTimeout = time.Minute
+
+func (m Mover) disconnect(e connect.Export) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	return m.Connector.Disconnect(ctx, e)
+}
