@@ -301,7 +301,7 @@ func (g *Grant) name(ctx context.Context, kind, path string, v any) (any, error)
 				return nil, err
 			}
 		}
-		if !own || looksLikeUUID(text) {
+		if !own || rpcschema.LooksLikeUUID(text) {
 			return nil, g.scope.refuse("%s: %s is not a name that this tenant may choose%s", g.method.Name, g.shortPath(path), g.scope.allowed(plan.Created(kind)))
 		}
 		g.namedObjects++

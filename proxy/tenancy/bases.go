@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -20,7 +21,9 @@ const maxDepth = 8
 
 // isVolumeName reports whether a bdev with this name may be a logical volume. A volume's name is
 // its UUID, and its alias is LVSTORE/LVOL.
-func isVolumeName(name string) bool { return looksLikeUUID(name) || strings.Contains(name, "/") }
+func isVolumeName(name string) bool {
+	return rpcschema.LooksLikeUUID(name) || strings.Contains(name, "/")
+}
 
 // readBases reads the names of the bdevs below a bdev from its driver-specific data.
 func (b *bdev) readBases(t *jsonwalk.Text, i int) (end int) {
@@ -167,7 +170,7 @@ func (v *ownershipCheck) written(ctx context.Context, kind, name string) (bool, 
 			}
 		}
 		return false, err
-	case kind == "bdev" && !looksLikeUUID(name):
+	case kind == "bdev" && !rpcschema.LooksLikeUUID(name):
 		return v.onVolume(ctx, []string{name}, 0)
 	}
 	return false, nil

@@ -58,7 +58,7 @@ func spots(t *Tenancy, list []plan.Node, path string, v any) (found []spot) {
 // gone returns an unused name that has the same form as the given one.
 func gone(name string) string {
 	const id = "99999999-abcd-4333-8444-abcdefabcdef"
-	if !looksLikeUUID(name) {
+	if !rpcschema.LooksLikeUUID(name) {
 		return strings.ReplaceAll(name, "blue", "gone")
 	}
 	made := id

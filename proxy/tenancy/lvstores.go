@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 // stores caches the target's lvstores by UUID. A name can move to another lvstore, so the cache is
@@ -133,7 +135,7 @@ func askStores(ctx context.Context, ask Ask, at time.Time) (*lvstores, error) {
 	}
 	l := &lvstores{byUUID: make(map[string]store, len(list)), asked: at}
 	for _, lvs := range list {
-		if id := canonical(lvs.UUID); id != "" {
+		if id := rpcschema.CanonicalUUID(lvs.UUID); id != "" {
 			l.byUUID[id] = lvs
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -72,7 +73,7 @@ func (g *Grant) measure(ctx context.Context, ask Ask) (amount, error) {
 	if err != nil {
 		return amount{}, err
 	}
-	size = list[canonical(b.store)].round(size)
+	size = list[rpcschema.CanonicalUUID(b.store)].round(size)
 	g.claim.sizes = []bdevSize{{b.name, size, amount{bytes: max(size, b.size()) - b.size()}}}
 	return amount{bytes: max(size, b.size()) - b.size()}, nil
 }
@@ -131,7 +132,7 @@ func (g *Grant) pinStore(ctx context.Context, ask Ask) (store, error) {
 			return store{}, err
 		}
 		for known, s := range list {
-			if byName && s.Name == lvs || !byName && known == canonical(id) {
+			if byName && s.Name == lvs || !byName && known == rpcschema.CanonicalUUID(id) {
 				delete(g.Params, "lvs_name")
 				g.Params["uuid"] = s.UUID
 				return s, nil

@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
+	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -41,7 +40,7 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	case kind == "lvstore-uuid":
 		owner, err := v.storeOwner(ctx, name)
 		return err == nil && owner == v.scope, err
-	case kind == "bdev" && looksLikeUUID(name):
+	case kind == "bdev" && rpcschema.LooksLikeUUID(name):
 		return v.ownsUUID(ctx, name)
 	case v.scope.dependsOnVolume(kind, name):
 		return v.ownsUUID(ctx, strings.TrimPrefix(name, v.scope.VolumeNQN))
@@ -53,7 +52,7 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 // volume whose UUID the name contains.
 func (s *Scope) dependsOnVolume(kind, name string) bool {
 	id, ok := strings.CutPrefix(name, s.VolumeNQN)
-	return kind == "nqn" && s.VolumeNQN != "" && ok && isCanonical(id)
+	return kind == "nqn" && s.VolumeNQN != "" && ok && rpcschema.IsCanonicalUUID(id)
 }
 
 // ownsUUID reports whether a bdev named by UUID belongs to the tenant. The bdev belongs to the
@@ -179,7 +178,7 @@ func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 		if err != nil {
 			return err
 		}
-		if b.lvol && !b.ambiguous && looksLikeUUID(b.name) && b.store != "" {
+		if b.lvol && !b.ambiguous && rpcschema.LooksLikeUUID(b.name) && b.store != "" {
 			locations = append(locations, [2]string{b.name, b.store})
 		}
 		v.noteUUID(b.name, own)
@@ -192,7 +191,7 @@ func (v *ownershipCheck) learn(ctx context.Context, answer string) error {
 }
 
 func (v *ownershipCheck) noteUUID(name string, own bool) {
-	if looksLikeUUID(name) {
+	if rpcschema.LooksLikeUUID(name) {
 		v.note(name, own)
 	}
 }
@@ -202,7 +201,7 @@ func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error 
 	var locations [][2]string
 	defer func() { v.scope.tenancy.volumes.learn(locations, v.began) }()
 	return eachVolume(answer, func(volume, lvs string) error {
-		if looksLikeUUID(volume) && lvs != "" {
+		if rpcschema.LooksLikeUUID(volume) && lvs != "" {
 			locations = append(locations, [2]string{volume, lvs})
 		}
 		owner, err := v.storeOwner(ctx, lvs)
@@ -237,7 +236,7 @@ func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, err
 		return nil, err
 	}
 	owner := v.ownerIn(list, id)
-	if _, known := list[canonical(id)]; owner == v.scope || known && v.filtering {
+	if _, known := list[rpcschema.CanonicalUUID(id)]; owner == v.scope || known && v.filtering {
 		return owner, nil
 	}
 	if list, err = v.scope.tenancy.stores.list(ctx, v.ask, v.began); err != nil {
@@ -247,48 +246,10 @@ func (v *ownershipCheck) storeOwner(ctx context.Context, id string) (*Scope, err
 }
 
 func (v *ownershipCheck) ownerIn(list map[string]store, id string) *Scope {
-	if list[canonical(id)].OnVolume {
+	if list[rpcschema.CanonicalUUID(id)].OnVolume {
 		return nil
 	}
-	return v.scope.tenancy.byLVStore[list[canonical(id)].Name]
-}
-
-// looksLikeUUID reports whether a name may be a UUID, in any spelling.
-func looksLikeUUID(name string) bool {
-	if len(name) < 32 || len(name) > 45 {
-		return false
-	}
-	_, err := uuid.Parse(name)
-	return err == nil
-}
-
-// canonical returns SPDK's spelling of a UUID, or "" if id is not a UUID.
-func canonical(id string) string {
-	if isCanonical(id) {
-		return id
-	}
-	if len(id) != 36 && len(id) != 32 || strings.ContainsAny(id, "{}") {
-		return ""
-	}
-	parsed, err := uuid.Parse(id)
-	if err != nil {
-		return ""
-	}
-	return parsed.String()
-}
-
-// isCanonical reports whether a UUID is in SPDK's spelling.
-func isCanonical(id string) bool {
-	if len(id) != 36 {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') || !dash && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return v.scope.tenancy.byLVStore[list[rpcschema.CanonicalUUID(id)].Name]
 }
 
 // notExecuted converts the error of a query that was made before the call to an error that states

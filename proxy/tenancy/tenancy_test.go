@@ -257,9 +257,9 @@ func TestUUIDsAreNormalized(t *testing.T) {
 		id: id, strings.ToUpper(id): id, strings.ReplaceAll(id, "-", ""): id,
 		id + "0": "", id[:35]: "", "{" + id[:34] + "}": "", "{" + id + "}": "", "urn:uuid:" + id: "", id[:35] + "g": "", "": "",
 	} {
-		assert.Equal(t, want, canonical(text), text)
+		assert.Equal(t, want, rpcschema.CanonicalUUID(text), text)
 	}
-	assert.True(t, isCanonical(id), "SPDK's spelling is used unchanged")
-	assert.False(t, isCanonical(strings.ToUpper(id)))
-	assert.False(t, isCanonical(id+"0"))
+	assert.True(t, rpcschema.IsCanonicalUUID(id), "SPDK's spelling is used unchanged")
+	assert.False(t, rpcschema.IsCanonicalUUID(strings.ToUpper(id)))
+	assert.False(t, rpcschema.IsCanonicalUUID(id+"0"))
 }
