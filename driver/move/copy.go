@@ -153,8 +153,8 @@ func (m *moving) beyond(ctx context.Context, do func(has []byte, offset int64) e
 	return nil
 }
 
-// each calls the function do for each chunk that is not skipped, with several calls running concurrently.
-// Each call receives two buffers.
+// each calls the function do for each chunk that is not skipped, with several calls running
+// concurrently. Each call receives two buffers.
 func (m *moving) each(ctx context.Context, do func(from, to []byte, offset int64) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

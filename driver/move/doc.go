@@ -5,8 +5,8 @@
 // each other, and may use different releases and transports. The copy includes the data that a
 // volume shares with snapshots and other volumes.
 //
-// Prepare copies a snapshot while nodes use the volume; Copy then copies only what has changed since
-// (prepare.go, delta.go).
+// Prepare copies a snapshot while nodes use the volume; Copy then copies only what has changed
+// since (prepare.go, delta.go).
 //
 // All state is stored on the volumes themselves. Until the copy is complete and verified, its first
 // 4 KiB contain a mark (mark.go), so that an interrupted copy is never mistaken for a complete one.
