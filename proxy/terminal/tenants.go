@@ -14,8 +14,8 @@ import (
 // whole target.
 var tenantsRead = []string{"spdk_get_version", "bdev_lvol_get_lvstores", "bdev_lvol_get_lvols", "bdev_get_bdevs", "nvmf_get_subsystems", "iscsi_get_target_nodes"}
 
-// AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, data that no
-// tenant may read is no longer listed as missing.
+// AddTenants adds the result of spdkgate_get_tenants. If the user belongs to a tenant, the page does
+// not mention data that no tenant may read; Missing still lists it for scripts.
 func (s *Status) AddTenants(list []Tenant) {
 	s.Tenants = list
 	for _, t := range list {
@@ -29,10 +29,6 @@ func (s *Status) AddTenants(list []Tenant) {
 		return
 	}
 	s.denied = slices.DeleteFunc(s.denied, func(f figures.Failure) bool { return !slices.Contains(tenantsRead, f.Method) })
-	s.Missing = slices.Clone(s.broken)
-	for _, f := range s.denied {
-		s.Missing = append(s.Missing, f.Err.Error())
-	}
 }
 
 // own returns the tenant to which the user belongs, or nil.
