@@ -61,12 +61,12 @@ func TestUnopenedBarriersFail(t *testing.T) {
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-2", "s1", 5000)) }()
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-2", "await")).StatusCode)
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-2", "give-up")).StatusCode)
-	refused(<-taken, "given up")
+	refused(<-taken, "the barrier was abandoned")
 
 	go func() { taken <- b.post(snapshotWithBarrier("barrier-3", "s1", 5000)) }()
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "await")).StatusCode)
 	second := b.post(snapshotWithBarrier("barrier-3", "s2", 5000))
 	assert.Contains(t, second.body, "another call is waiting")
 	require.Equal(t, http.StatusOK, b.post(barrierCall("barrier-3", "give-up")).StatusCode)
-	refused(<-taken, "given up")
+	refused(<-taken, "the barrier was abandoned")
 }

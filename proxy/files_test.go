@@ -39,9 +39,10 @@ func TestFileIsAttachedOnce(t *testing.T) {
 			assert.Equal(t, "bdev_get_bdevs", c.Method)
 		}
 	}
+	b.call(t, "bdev_aio_create", `{"name":"reader","filename":"`+link+`","block_size":4096,"readonly":true}`)
 	assert.Equal(t, -17, b.post(rpcCall("bdev_aio_create", params("d0", disk))).code(t), "SPDK's own error for a bdev that exists")
 	b.call(t, "bdev_aio_create", params("d2", other))
-	b.call(t, "bdev_aio_delete", `{"name":"d0"}`)
+	b.call(t, "bdev_aio_delete", `{"name":"d0"}`) // only the reader is left
 
 	var made atomic.Int32
 	var at sync.WaitGroup

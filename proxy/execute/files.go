@@ -15,10 +15,10 @@ import (
 // attachesFile lists the methods that create a bdev on a file or block device of this host.
 var attachesFile = map[string]bool{"bdev_aio_create": true, "bdev_uring_create": true}
 
-// attachFile creates a bdev on a file, unless another bdev already uses the file. SPDK accepts a
-// second bdev, but an lvstore on one of them is destroyed by writes to the other. The file may have
-// another path, such as a link. If this process has no access to the files, only their paths are
-// compared.
+// attachFile creates a bdev on a file, unless another bdev already uses the file and both can write
+// to it. SPDK accepts a second bdev, but an lvstore on one of them is destroyed by writes to the
+// other. The file may have another path, such as a link. If this process has no access to the
+// files, only their paths are compared.
 func (e *Executor) attachFile(ctx context.Context, c Command) (json.RawMessage, error) {
 	select { // the next call must see the bdev that this one creates
 	case e.attaching <- struct{}{}:
@@ -28,6 +28,9 @@ func (e *Executor) attachFile(ctx context.Context, c Command) (json.RawMessage, 
 	defer func() { <-e.attaching }()
 	name, _ := c.Params["name"].(string)
 	path, _ := c.Params["filename"].(string)
+	if readOnly, _ := c.Params["readonly"].(bool); readOnly {
+		return e.forwardShared(ctx, c)
+	}
 	bdevs, err := ask[spdkrpc.BdevInfo](ctx, c, "bdev_get_bdevs", nil)
 	if err != nil {
 		return nil, err
@@ -41,10 +44,10 @@ func (e *Executor) attachFile(ctx context.Context, c Command) (json.RawMessage, 
 	return e.forwardShared(ctx, c)
 }
 
-// fileOf returns the path of a bdev's file, or "" if the bdev uses no file.
+// fileOf returns the path of the file to which a bdev writes, or "" if there is none.
 func fileOf(b *spdkrpc.BdevInfo) string {
 	switch d := b.DriverSpecific; {
-	case d.AIO != nil:
+	case d.AIO != nil && !d.AIO.ReadOnly:
 		return d.AIO.Filename
 	case d.Uring != nil:
 		return d.Uring.Filename

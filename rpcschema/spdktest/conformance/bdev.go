@@ -90,8 +90,9 @@ func testAIO(s *suite) {
 	s.fails(exists, "bdev_aio_create", P{"name": name, "filename": path, "block_size": 4096})
 	s.fails(noEntry, "bdev_aio_create", create(path+".missing", 4096))
 	s.fails(isDirectory, "bdev_aio_create", create(s.env.Dir, 4096))
+	unused := s.file(64 << 20) // the proxy refuses to attach a file twice
 	for _, block := range []any{nil, 0, 256, 1000} {
-		s.fails(invalidValue, "bdev_aio_create", create(path, block))
+		s.fails(invalidValue, "bdev_aio_create", create(unused, block))
 	}
 	s.fails(invalidValue, "bdev_aio_create", create(s.file(5000), 4096))
 	s.fails(invalidValue, "bdev_aio_create", P{"name": "", "filename": path, "block_size": 4096})
