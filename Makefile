@@ -44,9 +44,9 @@ demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated targe
 # Many tests wait more than they compute, so twice as many packages as cores are tested at a time.
 TEST = GORACE=atexit_sleep_ms=50 $(GO) tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p $$((2 * $$(nproc))) -timeout 30m
 
-test: tools ## the tests, with the race detector, but for those of test-long: about 6 minutes on two idle cores; as root also real mounts on loop devices
+test: tools ## the tests, but for those of test-long: about 7 minutes on two idle cores (RACE=-race adds the race detector); as root also real mounts on loop devices
 	@echo "A line for each package follows. The first one comes when some packages are compiled, which takes minutes only the first time."
-	$(TEST) -short -race ./...
+	$(TEST) -short $(RACE) ./...
 
 # Tests that begin with testing.Short(). A test compares this list with them, and with the table in CONTRIBUTING.md.
 LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualCommands TestCreateWhileTargetsAreDown TestFailingTargetFailsTheCall TestImageBuildCommand TestKilledSnapshotLeavesNothingFrozen \

@@ -3,6 +3,7 @@ package docs
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -58,4 +59,19 @@ func TestLongTestsAreRun(t *testing.T) {
 	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
 	require.NoError(t, err)
 	assert.Contains(t, string(ci), "\nmake test-long\n")
+}
+
+// `make test` uses the race detector if and only if RACE=-race is set, as the documentation says.
+func TestRaceDetectorIsOptional(t *testing.T) {
+	for arg, used := range map[string]bool{"RACE=": false, "RACE=-race": true} {
+		cmd := exec.Command("make", "--dry-run", "test", arg)
+		cmd.Dir = root
+		recipe, err := cmd.Output()
+		require.NoError(t, err)
+		assert.Contains(t, string(recipe), " -short ")
+		assert.Equal(t, used, strings.Contains(string(recipe), " -race "), "%s: %s", arg, recipe)
+	}
+	ci, err := os.ReadFile(filepath.Join(root, ".ci/run"))
+	require.NoError(t, err)
+	assert.Contains(t, string(ci), "\nmake test RACE=-race\n", "CI uses the race detector")
 }
