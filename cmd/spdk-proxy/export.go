@@ -28,7 +28,9 @@ reporting, which snapshots of a volume in use need, the hosts that may connect, 
 listeners. If the volume is exported already, the command adds what is missing.
 
 The command prints the calls before it makes them, and then the commands for the
-hosts. --dry-run makes no changes. If a call fails, the command undoes the calls
+hosts. --dry-run makes no changes. The command refuses if it knows that the proxy will
+refuse a call: because of the user's roles, or because of the limits of the user's
+tenant. If a call fails, the command undoes the calls
 before it. If the command is killed, repeat it: it completes the export.
 
 Without --listen, a new export listens at all addresses of the target's other exports.
@@ -71,10 +73,17 @@ Exit codes: those of spdk-proxy call.`,
 				return err
 			}
 			defer end()
+			r.Allowed, err = allowedMethods(ctx, caller)
+			if err != nil && spdkrpc.KindOf(err) != spdkrpc.MethodNotFound { // the target's own socket does not have the method
+				return err
+			}
 			client := spdkrpc.NewClient(caller)
 			p, err := exports.PlanExport(ctx, client, r)
 			if err != nil {
 				return misused(err)
+			}
+			if reason := p.Unpredicted(); dryRun && reason != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: it is unknown whether this user belongs to a tenant (%s). If so, the proxy may refuse these calls\n", reason)
 			}
 			if err := runPlan(ctx, cmd, p, dryRun); err != nil || dryRun {
 				return err

@@ -121,23 +121,30 @@ func TestTenantExportsItsVolumes(t *testing.T) {
 	}, time.Minute, 100*time.Millisecond)
 	denied := func(says string, args ...string) {
 		t.Helper()
-		o := do(append([]string{"export", "lvs0/v0"}, args...)...)
-		assert.Equal(t, exitDenied, o.code, o.stderr)
-		assert.Contains(t, o.stderr, says)
+		for _, args := range [][]string{args, append(args, "--dry-run")} {
+			o := do(append([]string{"export", "lvs0/v0"}, args...)...)
+			assert.Equal(t, exitDenied, o.code, o.stderr)
+			assert.Contains(t, o.stderr, says)
+			assert.Contains(t, o.stderr, "denied: this user may not make this call: ")
+			assert.Contains(t, o.stderr, "(code -32003). Nothing was changed")
+		}
 		assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
 	}
 	at := []string{"--listen", "127.0.0.1:4420"}
 	denied("its NQNs begin with "+tenantNQNs, append(at, "--host", exportHost)...)
 	denied("its hosts are "+exportHost, append(at, "--host", otherHost, "--nqn", tenantNQNs)...)
 	denied("its addresses are 127.0.0.1:4420", "--listen", "127.0.0.1:4421", "--host", exportHost, "--nqn", tenantNQNs)
+	denied("tenants may not call nvmf_create_transport", "--listen", "127.0.0.1:4420", "--transport", "rdma", "--host", exportHost, "--nqn", tenantNQNs)
 	denied("allow: [any-host]", append(at, "--any-host", "--nqn", tenantNQNs)...)
 	o := do(append(at, "export", "lvs0/v0", "--host", exportHost, "--nqn", tenantNQNs)...)
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, do("exports").stdout, "lvs0/v0  "+tenantNQNs)
 	require.Zero(t, do("call", "bdev_lvol_create", "lvs_name=lvs0", "lvol_name=v1", "size_in_mib=4").code)
-	o = do(append(at, "export", "lvs0/v1", "--host", exportHost, "--nqn", tenantNQNs)...)
-	assert.NotZero(t, o.code)
-	assert.Contains(t, o.stderr, "the quota is 1 subsystems")
+	for _, dryRun := range []string{"--dry-run", "--dry-run=false"} {
+		o = do(append(at, "export", "lvs0/v1", "--host", exportHost, "--nqn", tenantNQNs, dryRun)...)
+		assert.Equal(t, exitFailed, o.code, dryRun)
+		assert.Contains(t, o.stderr, "nvmf_create_subsystem: no space: tenant team: the quota is 1 subsystems")
+	}
 	require.Zero(t, do("unexport", "lvs0/v0").code)
 	assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
 }

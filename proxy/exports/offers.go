@@ -10,12 +10,20 @@ import (
 // offeredBy returns what exposes a volume other than NVMe-oF: an iSCSI target, a block device on
 // the target's host, or a virtual machine's disk. Most of these do not claim the volume, so SPDK
 // would export it a second time. unread lists the kinds of exports that the user is not permitted
-// to read. Kinds that the target was built without are skipped.
-func (t target) offeredBy(ctx context.Context, v volume) (by string, unread []string, err error) {
+// to read. Kinds that the target was built without are skipped. offeredBy makes no call that is
+// known to fail, because each would be a failed call in the audit log.
+func (t target) offeredBy(ctx context.Context, v volume, may permissions) (by string, unread []string, err error) {
 	for _, kind := range []struct {
-		name string
-		find func(context.Context, volume) (string, error)
-	}{{"iSCSI", t.byISCSI}, {"nbd", t.byNBD}, {"ublk", t.byUblk}, {"vhost", t.byVhost}} {
+		name, method string
+		find         func(context.Context, volume) (string, error)
+	}{{"iSCSI", "iscsi_get_target_nodes", t.byISCSI}, {"nbd", "nbd_get_disks", t.byNBD}, {"ublk", "ublk_get_disks", t.byUblk}, {"vhost", "vhost_get_controllers", t.byVhost}} {
+		if !may.has(kind.method) {
+			continue
+		}
+		if !may.call(kind.method) {
+			unread = append(unread, kind.name)
+			continue
+		}
 		name, err := kind.find(ctx, v)
 		switch {
 		case spdkrpc.KindOf(err) == spdkrpc.Denied:

@@ -44,10 +44,10 @@ func TestUnreadableExportsCauseAWarning(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	require.Empty(t, w.plan(r).Warnings)
-	p, err := PlanExport(t.Context(), spdkrpc.NewClient(&denying{w.socket, "nbd_get_disks"}), r)
+	p, err := PlanExport(t.Context(), spdkrpc.NewClient(&denying{w.socket, "iscsi_get_target_nodes"}), r)
 	require.NoError(t, err)
 	require.Len(t, p.Warnings, 1)
-	require.Contains(t, p.Warnings[0], "must not read other exports (nbd)")
+	require.Contains(t, p.Warnings[0], "must not read other exports (iSCSI)")
 }
 
 // If the user is not permitted to read the names of volumes, List omits them. If reading them
@@ -87,5 +87,9 @@ func (a *answering) Call(ctx context.Context, method string, params, result any)
 	if method == a.method {
 		return json.Unmarshal([]byte(a.result), result)
 	}
-	return a.Caller.Call(ctx, method, params, result)
+	err := a.Caller.Call(ctx, method, params, result)
+	if list, ok := result.(*[]string); ok && method == "rpc_get_methods" {
+		*list = append(*list, a.method)
+	}
+	return err
 }

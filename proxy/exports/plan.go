@@ -44,11 +44,13 @@ type Plan struct {
 	portals []Portal // addresses at which hosts connect
 	hosts   []string // hosts in the request
 	anyHost bool
-	key     bool // the hosts must authenticate
+	key     bool   // the hosts must authenticate
+	unread  string // why it is unknown which calls the proxy refuses
 }
 
 // PlanExport plans an export. It changes nothing on the target. If the request must not be carried
-// out, the error wraps ErrInvalid or ErrRefused.
+// out, the error wraps ErrInvalid or ErrRefused. If it is known in advance that the proxy would
+// refuse a call, the error also wraps the *spdkrpc.Error that the call would return.
 func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -64,11 +66,19 @@ func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, err
 			return nil, refuse("SPDK %s does not authenticate hosts: upgrade it to %s or later, or export the volume without a key", release, rpcschema.ChangesHostKeys.Since())
 		}
 	}
-	s, err := t.read(ctx, r.Volume)
+	s, err := t.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return t.plan(r, s)
+	p, err := t.plan(r, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.may.check(p.Steps); err != nil {
+		return nil, err
+	}
+	p.unread = s.may.unread
+	return p, nil
 }
 
 func (t target) plan(r Request, s state) (*Plan, error) {

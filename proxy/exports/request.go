@@ -55,6 +55,8 @@ type Request struct {
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
 	// none.
 	Key, CtrlrKey *Key
+	// Allowed lists the methods that the proxy lets the user call. It is nil if there is no proxy.
+	Allowed []string
 }
 
 // A Key is a DH-HMAC-CHAP key in the target's keyring.

@@ -149,6 +149,10 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
+// Unpredicted returns why it is unknown which of the plan's calls the proxy would refuse, or "" if
+// it is known.
+func (p *Plan) Unpredicted() string { return p.unread }
+
 // Hosts returns the hosts in the request.
 func (p *Plan) Hosts() []string { return p.hosts }
 

@@ -29,6 +29,7 @@ type state struct {
 	unread     []string        // kinds of other exports that the user is not permitted to read
 	transports map[string]bool // nil if unknown
 	keys       map[string]bool // nil if unknown
+	may        permissions
 }
 
 // A target reads and changes exports.
@@ -79,35 +80,62 @@ func (t target) subsystems(ctx context.Context) (subsystems []spdkrpc.NVMfSubsys
 }
 
 // read reads the state on which a plan to export a volume depends.
-func (t target) read(ctx context.Context, name string) (s state, err error) {
-	if s.volume, err = t.volume(ctx, name); err != nil {
+func (t target) read(ctx context.Context, r Request) (s state, err error) {
+	if s.volume, err = t.volume(ctx, r.Volume); err != nil {
+		return s, err
+	}
+	if s.may, err = t.permissions(ctx, r.Allowed); err != nil {
 		return s, err
 	}
 	if s.subsystems, s.discovery, err = t.subsystems(ctx); err != nil {
 		return s, err
 	}
-	if s.offeredBy, s.unread, err = t.offeredBy(ctx, s.volume); err != nil {
+	if s.offeredBy, s.unread, err = t.offeredBy(ctx, s.volume, s.may); err != nil {
 		return s, err
 	}
+	if s.transports, err = t.transports(ctx, s.may); err != nil {
+		return s, err
+	}
+	s.keys, err = t.keyring(ctx, s.may)
+	return s, err
+}
+
+// transports returns the target's transports, or nil if they are unknown.
+func (t target) transports(ctx context.Context, may permissions) (map[string]bool, error) {
+	if !may.succeed("nvmf_get_transports") {
+		return nil, nil
+	}
 	transports, err := t.rpc.NVMfGetTransports(ctx, spdkrpc.NVMfGetTransportsParams{})
-	if err == nil {
-		s.transports = map[string]bool{}
-		for _, tr := range transports {
-			s.transports[strings.ToUpper(tr.Trtype)] = true
-		}
-	} else if !unknowable(err) {
-		return s, fmt.Errorf("list the transports: %w", err)
+	switch {
+	case unknowable(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list the transports: %w", err)
+	}
+	found := map[string]bool{}
+	for _, tr := range transports {
+		found[strings.ToUpper(tr.Trtype)] = true
+	}
+	return found, nil
+}
+
+// keyring returns the keys in the target's keyring, or nil if they are unknown.
+func (t target) keyring(ctx context.Context, may permissions) (map[string]bool, error) {
+	if !may.succeed("keyring_get_keys") {
+		return nil, nil
 	}
 	keys, err := t.rpc.KeyringGetKeys(ctx)
-	if err == nil {
-		s.keys = map[string]bool{}
-		for _, k := range keys {
-			s.keys[k.Name] = !k.Removed
-		}
-	} else if !unknowable(err) {
-		return s, fmt.Errorf("list the keys: %w", err)
+	switch {
+	case unknowable(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list the keys: %w", err)
 	}
-	return s, nil
+	found := map[string]bool{}
+	for _, k := range keys {
+		found[k.Name] = !k.Removed
+	}
+	return found, nil
 }
 
 // exporting returns the subsystem that exports the volume, or nil if none does.

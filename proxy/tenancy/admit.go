@@ -58,8 +58,8 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	if g.plan == nil {
 		return nil, fmt.Errorf("%s: the method has no plan", m.Name)
 	}
-	if g.plan.Refusal != "" {
-		return nil, s.refuse("tenants may not call %s: %s", m.Name, g.plan.Refusal)
+	if err := g.admitMethod(); err != nil {
+		return nil, err
 	}
 	if g.plan.Open {
 		return g, nil
@@ -80,20 +80,6 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	admitted = true
 	return g, nil
-}
-
-// AdmitOffline returns the *Refusal with which Admit refuses a call because of the tenant's
-// configuration, whatever exists on the target. It makes no queries, and checks neither quotas nor
-// whether existing objects belong to the tenant.
-func (s *Scope) AdmitOffline(m *rpcschema.Method, params map[string]any) error {
-	if s == nil {
-		return nil
-	}
-	g := &Grant{scope: s, method: m, plan: s.tenancy.plans.Of(m.Name), offline: true}
-	if g.plan == nil || g.plan.Refusal != "" || g.plan.Open {
-		return nil // MayCall reports these
-	}
-	return g.admitParams(context.Background(), params)
 }
 
 // admitParams sets the parameters to send.

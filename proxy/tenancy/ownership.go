@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/globs"
 	"github.com/spdkgate/spdkgate/rpcschema"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -220,7 +221,7 @@ func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 		owner, err := v.storeOwner(ctx, b.store)
 		return owner == v.scope, err
 	}
-	if !matchesAny(v.scope.Bdevs, b.name) {
+	if !globs.MatchesAny(v.scope.Bdevs, b.name) {
 		return false, nil
 	}
 	on, err := v.onVolume(ctx, b.bases, 0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
+	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
 const (
@@ -148,4 +149,16 @@ func (q Quota) allows(tenant string, used, asked amount) error {
 		}
 	}
 	return nil
+}
+
+// CheckQuota returns the *QuotaError with which Admit would refuse one of the calls of the given
+// methods, if all of them are made while the tenant uses the given amounts. Of the methods'
+// effects, it counts subsystems, hosts and listeners.
+func (s *Scope) CheckQuota(methods []*rpcschema.Method, used Usage) error {
+	var asked amount
+	for _, m := range methods {
+		g := Grant{method: m, plan: s.tenancy.plans.Of(m.Name)}
+		asked = asked.plus(g.exported())
+	}
+	return s.Quota.allows(s.Name, amount{used.Bytes, used.Volumes, used.Subsystems, used.Hosts, used.Listeners}, asked)
 }

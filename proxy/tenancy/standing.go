@@ -1,5 +1,11 @@
 package tenancy
 
+import (
+	"context"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+)
+
 // Standing describes whether the tenant's users may call a method, and what the call may affect.
 // The description does not depend on the parameters.
 func (s *Scope) Standing(method string) string {
@@ -13,4 +19,29 @@ func (s *Scope) Standing(method string) string {
 		return "allowed: its result has only the tenant's objects"
 	}
 	return "allowed for the tenant's objects: their owner and the quota are checked only when the call is made"
+}
+
+// AdmitOffline returns the *Refusal with which Admit refuses a call because of the tenant's
+// configuration, whatever exists on the target. It makes no queries, and checks neither quotas nor
+// whether existing objects belong to the tenant.
+func (s *Scope) AdmitOffline(m *rpcschema.Method, params map[string]any) error {
+	if s == nil {
+		return nil
+	}
+	g := &Grant{scope: s, method: m, plan: s.tenancy.plans.Of(m.Name), offline: true}
+	if g.plan == nil {
+		return nil
+	}
+	if err := g.admitMethod(); err != nil || g.plan.Open {
+		return err
+	}
+	return g.admitParams(context.Background(), params)
+}
+
+// admitMethod returns a *Refusal if tenants may not call the method with any parameters.
+func (g *Grant) admitMethod() error {
+	if g.plan.Refusal != "" {
+		return g.scope.refuse("tenants may not call %s: %s", g.method.Name, g.plan.Refusal)
+	}
+	return nil
 }

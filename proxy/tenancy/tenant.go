@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
-	"path"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/globs"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema"
@@ -145,7 +145,7 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 		if lvs, lvol, ok := strings.Cut(name, "/"); ok {
 			return lvol != "" && !strings.Contains(lvol, "/") && s.tenancy.byLVStore[lvs] == s
 		}
-		return matchesAny(s.Bdevs, name)
+		return globs.MatchesAny(s.Bdevs, name)
 	case "nqn":
 		return hasPrefix(s.NQNPrefixes, name)
 	case "iqn":
@@ -153,7 +153,7 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	case "key":
 		return hasPrefix(s.KeyPrefixes, name)
 	case "host-nqn":
-		return matchesAny(s.Hosts, name)
+		return globs.MatchesAny(s.Hosts, name)
 	}
 	return false
 }
@@ -225,15 +225,6 @@ func plain(name string) bool {
 func hasPrefix(prefixes []string, name string) bool {
 	for _, p := range prefixes {
 		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
-}
-
-func matchesAny(globs []string, name string) bool {
-	for _, glob := range globs {
-		if ok, err := path.Match(glob, name); ok && err == nil {
 			return true
 		}
 	}

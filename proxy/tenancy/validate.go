@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/globs"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -63,7 +64,7 @@ func (t Tenant) validate() (wrong []error) {
 		if strings.Contains(glob, "/") {
 			complain("bdevs: %s has a slash: volumes belong to the tenant of their lvstore, so list that under lvstores", glob)
 		}
-		if literal(glob) == "" {
+		if globs.Literal(glob) == "" {
 			complain("bdevs: %s could match everything: begin with a prefix that only this tenant's names have", glob)
 		}
 	}
@@ -123,7 +124,7 @@ func disjoint(a, b Tenant) (wrong []error) {
 	// SPDK ignores letter case in iSCSI names.
 	folded := func(x, y string) bool { return prefixes(strings.ToLower(x), strings.ToLower(y)) }
 	pairs(a.LVStores, b.LVStores, func(x, y string) bool { return x == y }, "lvstores")
-	pairs(a.Bdevs, b.Bdevs, globsOverlap, "bdevs")
+	pairs(a.Bdevs, b.Bdevs, globs.Overlap, "bdevs")
 	pairs(a.NQNPrefixes, b.NQNPrefixes, prefixes, "nqn_prefixes")
 	pairs(a.NQNPrefixes, oneOrNone(b.VolumeNQN), prefixes, "nqn_prefixes and volume_nqn_prefix")
 	pairs(oneOrNone(a.VolumeNQN), b.NQNPrefixes, prefixes, "volume_nqn_prefix and nqn_prefixes")
@@ -138,29 +139,6 @@ func oneOrNone(text string) []string {
 		return nil
 	}
 	return []string{text}
-}
-
-// globsOverlap reports whether two globs may match the same name. If both contain wildcards, it
-// compares only their literal prefixes.
-func globsOverlap(x, y string) bool {
-	lx, ly := literal(x), literal(y)
-	switch {
-	case lx == x:
-		ok, _ := path.Match(y, x)
-		return ok
-	case ly == y:
-		ok, _ := path.Match(x, y)
-		return ok
-	}
-	return strings.HasPrefix(lx, ly) || strings.HasPrefix(ly, lx)
-}
-
-// literal returns the part of a glob before its first wildcard.
-func literal(glob string) string {
-	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
-		return glob[:i]
-	}
-	return glob
 }
 
 func parseAddress(text string) (address, error) {

@@ -1,0 +1,172 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/spdkgate/spdkgate/proxy/tenancy"
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// permissions describes which calls can succeed, as far as the target and the proxy report this.
+type permissions struct {
+	allowed []string // as in Request
+	present []string // names and aliases of the target's methods; nil if unknown
+
+	tenants []*tenancy.Scope // tenants that the user may see
+	own     *tenancy.Scope   // the user's tenant; nil if there is none, or if it is unknown
+	used    tenancy.Usage    // what own uses
+	unread  string           // why the tenants are unknown; "" if they are known, or if there is no proxy
+}
+
+// tenantsMethod is the proxy's method that reports tenants.
+const tenantsMethod = "spdkgate_get_tenants"
+
+// call reports whether the user may call a method, as far as this is known.
+func (p *permissions) call(method string) bool {
+	return p.allowed == nil || slices.Contains(p.allowed, method)
+}
+
+// has reports whether the target has a method, as far as this is known.
+func (p *permissions) has(method string) bool {
+	return p.present == nil || slices.Contains(p.present, method)
+}
+
+// succeed reports whether a call of a method can succeed.
+func (p *permissions) succeed(method string) bool { return p.call(method) && p.has(method) }
+
+// permissions reads what the target has, and the limits of tenants. It makes no call that the
+// proxy would refuse.
+func (t target) permissions(ctx context.Context, allowed []string) (permissions, error) {
+	p := permissions{allowed: allowed}
+	if p.call("rpc_get_methods") {
+		present, err := t.rpc.RPCGetMethods(ctx, spdkrpc.RPCGetMethodsParams{IncludeAliases: new(true)})
+		if err != nil && !unknowable(err) {
+			return p, fmt.Errorf("list the target's methods: %w", err)
+		}
+		p.present = present
+	}
+	switch {
+	case allowed == nil: // there is no proxy
+		return p, nil
+	case !p.call(tenantsMethod):
+		p.unread = "this user must not call " + tenantsMethod
+		return p, nil
+	}
+	reported, err := t.rpc.SpdkgateGetTenants(ctx, spdkrpc.SpdkgateGetTenantsParams{})
+	if err != nil && !unknowable(err) {
+		return p, fmt.Errorf("read the limits of tenants: %w", err)
+	}
+	if err == nil {
+		err = p.setTenants(reported)
+	}
+	if err != nil {
+		p.unread = err.Error()
+	}
+	return p, nil
+}
+
+// setTenants fills p with the tenants that the proxy has reported.
+func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
+	amount := func(n *uint64) uint64 {
+		if n == nil {
+			return 0
+		}
+		return *n
+	}
+	var list []tenancy.Tenant
+	named := map[string]string{} // each tenant has one user, with the tenant's name
+	for _, r := range reported {
+		q := r.Quota
+		t := tenancy.Tenant{
+			Name: r.Name, LVStores: r.Lvstores, Bdevs: r.Bdevs, NQNPrefixes: r.NQNPrefixes, IQNPrefixes: r.IQNPrefixes, KeyPrefixes: r.KeyPrefixes,
+			Addresses: r.Addresses, Hosts: r.Hosts, Allow: r.Allow,
+			Quota: tenancy.Quota{
+				Bytes: amount(q.Bytes), Volumes: int(amount(q.Volumes)), Subsystems: int(amount(q.Subsystems)),
+				Hosts: int(amount(q.Hosts)), Listeners: int(amount(q.Listeners)), Keys: int(amount(q.Keys)),
+			},
+		}
+		if r.VolumeNQNPrefix != nil {
+			t.VolumeNQN = *r.VolumeNQNPrefix
+		}
+		list, named[r.Name] = append(list, t), r.Name
+	}
+	all, err := tenancy.New(list, named, rpcschema.Default(), nil)
+	if err != nil {
+		return fmt.Errorf("this program does not understand the proxy's tenants: %w", err)
+	}
+	p.tenants = all.Scopes()
+	for _, r := range reported {
+		if u := r.Used; r.Own {
+			p.own = all.Of(r.Name)
+			p.used = tenancy.Usage{Bytes: amount(u.Bytes), Volumes: amount(u.Volumes), Subsystems: amount(u.Subsystems), Hosts: amount(u.Hosts), Listeners: amount(u.Listeners)}
+		}
+	}
+	return nil
+}
+
+// check returns the error with which the proxy would refuse one of the plan's calls, as far as this
+// is known in advance. The proxy itself uses the same functions to decide.
+func (p *permissions) check(steps []Step) error {
+	var made []*rpcschema.Method
+	for _, s := range steps {
+		m, err := rpcschema.Default().Find(s.Method, rpcschema.Release{})
+		if err != nil {
+			return err
+		}
+		made = append(made, m)
+		if err := p.checkCall(m, s.Shown); err != nil {
+			return err
+		}
+	}
+	if p.own == nil {
+		return nil
+	}
+	var over *tenancy.QuotaError
+	if errors.As(p.own.CheckQuota(made, p.used), &over) {
+		method := map[string]string{"hosts": "nvmf_subsystem_add_host", "listeners": "nvmf_subsystem_add_listener"}[over.What]
+		if method == "" {
+			method = "nvmf_create_subsystem"
+		}
+		return predicted(&spdkrpc.Error{Method: method, Kind: spdkrpc.NoSpace, Code: -int(syscall.ENOSPC), Message: over.Error()})
+	}
+	return nil
+}
+
+// checkCall is check for one call.
+func (p *permissions) checkCall(m *rpcschema.Method, params any) error {
+	denied := func(format string, args ...any) error {
+		return predicted(&spdkrpc.Error{Method: m.Name, Kind: spdkrpc.Denied, Code: jsonrpc.CodeForbidden, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case p.own != nil && !p.own.MayCall(m.Name): // see below
+	case !p.call(m.Name) && m.ServedBy == rpcschema.ServedByProxy:
+		return denied("this user may not make this call: ask the administrator of this proxy for a role that allows it, and for the configuration that enables it (spdk-proxy schema show %s)", m.Name)
+	case !p.call(m.Name):
+		return denied("this user may not make this call: ask the administrator of this proxy for a role that allows it")
+	case p.own == nil:
+		return nil
+	}
+	text, err := jsonrpc.Marshal(params)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Name, err)
+	}
+	value, err := jsonrpc.DecodeValue(text, jsonrpc.Limits{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.Name, err)
+	}
+	object, _ := value.(map[string]any)
+	var refusal *tenancy.Refusal
+	if errors.As(p.own.AdmitOffline(m, object), &refusal) {
+		return denied("this user may not make this call: %s", refusal.Reason)
+	}
+	return nil
+}
+
+// predicted converts the proxy's future error to a refusal.
+func predicted(e *spdkrpc.Error) error { return &refusal{e.Error(), e} }

@@ -1,0 +1,88 @@
+package exports
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/rpcschema"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+)
+
+// A plan makes no call that is known to fail: the target was built without the method, or the user
+// is not permitted to make the call.
+func TestPlanMakesNoCallThatFails(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
+	failed := &recording{Caller: w.socket}
+	_, err := PlanExport(t.Context(), spdkrpc.NewClient(failed), r)
+	require.NoError(t, err)
+	assert.Empty(t, failed.methods)
+
+	failed.denied = []string{"iscsi_get_target_nodes", "keyring_get_keys", "rpc_get_methods", tenantsMethod}
+	r.Allowed = []string{"bdev_get_bdevs", "nvmf_get_subsystems", "nvmf_get_transports", "nvmf_create_transport", "nvmf_create_subsystem", "nvmf_subsystem_add_ns", "nvmf_subsystem_add_host", "nvmf_subsystem_add_listener"}
+	p, err := PlanExport(t.Context(), spdkrpc.NewClient(failed), r)
+	require.NoError(t, err)
+	assert.Empty(t, failed.methods)
+	assert.Contains(t, p.Warnings[0], "must not read other exports (iSCSI, nbd, ublk, vhost)")
+	assert.Equal(t, "this user must not call "+tenantsMethod, p.Unpredicted())
+}
+
+// A call that the user's roles do not permit is refused before any call is made.
+func TestPlanPredictsRoles(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Allowed: []string{"rpc_get_methods", "nvmf_create_transport", "nvmf_create_subsystem", "nvmf_subsystem_add_ns"}}
+	_, err := PlanExport(t.Context(), w.rpc, r)
+	require.ErrorIs(t, err, ErrRefused)
+	require.Equal(t, spdkrpc.Denied, spdkrpc.KindOf(err))
+	assert.EqualError(t, err, "nvmf_subsystem_add_host: denied: this user may not make this call: ask the administrator of this proxy for a role that allows it (code -32003). Nothing was changed")
+}
+
+// The quotas of hosts and listeners count all calls of the plan. A tenant's key names are checked.
+func TestPlanPredictsTenantLimits(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	var all []string
+	for _, m := range rpcschema.Default().Methods() {
+		all = append(all, m.Name)
+	}
+	w.call("nvmf_create_transport", `{"trtype":"TCP"}`)
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}, Allowed: all}
+	plan := func(quota, used string, r Request) error {
+		tenant := `[{"name":"team","own":true,"quota":` + quota + `,"used":` + used + `,"lvstores":["lvs0"],"bdevs":[],"nqn_prefixes":[],"volume_nqn_prefix":"` + rpcschema.UUIDPrefix +
+			`","iqn_prefixes":[],"key_prefixes":["team-"],"addresses":["127.0.0.1"],"hosts":["nqn.*"],"allow":[]}]`
+		_, err := PlanExport(t.Context(), spdkrpc.NewClient(&answering{Caller: w.socket, method: tenantsMethod, result: tenant}), r)
+		return err
+	}
+	require.NoError(t, plan(`{"hosts":2,"listeners":1,"subsystems":1}`, `{}`, r))
+	err := plan(`{"hosts":3,"listeners":1,"subsystems":1}`, `{"hosts":2}`, r)
+	require.Equal(t, spdkrpc.NoSpace, spdkrpc.KindOf(err))
+	assert.ErrorContains(t, err, "nvmf_subsystem_add_host: no space: tenant team: the quota is 3 hosts, of which 2 are used, and this call needs 2 more")
+	require.ErrorContains(t, plan(`{"listeners":1}`, `{"listeners":1}`, r), "nvmf_subsystem_add_listener: no space")
+	r.Key = &Key{Name: "other", Secret: "s"}
+	err = plan(`{}`, `{}`, r)
+	require.Equal(t, spdkrpc.Denied, spdkrpc.KindOf(err))
+	assert.ErrorContains(t, err, "names of its keys begin with team-")
+	assert.NotContains(t, err.Error(), "s\"")
+}
+
+// recording is a Caller that lists the methods of failed calls, and denies some methods.
+type recording struct {
+	spdkrpc.Caller
+	denied, methods []string
+}
+
+func (r *recording) Call(ctx context.Context, method string, params, result any) (err error) {
+	defer func() {
+		if err != nil {
+			r.methods = append(r.methods, method)
+		}
+	}()
+	for _, d := range r.denied {
+		if d == method {
+			return &spdkrpc.Error{Method: method, Kind: spdkrpc.Denied}
+		}
+	}
+	return r.Caller.Call(ctx, method, params, result)
+}
