@@ -38,7 +38,12 @@ func TestExport(t *testing.T) {
 	require.NoError(t, os.WriteFile(secret, []byte(exportKey+"\n"), 0o600))
 	with := []string{"export", "lvs0/v0", "--host", exportHost, "--listen", "127.0.0.1:4420", "--dhchap-key", "node1=@" + secret}
 
-	o := do(append(with, "--dry-run")...)
+	require.NoError(t, os.Chmod(secret, 0o644))
+	o := do(with...)
+	assert.Equal(t, exitUsage, o.code, "a file that others can read")
+	assert.Contains(t, o.stderr, "--dhchap-key node1: every user of this host may access "+secret+", so its secret may be known: put another secret into a file that only you can access (umask 077)")
+	require.NoError(t, os.Chmod(secret, 0o640))
+	o = do(append(with, "--dry-run")...)
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "these calls would be made (dry run):\n  spdkgate_key_add {\"name\":\"node1\",\"secret\":\"[redacted]\"}\n  nvmf_create_transport {\"trtype\":\"TCP\"}\n  nvmf_create_subsystem ")
 	assert.NotContains(t, o.stdout+o.stderr, exportKey)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -142,8 +143,16 @@ func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, er
 	}
 	source := []byte(text)
 	if inFile {
-		var err error
-		if source, err = os.ReadFile(path); err != nil {
+		open := os.Open
+		if p.schema.MayHaveSecrets(s) {
+			open = openSecret
+		}
+		f, err := open(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		defer func() { _ = f.Close() }()
+		if source, err = io.ReadAll(f); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -154,13 +163,14 @@ func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, er
 	return v, nil
 }
 
-// secretIn reads a secret from the file named by @FILE. Secrets on the command line are refused.
+// secretIn reads a secret from the file named by @FILE. It refuses secrets on the command line, and
+// files that other users of this host can access.
 func secretIn(name, text string) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
 	if !ok || path == "" {
 		return nil, secretOnCommandLine(name, "=@FILE")
 	}
-	f, err := os.Open(path)
+	f, err := openSecret(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -92,6 +92,14 @@ func TestSecretsAreReadFromFiles(t *testing.T) {
 		require.ErrorContains(t, err, "=@FILE", arg)
 		assert.NotContains(t, err.Error(), "s3cret")
 	}
+	for _, file := range []string{path, list} {
+		require.NoError(t, os.Chmod(file, 0o604))
+	}
+	for _, arg := range []string{"secret=@" + path, "secrets=@" + path, "users:=@" + list} {
+		_, err = parse(t, "m", arg)
+		require.ErrorContains(t, err, "every user of this host may access", arg)
+	}
+	require.NoError(t, os.Chmod(path, 0o600))
 	_, err = parse(t, "m", "secret=@"+path+"-not")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = parse(t, "m", "users:=@"+list+"-not")

@@ -19,7 +19,7 @@ import (
 func printSecret(w io.Writer, secret string) error {
 	if f, ok := printable.Raw(w).(*os.File); ok {
 		info, err := f.Stat()
-		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
+		if err == nil && openToOthers(info) {
 			err = f.Chmod(0o600)
 		}
 		if err != nil {
@@ -28,6 +28,30 @@ func printSecret(w io.Writer, secret string) error {
 	}
 	_, err := fmt.Fprintln(w, secret)
 	return err
+}
+
+// openToOthers reports whether every user of this host can access a file. Its group may be meant to
+// read it.
+func openToOthers(info fs.FileInfo) bool {
+	return info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0
+}
+
+// openSecret opens a file that contains a secret. It refuses a file that every user of this host
+// can access. SPDK also refuses key files that their group can access.
+func openSecret(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && openToOthers(info) {
+		err = fmt.Errorf("every user of this host may access %s, so its secret may be known: put another secret into a file that only you can access (umask 077), and replace the old one wherever it is used", path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // replaceSecretFile replaces the contents of a file with a line. If replaceSecretFile fails, the
