@@ -33,7 +33,8 @@ refuse a call: because of the user's roles, or because of the limits of the user
 tenant. If a call fails, the command undoes the calls
 before it. If the command is killed, repeat it: it completes the export.
 
-Without --listen, a new export listens at all addresses of the target's other exports.
+Without --listen, a new export listens at all addresses of the target's other exports,
+except those of tenants to which the volume does not belong.
 --dhchap-key NAME names a key of the target's keyring with which the hosts
 authenticate. NAME=@FILE adds the key in the first line of a file, in the form that
 nvme gen-dhchap-key writes.

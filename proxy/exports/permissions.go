@@ -110,6 +110,21 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	return nil
 }
 
+// foreign reports whether an address belongs to tenants, none of which owns the volume.
+func (p *permissions) foreign(at Portal, v volume) bool {
+	found := false
+	for _, s := range p.tenants {
+		if !s.AllowsAddress(at.Addr, at.Port) {
+			continue
+		}
+		if s.Owns("bdev", v.name) {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
 // check returns the error with which the proxy would refuse one of the plan's calls, as far as this
 // is known in advance. The proxy itself uses the same functions to decide.
 func (p *permissions) check(steps []Step) error {

@@ -67,6 +67,38 @@ func TestPlanPredictsTenantLimits(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s\"")
 }
 
+// Without named addresses, an administrator's export does not listen at addresses of tenants that
+// do not own the volume.
+func TestExportAvoidsAddressesOfOtherTenants(t *testing.T) {
+	w := newWorld(t, "v26.05")
+	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+		w.export(Request{Volume: "lvs0/v1", Hosts: []string{hostA}, Listen: []Portal{{"TCP", addr, "4420"}}})
+	}
+	tenant := func(name, lvstore, address string) string {
+		return `{"name":"` + name + `","own":false,"quota":{},"used":{},"lvstores":["` + lvstore + `"],"bdevs":[],"nqn_prefixes":[],"iqn_prefixes":[],"key_prefixes":[],"addresses":["` + address + `"],"hosts":[],"allow":[]}`
+	}
+	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}}
+	for _, m := range rpcschema.Default().Methods() {
+		r.Allowed = append(r.Allowed, m.Name)
+	}
+	plan := func(tenants string) ([]Portal, error) {
+		p, err := PlanExport(t.Context(), spdkrpc.NewClient(&answering{Caller: w.socket, method: tenantsMethod, result: "[" + tenants + "]"}), r)
+		if err != nil {
+			return nil, err
+		}
+		return p.portals, nil
+	}
+	portals, err := plan(tenant("a", "lvs-a", "127.0.0.1:4420") + "," + tenant("b", "lvs0", "127.0.0.2"))
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []Portal{{"TCP", "127.0.0.2", "4420"}, {"TCP", "127.0.0.3", "4420"}}, portals)
+	portals, err = plan(tenant("a", "lvs-a", "127.0.0.1:4421"))
+	require.NoError(t, err)
+	assert.Len(t, portals, 3, "another port")
+	_, err = plan(tenant("a", "lvs-a", "127.0.0.1") + "," + tenant("b", "lvs-b", "127.0.0.2") + "," + tenant("c", "lvs-c", "127.0.0.3"))
+	require.ErrorIs(t, err, ErrRefused)
+	assert.ErrorContains(t, err, "addresses of tenants to which volume lvs0/v0 does not belong: name an address of the storage server (--listen ADDRESS:4420)")
+}
+
 // recording is a Caller that lists the methods of failed calls, and denies some methods.
 type recording struct {
 	spdkrpc.Caller

@@ -260,11 +260,16 @@ func (p *Plan) listenAt(r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	case r.AnyHost:
 		return refuse("name an address (--listen): if any host may connect, only the network of the address limits who reaches the volume")
 	}
+	var all []Portal
 	for i := range s.subsystems {
-		add(portalsOf(&s.subsystems[i]))
+		all = append(all, portalsOf(&s.subsystems[i])...)
 	}
-	add(s.discovery)
-	if len(p.portals) == 0 {
+	all = append(all, s.discovery...)
+	add(slices.DeleteFunc(slices.Clone(all), func(at Portal) bool { return s.may.foreign(at, s.volume) }))
+	switch {
+	case len(p.portals) == 0 && len(all) > 0:
+		return refuse("the target listens only at addresses of tenants to which volume %s does not belong: name an address of the storage server (--listen ADDRESS:4420)", s.volume.name)
+	case len(p.portals) == 0:
 		return refuse("this user sees no address at which the target listens: name an address of the storage server (--listen ADDRESS:4420)")
 	}
 	return nil

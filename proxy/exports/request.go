@@ -50,7 +50,8 @@ type Request struct {
 	// Shared permits admitting a host in addition to those already admitted.
 	Shared bool
 	// Listen lists the export's addresses. If it is empty, an existing export keeps its addresses,
-	// and a new one gets all addresses at which the target listens for other exports.
+	// and a new one gets all addresses at which the target listens for other exports, except those
+	// of tenants that do not own the volume.
 	Listen []Portal
 	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
 	// none.

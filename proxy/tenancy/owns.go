@@ -13,6 +13,11 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 	return list
 }
 
+// AllowsAddress reports whether the tenant may listen at an address.
+func (s *Scope) AllowsAddress(host, port string) bool {
+	return s.ownsAddressParts(addressParts{host: host, port: port})
+}
+
 // Owns reports whether a name of the given kind (lvstore, bdev, nqn, …) belongs to the tenant,
 // based on the name alone. The name of a volume must be LVSTORE/LVOL, because a UUID does not show
 // its owner.

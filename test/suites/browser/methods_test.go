@@ -3,6 +3,7 @@ package browser
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,4 +42,23 @@ func TestPercentages(t *testing.T) {
 	p.injectModel()
 	assert.Equal(t, []string{"0 %", "0.4 %", "9.4 %", "10 %", "99 %", "99.6 %", "99.9 %", "100 %", "100.1 %", "100.5 %", "101 %", "–"},
 		eval[[]string](p, `[0, 0.004, 0.094, 0.096, 0.994, 0.9969, 0.99999, 1, 1.00001, 64 / 63.7, 1.006, NaN].map(model.percent)`))
+}
+
+// Unless the administrator chooses it, an address of a tenant is not used for volumes that do not
+// belong to the tenant.
+func TestExportDialogAvoidsAddressesOfOtherTenants(t *testing.T) {
+	w := exportWorld(t)
+	const other = "nqn.2026-01.example.storage:other"
+	w.call(t, "nvmf_subsystem_add_listener", object{"nqn": other, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4421"}})
+	for volume, addresses := range map[string]int{"db": 1, "web": 2} {
+		p := newPageAt(t, w)
+		p.signIn("admin")
+		p.openPanel("volumes", volume)
+		p.press("Export…")
+		p.fill("NQNs of hosts", hostA)
+		p.has("1 host can connect")
+		p.has("TCP 127.0.0.1:4421" + map[int]string{1: " (tenant team)"}[addresses])
+		p.sameInTerminal("admin")
+		assert.Equal(t, addresses, strings.Count(p.shownCalls("JSON"), `"method": "nvmf_subsystem_add_listener"`), volume)
+	}
 }

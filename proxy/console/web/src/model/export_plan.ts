@@ -1,7 +1,7 @@
 // This module plans the calls that export a volume, change its export or withdraw it. spdk-proxy export and unexport make the same calls in
 // the same order, after the same checks.
 import { call } from "../api";
-import { ExportState, Exported, Incomplete, Portal, Refusal, checkNamed, driverPrefix, exporting, isVolume, portalText, portalsOf, readSubsystems, reportsANA, samePortal } from "./exports";
+import { ExportState, Exported, Incomplete, Portal, Refusal, checkNamed, driverPrefix, exporting, foreignTenants, isVolume, portalText, portalsOf, readSubsystems, reportsANA, samePortal } from "./exports";
 import { shellWord } from "./shell";
 import { Step, Undo } from "./steps";
 import { Subsystem } from "./storage";
@@ -18,7 +18,7 @@ export interface Request {
   hosts: string[];
   anyHost: boolean;
   shared: boolean; // hosts may be admitted in addition to those already admitted
-  listen: Portal[]; // empty means the existing export's addresses or, for a new export, all at which the target listens
+  listen: Portal[]; // empty means the existing export's addresses or, for a new export, all at which the target listens, except those of tenants that do not own the volume
   key?: Key;
   ctrlrKey?: Key;
   release: string; // of the target; "" if unknown
@@ -146,7 +146,9 @@ function listenAt(p: Plan, r: Request, s: ExportState, sub?: Subsystem) {
   add(r.listen);
   if (p.portals.length > 0) return;
   if (r.anyHost) refuse("Choose an address: if any host may connect, only the network of the address limits who reaches the volume");
-  add(targetPortals(s));
+  const offered = targetPortals(s);
+  add(offered.filter((at) => foreignTenants(at, s).length === 0));
+  if (p.portals.length === 0 && offered.length > 0) refuse(`The target listens only at addresses of tenants to which ${s.volume.name} does not belong: choose or name an address`);
   if (p.portals.length === 0) refuse("You see no address at which the target listens: name an address of the storage server");
 }
 

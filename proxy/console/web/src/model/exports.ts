@@ -3,6 +3,7 @@ import { call } from "../api";
 import { loadPresent, present } from "./document";
 import { allowed } from "./session";
 import { Address, Subsystem, TargetNode } from "./storage";
+import { Tenant, method as tenantsMethod } from "./tenant";
 import { refused, unknowable } from "./steps";
 import { shellWord } from "./shell";
 
@@ -29,6 +30,7 @@ export interface ExportState {
   unread: string[]; // kinds of other exports that the user is not permitted to read
   transports: Set<string> | null; // null if unknown
   keys: Set<string> | null;
+  tenants: Tenant[]; // as far as the user may see them
 }
 
 interface Bdev { name: string; uuid?: string; aliases?: string[]; claimed: boolean; driver_specific?: { lvol?: { snapshot?: boolean } } }
@@ -63,14 +65,37 @@ export async function readSubsystems(): Promise<{ subsystems: Subsystem[]; disco
 // readExportState reads everything on which a plan to export a volume depends.
 export async function readExportState(id: string): Promise<ExportState> {
   const [volume, found] = await Promise.all([volumeOf(id), readSubsystems(), loadPresent()]);
-  const [others, transports, keys] = await Promise.all([
-    readOthers(volume), orUnknown<{ trtype: string }[]>("nvmf_get_transports"), orUnknown<{ name: string; removed?: boolean }[]>("keyring_get_keys"),
+  const [others, tenants, transports, keys] = await Promise.all([
+    readOthers(volume), readTenants(), orUnknown<{ trtype: string }[]>("nvmf_get_transports"), orUnknown<{ name: string; removed?: boolean }[]>("keyring_get_keys"),
   ]);
   return {
-    volume, ...found, ...others,
+    volume, ...found, ...others, tenants,
     transports: transports ? new Set(transports.map((t) => t.trtype.toUpperCase())) : null,
     keys: keys ? new Set(keys.filter((k) => !k.removed).map((k) => k.name)) : null,
   };
+}
+
+async function readTenants(): Promise<Tenant[]> {
+  if (!allowed.value || forbidden(tenantsMethod)) return [];
+  try {
+    return await call<Tenant[]>(tenantsMethod);
+  } catch (e) {
+    if (unknowable(e as Error)) return [];
+    throw e;
+  }
+}
+
+// foreignTenants returns the names of the tenants to which an address belongs, unless one of them owns the volume. proxy/exports decides in
+// the same way.
+export function foreignTenants(at: Portal, s: ExportState): string[] {
+  const list = s.tenants.filter((t) => t.addresses.some((a) => ip(a) === at.addr || isPort(a, at)));
+  return list.some((t) => t.lvstores.includes(s.volume.name.split("/")[0])) ? [] : list.map((t) => t.name);
+}
+
+// isPort reports whether the text is the address with its port.
+function isPort(text: string, at: Portal): boolean {
+  const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(text);
+  return found !== null && ip(found[1] ?? found[2]) === at.addr && found[3] === at.port;
 }
 
 export async function readWithdrawalState(id: string): Promise<{ volume: Exported; subsystems: Subsystem[] }> {

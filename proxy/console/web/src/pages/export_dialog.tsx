@@ -1,7 +1,7 @@
 // The dialog that exports a volume over NVMe-oF, or adds hosts and addresses to its export.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import * as format from "../format";
-import { ExportState, Incomplete, Portal, connectCommands, driverPrefix, exporting, parsePortal, portalText, portalsOf, readExportState, reportsANA, samePortal } from "../model/exports";
+import { ExportState, Incomplete, Portal, connectCommands, driverPrefix, exporting, foreignTenants, parsePortal, portalText, portalsOf, readExportState, reportsANA, samePortal } from "../model/exports";
 import { Key, Plan, Request, anyNQN, asExport, defaultNQN, defaultSerial, planExport, targetPortals, verify } from "../model/export_plan";
 import { session } from "../model/session";
 import { Volume, inventory } from "../model/storage";
@@ -104,12 +104,13 @@ function Hosts({ w, put, adding }: Part & { adding: boolean }) {
 
 function Addresses({ w, put, state, taken }: Part & { state: ExportState; taken: Portal[] }) {
   const offered = targetPortals(state), fresh = offered.filter((p) => !taken.some((t) => samePortal(t, p)));
-  const chosen = (p: Portal) => w.picked?.includes(portalKey(p)) ?? (taken.length === 0 && !w.anyHost && words(w.other).length === 0);
+  const foreign = (p: Portal) => foreignTenants(p, state);
+  const chosen = (p: Portal) => w.picked?.includes(portalKey(p)) ?? (taken.length === 0 && foreign(p).length === 0 && !w.anyHost && words(w.other).length === 0);
   const toggle = (p: Portal, on: boolean) => put({ picked: fresh.filter((o) => (samePortal(o, p) ? on : chosen(o))).map(portalKey) });
   return (
     <fieldset class="group"><legend>Addresses</legend>
       {taken.length > 0 && <p class="hint">Hosts connect at {taken.map(portalKey).join(", ")}.</p>}
-      {fresh.map((p) => <label key={portalKey(p)} class="check"><input type="checkbox" checked={chosen(p)} onChange={(e) => toggle(p, e.currentTarget.checked)} /> {portalKey(p)}</label>)}
+      {fresh.map((p) => <label key={portalKey(p)} class="check"><input type="checkbox" checked={chosen(p)} onChange={(e) => toggle(p, e.currentTarget.checked)} /> {portalKey(p)}{foreign(p).length > 0 && ` (tenant ${foreign(p).join(", ")})`}</label>)}
       {offered.length === 0 && <p class="hint">You see no address at which the target listens.</p>}
       <Field label="Other addresses of the storage server" hint="Such as 192.0.2.11:4420 or [2001:db8::11]:4420, with spaces between several.">{(f) => (
         <div class="joined"><input {...f} class="mono" value={w.other} autocomplete="off" spellcheck={false} onInput={(e) => put({ other: e.currentTarget.value })} />
