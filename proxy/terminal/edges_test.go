@@ -34,7 +34,7 @@ func TestUnitsChangeAtTheirLimits(t *testing.T) {
 	} {
 		assert.Equal(t, text, since(d))
 	}
-	for n, text := range map[uint64]string{1024 * 100: "100 KiB", 1024*100 - 52: "99.9 KiB", 1 << 20: "1.0 MiB"} {
+	for n, text := range map[uint64]string{1024 * 100: "100 KiB", 1024*100 - 52: "99.9 KiB", 1 << 20: "1 MiB"} {
 		assert.Equal(t, text, bytes(n))
 	}
 }

@@ -169,9 +169,20 @@ func (s Server) Unread() []string {
 	return s.Status.broken
 }
 
+// words returns a value of the JSON as words for a person. Most values are words already.
+func words(value string) string {
+	switch Configuration(value) {
+	case Unsaved:
+		return "not saved yet"
+	case NotKept:
+		return "never saved"
+	}
+	return strings.ReplaceAll(value, "-", " ")
+}
+
 // Cells returns the server's values in the order of FleetColumns. An unknown value is a dash.
 func (s Server) Cells() []string {
-	row := []string{printable.String(s.Name), s.State, "-", "-", "-", "-", "-", "-"}
+	row := []string{printable.String(s.Name), words(s.State), "-", "-", "-", "-", "-", "-"}
 	st := s.Status
 	if st == nil {
 		return row
@@ -179,7 +190,7 @@ func (s Server) Cells() []string {
 	if n := s.problems(); st.Up && n > 0 {
 		row[1] = "up, " + Plural(n, "warning")
 	}
-	row[2], row[3], row[6] = cmp.Or(st.Release, "-"), cmp.Or(printable.String(st.Proxy), "-"), cmp.Or(string(st.Configuration), "-")
+	row[2], row[3], row[6] = cmp.Or(st.Release, "-"), cmp.Or(printable.String(st.Proxy), "-"), cmp.Or(words(string(st.Configuration)), "-")
 	if len(st.Stores) > 0 {
 		var free, size uint64
 		provisioned := 0.0

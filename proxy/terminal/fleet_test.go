@@ -51,14 +51,14 @@ func fleetOf(t *testing.T) *Fleet {
 const fleetScreen = `SERVER      STATE               SPDK    PROXY  FREE                PROVISIONED  CONFIG   CERTIFICATE
 gone\u001b  unreachable         -       -      -                   -         -        -
   ! no route\u000ato host
-down        target-unreachable  -       -      -                   -         -        -
+down        target unreachable  -       -      -                   -         -        -
   ! the target is unreachable
-full        up, 2 warnings      v24.01  0.1.0  1.0 GiB of 100 GiB  0 %       unsaved  2030-02-24
+full        up, 2 warnings      v24.01  0.1.0  1 GiB of 100 GiB  0 %       not saved yet  2030-02-24
   ! lvstore lvs0 is 99 % full
   ! another spdk-proxy serves this target: stop one of them, because the calls of two proxies do not wait for each other, and SPDK can lose data
 broken      up, 1 warning       v26.05  -      -                   -         -        -
   ? m: failed
-fine        up                  v26.05  0.1.0  74.0 GiB of 200 GiB  120 %     saved    2030-02-24
+fine        up                  v26.05  0.1.0  74 GiB of 200 GiB  120 %     saved    2030-02-24
 limited     up                  v26.05  -      -                   -         -        -
 
 6 storage servers, 4 need attention

@@ -43,17 +43,18 @@ func fit(text string, columns int) string {
 	return string(runes[:columns-1]) + "…"
 }
 
-// bytes formats a size in bytes.
+// bytes formats a size in bytes. Like the console, it omits a fraction of zero.
 func bytes(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	v, i := float64(n), 0
 	for ; v >= 1024 && i < len(units)-1; i++ {
 		v /= 1024
 	}
+	digits := fmt.Sprintf("%.1f", v)
 	if i == 0 || v >= 100 {
-		return fmt.Sprintf("%.0f %s", v, units[i])
+		digits = fmt.Sprintf("%.0f", v)
 	}
-	return fmt.Sprintf("%.1f %s", v, units[i])
+	return strings.TrimSuffix(digits, ".0") + " " + units[i]
 }
 
 // Plural formats a number with its noun.

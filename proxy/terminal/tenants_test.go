@@ -29,7 +29,7 @@ Volumes      7, and 2 snapshots
 Exports      3 NVMe-oF subsystems with 4 namespaces and 6 listeners, 1 iSCSI target
 
 Quota of tenant red
-space      [######################..]  91 %, 9.1 GiB of 10.0 GiB
+space      [######################..]  91 %, 9.1 GiB of 10 GiB
 volumes    7 used, without a limit
 subsystems [######..................]  25 %, 1 of 4 subsystems
 hosts      [###################.....]  80 %, 8 of 10 hosts
@@ -41,7 +41,7 @@ NQNs         nqn.a:, nqn.b:UUID-OF-A-VOLUME
 Addresses    192.0.2.1:4420, 192.0.2.2
 
 Warnings
-! tenant red uses 91 % of its quota: 9.1 GiB of 10.0 GiB
+! tenant red uses 91 % of its quota: 9.1 GiB of 10 GiB
 ? the target broke
 ? not shown, because the user's roles do not permit it: nvmf_get_subsystems
 
@@ -85,9 +85,9 @@ func TestScreenListsTenantsNearTheirQuotas(t *testing.T) {
 	}
 	s.AddTenants(list)
 	text := Page{}.Status(s)
-	assert.Contains(t, text, "Tenants\nfull [########################] 100 %, 10.0 GiB of 10.0 GiB\nhalf [###################.....]  80 %, 8 of 10 hosts\na    [")
+	assert.Contains(t, text, "Tenants\nfull [########################] 100 %, 10 GiB of 10 GiB\nhalf [###################.....]  80 %, 8 of 10 hosts\na    [")
 	assert.Contains(t, text, "\nf    [###################.....]  80 %, 8 of 10 hosts\nand 1 more\n")
-	assert.Contains(t, text, "! tenant full uses 100 % of its quota: 10.0 GiB of 10.0 GiB\n")
+	assert.Contains(t, text, "! tenant full uses 100 % of its quota: 10 GiB of 10 GiB\n")
 	assert.NotContains(t, text, "This is all")
 	assert.Contains(t, text, "? thread_get_stats: denied\n", "for users without a tenant, nothing is left out")
 }

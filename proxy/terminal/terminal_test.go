@@ -112,7 +112,7 @@ func TestStatusIfTargetIsDown(t *testing.T) {
 }
 
 func TestSizesAndTimes(t *testing.T) {
-	for n, text := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 5 << 30: "5.0 GiB", 100 << 40: "100 TiB", 1 << 63: "8192 PiB"} {
+	for n, text := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 5 << 30: "5 GiB", 100 << 40: "100 TiB", 1 << 63: "8192 PiB"} {
 		assert.Equal(t, text, bytes(n))
 	}
 	for d, text := range map[time.Duration]string{5 * time.Second: "5 s", 61 * time.Second: "1 min", 61 * time.Minute: "1 h 1 min", 49 * time.Hour: "2 d 1 h"} {
