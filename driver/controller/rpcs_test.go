@@ -84,8 +84,8 @@ func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 		"v26.05 over iSCSI": {"v26.05", config.TargetISCSI, map[string][]string{
 			"create":          {"bdev_get_bdevs x3", "bdev_lvol_create", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
 			"create again":    {"bdev_get_bdevs x3", "bdev_lvol_get_lvstores", "bdev_wait_for_examine", "spdkgate_target_get_info"},
-			"publish":         {"bdev_get_bdevs x2", "iscsi_create_initiator_group", "iscsi_create_target_node", "iscsi_get_initiator_groups x2", "iscsi_get_portal_groups", "spdkgate_config_await", "spdkgate_target_get_info"},
-			"publish again":   {"bdev_get_bdevs x2", "iscsi_create_target_node", "iscsi_get_initiator_groups x4", "iscsi_get_portal_groups", "iscsi_get_target_nodes x2", "spdkgate_config_await", "spdkgate_target_get_info"},
+			"publish":         {"bdev_get_bdevs x2", "iscsi_create_initiator_group", "iscsi_create_target_node", "iscsi_get_initiator_groups x2", "iscsi_get_portal_groups", "spdkgate_config_await x2", "spdkgate_target_get_info"},
+			"publish again":   {"bdev_get_bdevs x2", "iscsi_create_target_node", "iscsi_get_initiator_groups x4", "iscsi_get_portal_groups", "iscsi_get_target_nodes x2", "spdkgate_config_await x2", "spdkgate_target_get_info"},
 			"unpublish":       {"bdev_get_bdevs x2", "iscsi_delete_initiator_group", "iscsi_delete_target_node", "iscsi_get_initiator_groups", "iscsi_get_target_nodes x2", "spdkgate_config_await"},
 			"unpublish again": {"bdev_get_bdevs x2", "iscsi_get_initiator_groups", "iscsi_get_target_nodes", "spdkgate_config_await"},
 			"delete":          {"bdev_get_bdevs x2", "bdev_lvol_delete", "iscsi_get_initiator_groups", "iscsi_get_target_nodes"},

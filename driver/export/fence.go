@@ -246,8 +246,8 @@ func (i iscsi) fence(ctx context.Context, h Host, dryRun bool) (all []Fencing, e
 			all = append(all, Fencing{Export: name, Change: "delete the iSCSI target, which only initiator " + h.IQN + " can use"})
 		}
 		if dryRun || len(alone) == 0 {
-			_, err := i.saved(ctx, nil, nil)
-			return append(all, others...), errors.Join(err, withoutMark(unmarked))
+			saved, err := i.fenceSaved(ctx, h, alone, dryRun)
+			return slices.Concat(all, saved, others), errors.Join(err, withoutMark(unmarked))
 		}
 		var failed []error
 		for _, name := range alone {
@@ -294,6 +294,5 @@ func (i iscsi) unfence(ctx context.Context, h Host, dryRun bool) (bool, error) {
 			return true, err
 		}
 	}
-	_, err = i.saved(ctx, nil, nil)
-	return tag != 0, err
+	return tag != 0, i.unfenceSaved(ctx, h)
 }

@@ -172,8 +172,12 @@ func (s *Service) RemoveUnusedGroup(ctx context.Context, g Group) error {
 	if err != nil {
 		return err
 	}
+	missing, err := i.saved(ctx)
+	if err != nil {
+		return err
+	}
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(x spdkrpc.ISCSIInitiatorGroup) bool {
-		return x.Tag != g.Tag || !i.ours(x) || x.Initiators[0] != g.Initiator
+		return missing.uses(x) || x.Tag != g.Tag || !i.ours(x) || x.Initiators[0] != g.Initiator
 	}), now.nodes)
 }
 

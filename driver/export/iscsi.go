@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -41,8 +39,16 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 		return Admission{}, err
 	}
 	defer leave()
+	var missing savedISCSI
+	var unsaved error
+	var waiting sync.WaitGroup
+	waiting.Go(func() { missing, unsaved = i.saved(ctx) })
 	portals, notListening, err := i.ensurePortalGroups(ctx)
-	if err != nil {
+	waiting.Wait()
+	if err := errors.Join(err, unsaved); err != nil {
+		return Admission{}, err
+	}
+	if err := missing.checkMayAdmit(i, id, h); err != nil {
 		return Admission{}, err
 	}
 	groups, err := i.initiatorGroups(ctx)
@@ -78,9 +84,7 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	}
 	// Another controller may have removed the initiator group, or reassigned its tag to another
 	// node, so the group must be read again.
-	var unsaved error
-	var waiting sync.WaitGroup
-	waiting.Go(func() { _, unsaved = i.saved(ctx, nil, nil) })
+	waiting.Go(func() { missing, unsaved = i.saved(ctx) })
 	groups, err = i.initiatorGroups(ctx)
 	waiting.Wait()
 	if err := errors.Join(err, unsaved); err != nil {
@@ -88,6 +92,9 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	}
 	if isFenced(groups, h) {
 		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
+	}
+	if err := missing.checkMayAdmit(i, id, h); err != nil {
+		return Admission{}, err
 	}
 	if initiatorGroup(groups, h) != ig {
 		return Admission{}, fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)
@@ -274,14 +281,15 @@ func (i iscsi) withdraw(ctx context.Context, id string, h *Host) error {
 			return err
 		}
 	}
-	if _, err := i.saved(ctx, nil, nil); err != nil {
+	missing, err := i.withdrawSaved(ctx, id, h)
+	if err != nil {
 		return err
 	}
 	// If the volume's target node is already deleted, only the host's name identifies the initiator
 	// group to remove.
 	return i.removeUnusedGroups(ctx, slices.DeleteFunc(now.groups, func(g spdkrpc.ISCSIInitiatorGroup) bool {
 		had := node != nil && slices.ContainsFunc(node.PGIGMaps, func(m spdkrpc.ISCSIPGIGMap) bool { return m.IGTag == g.Tag })
-		return !had && (h == nil || !holds(g, h.IQN))
+		return missing.uses(g) || !had && (h == nil || !holds(g, h.IQN))
 	}), others)
 }
 
@@ -308,7 +316,11 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 
 func (i iscsi) removeUnused(ctx context.Context, id string) error {
 	now, err := i.read(ctx, id)
-	if err != nil || now.node == nil {
+	if err != nil {
+		return err
+	}
+	if now.node == nil {
+		_, err := i.withdrawSaved(ctx, id, nil)
 		return err
 	}
 	for _, m := range now.node.PGIGMaps {
@@ -344,46 +356,4 @@ func (i iscsi) deleteNamed(ctx context.Context, name string) error {
 		now, err := i.read(ctx, "")
 		return err == nil && !slices.ContainsFunc(now.nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == name }), err
 	}).Run()
-}
-
-// An iscsiState contains a target's initiator groups and target nodes.
-type iscsiState struct {
-	groups []spdkrpc.ISCSIInitiatorGroup
-	nodes  []spdkrpc.ISCSITargetNode
-	node   *spdkrpc.ISCSITargetNode // the volume's target node; nil if it has none
-}
-
-// others returns the target nodes of other volumes.
-func (s iscsiState) others(id string) []spdkrpc.ISCSITargetNode {
-	return slices.DeleteFunc(slices.Clone(s.nodes), func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) })
-}
-
-// read reads the target's exports. SPDK cannot return a single target node.
-func (i iscsi) read(ctx context.Context, id string) (now iscsiState, err error) {
-	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
-		now.groups, err = i.initiatorGroups(gctx)
-		return err
-	})
-	g.Go(func() (err error) {
-		if now.nodes, err = i.rpc.ISCSIGetTargetNodes(gctx); err != nil {
-			return fmt.Errorf("list iSCSI targets: %w", err)
-		}
-		return nil
-	})
-	if err := g.Wait(); err != nil {
-		return iscsiState{}, err
-	}
-	if k := slices.IndexFunc(now.nodes, func(n spdkrpc.ISCSITargetNode) bool { return n.Name == IQN(id) }); k >= 0 {
-		now.node = &now.nodes[k]
-	}
-	return now, nil
-}
-
-func (i iscsi) initiatorGroups(ctx context.Context) ([]spdkrpc.ISCSIInitiatorGroup, error) {
-	groups, err := i.rpc.ISCSIGetInitiatorGroups(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list initiator groups: %w", err)
-	}
-	return groups, nil
 }

@@ -154,8 +154,12 @@ func (i iscsi) unusedAuthGroups(ctx context.Context) (tags []int32, err error) {
 	if err != nil {
 		return nil, err
 	}
+	missing, err := i.saved(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for tag, volume := range groups {
-		if volume != "" && !usesAuthGroup(nodes, tag) {
+		if volume != "" && !usesAuthGroup(nodes, tag) && missing.node(IQN(volume)) == nil {
 			tags = append(tags, tag)
 		}
 	}

@@ -230,11 +230,11 @@ func (n nvmf) withdrawReplica(ctx context.Context, id, keep string) error {
 		return err
 	}
 	for _, m := range missing {
-		if !ours(m.NQN) || m.NQN == keep {
+		if m.NQN == nil || !ours(*m.NQN) || *m.NQN == keep {
 			continue
 		}
-		if err := n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: m.NQN}); err != nil && !readback.Refused(err) {
-			return fmt.Errorf("delete subsystem %s from the saved configuration: %w", m.NQN, err)
+		if err := n.rpc.NVMfDeleteSubsystem(ctx, spdkrpc.NVMfDeleteSubsystemParams{NQN: *m.NQN}); err != nil && !readback.Refused(err) {
+			return fmt.Errorf("delete subsystem %s from the saved configuration: %w", *m.NQN, err)
 		}
 	}
 	return nil

@@ -17,12 +17,18 @@ import (
 // returns the saved calls for nqn and host (nil means any) that are not in effect on the target,
 // but that a restarted target may execute. Without spdk-proxy, or if the proxy saves no
 // configuration, saved does not wait.
-func (s *Service) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
-	missing, err := s.rpc.SpdkgateConfigAwait(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
-	if errors.Is(err, spdkrpc.MethodNotFound) {
+func (n nvmf) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
+	return n.awaitSaved(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
+}
+
+func (s *Service) awaitSaved(ctx context.Context, p spdkrpc.SpdkgateConfigAwaitParams) ([]spdkrpc.ProxyMissingExport, error) {
+	missing, err := s.rpc.SpdkgateConfigAwait(ctx, p)
+	switch {
+	case errors.Is(err, spdkrpc.MethodNotFound):
 		return nil, nil
-	}
-	if err != nil {
+	case p.Protocol != nil && errors.Is(err, spdkrpc.InvalidParams):
+		return nil, fmt.Errorf("the spdk-proxy of target %s cannot report which iSCSI exports in its saved configuration are missing on the target: upgrade spdk-proxy there, and retry: %w", s.Name, err)
+	case err != nil:
 		return nil, fmt.Errorf("wait until the target's configuration is saved: %w", err)
 	}
 	return missing, nil
@@ -93,12 +99,15 @@ func (n nvmf) fenceSaved(ctx context.Context, h Host, dryRun bool) (all []Fencin
 			return all, err
 		}
 		for _, m := range missing {
+			if m.NQN == nil {
+				continue
+			}
 			if !dryRun {
-				if err := n.removeSaved(ctx, m.NQN, []string{name}); err != nil {
+				if err := n.removeSaved(ctx, *m.NQN, []string{name}); err != nil {
 					return all, err
 				}
 			}
-			all = append(all, Fencing{Export: m.NQN, Change: "remove host " + name + " from the saved configuration"})
+			all = append(all, Fencing{Export: *m.NQN, Change: "remove host " + name + " from the saved configuration"})
 		}
 	}
 	return all, nil

@@ -51,17 +51,17 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	switch method {
 	case "spdkgate_config_await":
 		for _, m := range s.missing {
-			if (p.NQN == nil || *p.NQN == m.NQN) && (p.Host == nil || m.Host != nil && *p.Host == *m.Host) {
+			if (p.NQN == nil || *p.NQN == *m.NQN) && (p.Host == nil || m.Host != nil && *p.Host == *m.Host) {
 				*result.(*[]spdkrpc.ProxyMissingExport) = append(*result.(*[]spdkrpc.ProxyMissingExport), m)
 			}
 		}
 		return nil
 	case "nvmf_subsystem_remove_host":
 		return remove("host "+*p.Host, func(m spdkrpc.ProxyMissingExport) bool {
-			return m.NQN == *p.NQN && m.Host != nil && *m.Host == *p.Host
+			return *m.NQN == *p.NQN && m.Host != nil && *m.Host == *p.Host
 		})
 	case "nvmf_delete_subsystem":
-		return remove("subsystem "+*p.NQN, func(m spdkrpc.ProxyMissingExport) bool { return m.NQN == *p.NQN })
+		return remove("subsystem "+*p.NQN, func(m spdkrpc.ProxyMissingExport) bool { return *m.NQN == *p.NQN })
 	}
 	return s.Caller.Call(ctx, method, params, result)
 }
@@ -73,12 +73,12 @@ func TestWithdrawnExportLeavesTheSavedConfiguration(t *testing.T) {
 	nqn := export.NQN(volumeV)
 	admits := func(hosts ...string) (list []spdkrpc.ProxyMissingExport) {
 		for _, h := range hosts {
-			list = append(list, spdkrpc.ProxyMissingExport{NQN: nqn, Method: "nvmf_subsystem_add_host", Host: &h})
+			list = append(list, spdkrpc.ProxyMissingExport{NQN: &nqn, Method: "nvmf_subsystem_add_host", Host: &h})
 		}
 		return list
 	}
-	create := []spdkrpc.ProxyMissingExport{{NQN: nqn, Method: "nvmf_create_subsystem"}}
-	other := []spdkrpc.ProxyMissingExport{{NQN: export.NQN(volumeW), Method: "nvmf_create_subsystem"}}
+	create := []spdkrpc.ProxyMissingExport{{NQN: &nqn, Method: "nvmf_create_subsystem"}}
+	other := []spdkrpc.ProxyMissingExport{{NQN: new(export.NQN(volumeW)), Method: "nvmf_create_subsystem"}}
 	broken := &spdkrpc.Error{Method: "m", Kind: spdkrpc.Denied}
 	for name, c := range map[string]struct {
 		missing  []spdkrpc.ProxyMissingExport
@@ -134,9 +134,9 @@ func TestFencedHostLeavesTheSavedConfiguration(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, export.TCP, "")
 			ctx := t.Context()
-			missing := []spdkrpc.ProxyMissingExport{{NQN: export.NQN(volumeV), Host: &h.NQN}, {NQN: export.NQN(volumeW), Host: new("nqn.2026-11.io.example:other")}}
+			missing := []spdkrpc.ProxyMissingExport{{NQN: new(export.NQN(volumeV)), Host: &h.NQN}, {NQN: new(export.NQN(volumeW)), Host: new("nqn.2026-11.io.example:other")}}
 			if h.Multipath != "" {
-				missing = append(missing, spdkrpc.ProxyMissingExport{NQN: export.NQN(volumeW), Host: &h.Multipath})
+				missing = append(missing, spdkrpc.ProxyMissingExport{NQN: new(export.NQN(volumeW)), Host: &h.Multipath})
 			}
 			saved := &savedExports{Caller: f.fault, missing: slices.Clone(missing)}
 			s := f.through(saved)
@@ -172,7 +172,7 @@ func TestRemovedFenceLeavesTheSavedConfiguration(t *testing.T) {
 	_, err = f.Unfence(ctx, h, false)
 	require.NoError(t, err)
 
-	saved := &savedExports{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{{NQN: mark, Method: "nvmf_create_subsystem"}}}
+	saved := &savedExports{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{{NQN: &mark, Method: "nvmf_create_subsystem"}}}
 	was, err := f.through(saved).Unfence(ctx, h, true)
 	require.NoError(t, err)
 	assert.False(t, was)

@@ -36,13 +36,30 @@ func (e *Executor) AwaitSaved(ctx context.Context, c Command) (json.RawMessage, 
 	if err != nil {
 		return nil, err
 	}
-	list := []spdkrpc.ProxyMissingExport{}
-	for _, missing := range e.restart.saver.Status().MissingExports() {
-		if (p.NQN == nil || *p.NQN == missing.NQN) && (p.Host == nil || *p.Host == missing.Host) {
-			m := spdkrpc.ProxyMissingExport{Method: missing.Method, NQN: missing.NQN}
-			if missing.Host != "" {
-				m.Host = &missing.Host
+	list, now := []spdkrpc.ProxyMissingExport{}, e.restart.saver.Status()
+	if p.Protocol != nil && *p.Protocol == spdkrpc.SpdkgateConfigAwaitProtocolISCSI {
+		for _, missing := range now.MissingISCSI {
+			m := spdkrpc.ProxyMissingExport{Method: missing.Method, Initiators: missing.Initiators}
+			if missing.IQN != "" {
+				m.IQN = &missing.IQN
+			} else {
+				m.Tag = &missing.Tag
 			}
+			list = append(list, m)
+		}
+		return marshal(list, nil)
+	}
+	for _, missing := range now.Missing {
+		m := spdkrpc.ProxyMissingExport{Method: missing.Method}
+		for _, n := range missing.Names {
+			switch n.Kind {
+			case "nqn", "new-nqn":
+				m.NQN = &n.Value
+			case "host-nqn":
+				m.Host = &n.Value
+			}
+		}
+		if m.NQN != nil && (p.NQN == nil || *p.NQN == *m.NQN) && (p.Host == nil || m.Host != nil && *p.Host == *m.Host) {
 			list = append(list, m)
 		}
 	}

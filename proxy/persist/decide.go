@@ -2,23 +2,26 @@ package persist
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/initiators"
 	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
 // An outcome is the result of one attempt to save.
 type outcome struct {
-	cost      time.Duration // duration of the read
-	process   string        // the process whose configuration was read
-	savedAt   time.Time     // the current file's time
-	missing   []Call        // calls in the current file that the target lacks
-	unsettled bool          // the target may be stopping; see Options.Settle
-	chosen    time.Time     // when the current file was chosen, if not loaded yet
-	lost      []raids.Lost  // see Status.NotRestorable
+	cost      time.Duration       // duration of the read
+	process   string              // the process whose configuration was read
+	savedAt   time.Time           // the current file's time
+	missing   []Call              // calls in the current file that the target lacks
+	iscsi     []initiators.Export // see Status.MissingISCSI
+	unsettled bool                // the target may be stopping; see Options.Settle
+	chosen    time.Time           // when the current file was chosen, if not loaded yet
+	lost      []raids.Lost        // see Status.NotRestorable
 }
 
 // A suspect is a target process that lacks saved calls, although no call through this proxy removed
@@ -151,6 +154,7 @@ func (s *Saver) saveBeside(live, current *Configuration, l lacking, seen changes
 		return s.adopt(live, current, reason)
 	}
 	o := outcome{savedAt: current.Saved.Time, missing: c.describeAll(kept)}
+	o.iscsi = initiators.Exports(kept, places(merged), func(p place) json.RawMessage { return p.call })
 	switch {
 	case !c.same(current, merged):
 		if err := s.opts.Folder.replace(merged, reason); err != nil {

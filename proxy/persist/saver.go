@@ -236,7 +236,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	}
 	s.cost, s.readAt = o.cost, time.Now()
 	s.noteUnrestorable(o.lost)
-	s.status.SavedAt, s.status.Missing, s.status.Unsettled = o.savedAt, o.missing, o.unsettled
+	s.status.SavedAt, s.status.Missing, s.status.MissingISCSI, s.status.Unsettled = o.savedAt, o.missing, o.iscsi, o.unsettled
 	s.noteChosen(o.chosen)
 	s.decidedOn = chosen
 	s.saved, s.first = number, s.last

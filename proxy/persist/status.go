@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/persist/initiators"
 	"github.com/spdkgate/spdkgate/proxy/persist/raids"
 )
 
@@ -15,7 +16,8 @@ type Status struct {
 	SavedAt time.Time // time of File; zero before File is first read or written
 	Pending bool      // there are unsaved changes
 	// Missing lists the calls in File that the target lacks. The missing calls stay in File.
-	Missing []Call
+	Missing      []Call
+	MissingISCSI []initiators.Export // the iSCSI target nodes and initiator groups among Missing
 	// Unsettled means that the running process once contained the missing calls, and that no call
 	// through this proxy has removed them. If the target keeps running, they will count as removed.
 	Unsettled bool
@@ -75,28 +77,6 @@ func (s *Saver) noteUnrestorable(lost []raids.Lost) {
 		}
 	}
 	s.status.NotRestorable = lost
-}
-
-// A MissingExport describes a saved call for an NVMe-oF subsystem that the target lacks.
-type MissingExport struct{ Method, NQN, Host string } // Host may be ""
-
-// MissingExports lists the missing calls that name an NVMe-oF subsystem.
-func (s Status) MissingExports() (list []MissingExport) {
-	for _, c := range s.Missing {
-		e := MissingExport{Method: c.Method}
-		for _, n := range c.Names {
-			switch n.Kind {
-			case "nqn", "new-nqn":
-				e.NQN = n.Value
-			case "host-nqn":
-				e.Host = n.Value
-			}
-		}
-		if e.NQN != "" {
-			list = append(list, e)
-		}
-	}
-	return list
 }
 
 // Lacks reports whether a call removes an object that the saved file contains but the target lacks.

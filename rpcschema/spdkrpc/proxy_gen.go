@@ -13,8 +13,8 @@ import (
 // method if such a change was already made by an earlier call, whose response may have been lost. The method
 // returns at once if everything is saved.
 //
-// The result: calls about NVMe-oF subsystems that are in the saved configuration but not in effect on the
-// target. A restarted target may make these calls. A call that removes the object also removes it from the saved
+// The result: calls about exports that are in the saved configuration but not in effect on the target. A
+// restarted target may make these calls. A call that removes the object also removes it from the saved
 // configuration, even if the call fails.
 //
 // spdk-proxy serves this method itself; SPDK does not have it.
@@ -430,11 +430,17 @@ type ProxyLvolChanges struct {
 // ProxyMissingExport describes a call that is in the saved configuration but not in effect on the target.
 type ProxyMissingExport struct {
 	// Subsystem that the call names.
-	NQN string `json:"nqn"`
+	NQN *string `json:"nqn,omitzero"`
 	// Method of the call.
 	Method string `json:"method"`
 	// Host that the call admits; left out if it admits none.
 	Host *string `json:"host,omitzero"`
+	// iSCSI target node that the call creates.
+	IQN *string `json:"iqn,omitzero"`
+	// Tag of the iSCSI initiator group that the call creates.
+	Tag *int32 `json:"tag,omitzero"`
+	// Initiators in the group, or in the saved groups that may log in to the target node.
+	Initiators []string `json:"initiators,omitzero"`
 }
 
 // ProxyNotRestorable describes a RAID that a restart of the target would not restore.
@@ -581,12 +587,23 @@ type ProxyTenantAmounts struct {
 	Keys *uint64 `json:"keys,omitzero"`
 }
 
+// SpdkgateConfigAwaitProtocol is a part of SPDK's RPCs.
+type SpdkgateConfigAwaitProtocol string
+
+// The values of SpdkgateConfigAwaitProtocol.
+const (
+	SpdkgateConfigAwaitProtocolNVMf  SpdkgateConfigAwaitProtocol = "nvmf"
+	SpdkgateConfigAwaitProtocolISCSI SpdkgateConfigAwaitProtocol = "iscsi"
+)
+
 // SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
 type SpdkgateConfigAwaitParams struct {
 	// The only NVMe-oF subsystem whose missing calls are reported.
 	NQN *string `json:"nqn,omitzero"`
 	// The only host whose missing calls are reported.
 	Host *string `json:"host,omitzero"`
+	// Whether missing calls about NVMe-oF subsystems (`nvmf`) or about iSCSI target nodes and initiator groups (`iscsi`) are reported. With `iscsi`, `nqn` and `host` have no effect. One of nvmf, iscsi. Default: nvmf.
+	Protocol *SpdkgateConfigAwaitProtocol `json:"protocol,omitzero"`
 }
 
 // SpdkgateConfigGetSavedParams are the parameters of spdkgate_config_get_saved.

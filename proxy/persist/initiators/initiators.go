@@ -1,0 +1,70 @@
+// Package initiators determines which iSCSI initiators the calls in a saved configuration admit.
+//
+// Package initiators must not depend on how calls are saved, or on which of them the target lacks.
+package initiators
+
+import "encoding/json"
+
+// Methods of the calls with which SPDK saves iSCSI exports.
+const (
+	createTargetNode     = "iscsi_create_target_node"
+	createInitiatorGroup = "iscsi_create_initiator_group"
+)
+
+// An Export describes a saved iSCSI target node or initiator group.
+type Export struct {
+	Method     string
+	IQN        string   // of the target node
+	Tag        int32    // of the initiator group
+	Initiators []string // that the initiator group contains, or that may log in to the target node
+}
+
+type call struct {
+	Method string `json:"method"`
+	Params struct {
+		Name       string   `json:"name"`
+		Tag        int32    `json:"tag"`
+		Initiators []string `json:"initiators"`
+		Maps       []struct {
+			Group int32 `json:"ig_tag"`
+		} `json:"pg_ig_maps"`
+	} `json:"params"`
+}
+
+// Exports describes the target nodes and initiator groups that the given calls create. all are the
+// calls of the whole configuration, which contain the initiator groups of the target nodes. text
+// returns a call's JSON text.
+func Exports[T any](calls, all []T, text func(T) json.RawMessage) (list []Export) {
+	var groups map[int32][]string
+	for _, x := range calls {
+		var c call
+		if json.Unmarshal(text(x), &c) != nil || c.Method != createTargetNode && c.Method != createInitiatorGroup {
+			continue
+		}
+		e := Export{Method: c.Method, IQN: c.Params.Name, Tag: c.Params.Tag, Initiators: c.Params.Initiators}
+		if c.Method == createTargetNode && groups == nil {
+			groups = groupsIn(all, text)
+		}
+		listed := map[int32]bool{}
+		for _, m := range c.Params.Maps { // one for each portal group
+			if !listed[m.Group] {
+				listed[m.Group] = true
+				e.Initiators = append(e.Initiators, groups[m.Group]...)
+			}
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// groupsIn returns the initiators in each initiator group that the calls create, by tag.
+func groupsIn[T any](calls []T, text func(T) json.RawMessage) map[int32][]string {
+	groups := map[int32][]string{}
+	for _, x := range calls {
+		var c call
+		if json.Unmarshal(text(x), &c) == nil && c.Method == createInitiatorGroup {
+			groups[c.Params.Tag] = append(groups[c.Params.Tag], c.Params.Initiators...)
+		}
+	}
+	return groups
+}
