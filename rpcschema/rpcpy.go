@@ -31,8 +31,8 @@ type RPCPyWord struct {
 	// List is the separator ("space" or "comma") between the items of a list that is a single word
 	// on the command line.
 	List string `json:"list,omitzero"`
-	// Item names the members of a list's items that are objects. On the command line, colons
-	// separate them.
+	// If the list's items are objects, Item lists the names of their members, in order. On the
+	// command line, colons separate the members' values.
 	Item []string `json:"item,omitzero"`
 	// MiBOf names the parameter that contains the block size. SPDK expects a number of blocks for
 	// this parameter, but rpc.py expects a size in MiB.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportedWords returns a method's rpc.py words in the document exported for a release, as JSON, or
-// "" if there are none.
+// exportedWords exports d for release r and returns, as JSON, how the exported document describes a
+// method's rpc.py command line (x-spdk-rpcpy). It returns "" if the document does not describe it.
 func exportedWords(t *testing.T, d *Document, method string, r Release) string {
 	t.Helper()
 	exported, err := d.Export(r, func(m *Method) bool { return m.Name == method })

@@ -66,7 +66,7 @@ func (i *iscsi) writeKeys(e Export) error {
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: iscsiadm has created a record of %s, but neither /etc/iscsi nor /var/lib/iscsi contains it: the driver needs access to the directory of the node's open-iscsi, in the container below /host/proc/1/root", ErrUnsupported, e.IQN)
+		return fmt.Errorf("%w: iscsiadm created a record for %s, but the record is in neither /etc/iscsi nor /var/lib/iscsi: give the driver access to the directory that the node's iscsiadm uses (in the driver's container, below /host/proc/1/root)", ErrUnsupported, e.IQN)
 	}
 	return nil
 }

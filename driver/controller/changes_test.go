@@ -274,7 +274,7 @@ func TestInvalidMetadataRequestsAreRefused(t *testing.T) {
 }
 
 // No ranges are returned if the responses are contradictory or if the volume is encrypted.
-func TestUnusableResponsesAreRefused(t *testing.T) {
+func TestUnusableChangeResponsesAreRejected(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	for name, change := range map[string]func(r *spdkrpc.ProxyLvolChanges){

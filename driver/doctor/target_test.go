@@ -284,7 +284,7 @@ func TestUnreachableTargetIsAFinding(t *testing.T) {
 
 // If the configuration does not name any lvstores, an export is not removed, because it may belong
 // to a volume in an lvstore that is not loaded.
-func TestUnknownLvstoresAreNotChanged(t *testing.T) {
+func TestExportIsNotRemovedIfNoLvstoresAreConfigured(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	require.NoError(t, f.rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: export.NQN(uuid.NewString())}))
 	found := run(t, examinationOf(f.service(export.TCP)))

@@ -186,7 +186,7 @@ func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 
 // After the reply to a call is lost and the caller has repeated the call, the target may still
 // execute the first one. The group that callers have received remains valid.
-func TestRepeatedGroupSnapshotTakesOneGroup(t *testing.T) {
+func TestRepeatedGroupSnapshotCreatesOnlyOneGroup(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	f := behindFreezer(b)
 	sources := b.volumes(t, "pvc-1", "pvc-2")

@@ -101,12 +101,13 @@ func (b *blob) parse(d descriptor) error {
 // entries returns how many 32-bit numbers the lists of clusters contain.
 func (b *blob) entries() int { return len(b.table) + 2*len(b.runs) }
 
-// A blob has flags of two kinds. SPDK does not load a blob with an unknown flag of the first kind.
+// These flags are in invalid_flags, except isReadOnly. SPDK does not load a blob with an unknown
+// flag in invalid_flags.
 const (
 	usesExtentTable   = 1 << 2
 	hasExternalParent = 1 << 3
 	knownFlags        = 1<<4 - 1
-	isReadOnly        = 1 << 0 // a flag of the second kind
+	isReadOnly        = 1 << 0 // SPDK_BLOB_READ_ONLY, in data_ro_flags
 )
 
 func (b *blob) attribute(internal bool, name string, value []byte) {

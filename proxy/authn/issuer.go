@@ -135,7 +135,7 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 			wrong = append(wrong, errors.New("bearer_file requires jwks_url, the URL to which the token is sent"))
 		}
 		if err := checkURL(c.URL); err != nil && c.URL != "" {
-			wrong = append(wrong, errors.New("set jwks_url or jwks_file: without them the issuer must be an https:// URL, where its keys are discovered"))
+			wrong = append(wrong, errors.New("set jwks_url or jwks_file: without either, the issuer must be an https:// URL from which its keys can be discovered"))
 		}
 	}
 	if _, err := i.source.client(); err != nil {

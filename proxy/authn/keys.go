@@ -14,10 +14,11 @@ import (
 const (
 	fetchInterval = 10 * time.Second // minimum time between fetches, for any key
 	fetchTimeout  = 5 * time.Second
-	// age at which the keys are fetched again, while the old ones are still used
+	// age of the keys at which they are fetched again, while the old ones are still used
 	refreshAge = 5 * time.Minute
-	overdueAge = 15 * time.Minute // age at which a token waits for a running fetch
-	// age at which the keys are no longer used, even if the issuer does not respond
+	// age of the keys at which requests wait for a fetch that is in progress
+	overdueAge = 15 * time.Minute
+	// age of the keys at which they are no longer used, even if the issuer does not respond
 	maxKeyAge = 24 * time.Hour
 )
 

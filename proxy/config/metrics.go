@@ -40,7 +40,7 @@ const (
 // authentication or encryption.
 func (c *Config) validateMetrics() error {
 	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {
-		return fmt.Errorf("metrics.volumes must be 0 to %d: each volume has eleven series", maxVolumeSeries)
+		return fmt.Errorf("metrics.volumes must be between 0 and %d: each volume adds eleven time series", maxVolumeSeries)
 	}
 	if err := c.Metrics.validateHistograms(); err != nil {
 		return err

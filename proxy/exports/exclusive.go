@@ -9,9 +9,10 @@ import (
 )
 
 // checkExclusive makes the last step of p read back the admitted hosts. The step fails if another
-// host is admitted and the request does not allow sharing the volume. Commands that plan at the
-// same time do not see each other's hosts. However, each command reads back the hosts only after it
-// has added its own, so at least one of them sees the other's host.
+// host is admitted and the request does not allow sharing the volume. Commands that are planned
+// concurrently do not see the hosts that the others are about to add. However, each command reads
+// back the hosts only after it has added its own, so at least one of the commands sees the other's
+// host.
 func (t target) checkExclusive(p *Plan, r Request) {
 	if r.Shared {
 		return

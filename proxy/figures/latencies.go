@@ -25,7 +25,7 @@ type Latencies struct {
 	Sum float64
 }
 
-var errNotHistogram = errors.New("the histogram has an unexpected form")
+var errNotHistogram = errors.New("the histogram has an unexpected format")
 
 // SPDK divides latencies, measured in ticks, into ranges, and each range into buckets of equal
 // width. The buckets in ranges 0 and 1 are one tick wide; in each further range they are twice as

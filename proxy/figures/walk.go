@@ -11,7 +11,7 @@ import (
 // MiB long, and a Reader needs only a quarter of it.
 type text struct{ jsonwalk.Text }
 
-var errNotJSON = errors.New("the result has an unexpected form")
+var errNotJSON = errors.New("the result has an unexpected format")
 
 // read reads a result with f. f reads the value at the given offset, and returns where the value
 // ends.

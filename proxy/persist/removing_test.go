@@ -67,7 +67,7 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 
 // After a restart, the state of the new target process shows which deletions the previous one
 // executed.
-func TestDeletionsAreSettledAfterARestart(t *testing.T) {
+func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 	absent, broken := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}, errors.New("broken")
 	for name, c := range map[string]struct {
 		process  string

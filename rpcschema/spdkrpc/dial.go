@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// A dialing is one attempt to connect, shared by all callers that need the connection. The attempt
-// continues as long as at least one of these callers is waiting.
+// dialing describes a single connection attempt, shared by all callers that need the connection.
+// The attempt continues as long as at least one of these callers is waiting.
 type dialing struct {
 	done    chan struct{} // closed when stream or err is set
 	stream  *stream
