@@ -101,8 +101,8 @@ func (b *blob) parse(d descriptor) error {
 // entries returns how many 32-bit numbers the lists of clusters contain.
 func (b *blob) entries() int { return len(b.table) + 2*len(b.runs) }
 
-// These flags are in invalid_flags, except isReadOnly. SPDK does not load a blob with an unknown
-// flag in invalid_flags.
+// SPDK stores these flags in the field invalid_flags, except isReadOnly, and does not load a blob
+// with an unknown flag in invalid_flags.
 const (
 	usesExtentTable   = 1 << 2
 	hasExternalParent = 1 << 3

@@ -9,8 +9,8 @@ import (
 
 // AccelAssignOpc calls accel_assign_opc: choose the module that executes an operation.
 //
-// SPDK checks only when the target leaves the startup state whether the module exists and supports the
-// operation.
+// SPDK does not check that the module exists and supports the operation until the target leaves the startup
+// state.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -24,8 +24,8 @@ func (c *Client) AccelAssignOpc(ctx context.Context, params AccelAssignOpcParams
 
 // AccelCryptoKeyCreate calls accel_crypto_key_create: create a data encryption key for `bdev_crypto_create`.
 //
-// The module that encrypts decides which ciphers and key lengths are supported. The software module, which is
-// used unless another one is chosen, supports only AES_XTS with 128 or 256 bits.
+// The supported ciphers and key lengths depend on the module that encrypts. The default module, `software`,
+// supports only AES_XTS with 128 or 256 bits.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -38,7 +38,7 @@ func (c *Client) AccelCryptoKeyCreate(ctx context.Context, params AccelCryptoKey
 
 // AccelCryptoKeyDestroy calls accel_crypto_key_destroy: destroy a data encryption key.
 //
-// SPDK does not check whether a bdev still uses it; delete such bdevs first.
+// SPDK does not check whether a bdev still uses the key. First delete the bdevs that use it.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -64,7 +64,7 @@ func (c *Client) AccelCryptoKeysGet(ctx context.Context, params AccelCryptoKeysG
 	return result, err
 }
 
-// AccelErrorInjectError calls accel_error_inject_error: make operations fail or give wrong results, for tests.
+// AccelErrorInjectError calls accel_error_inject_error: make operations fail or return wrong results, for tests.
 //
 // The operation must be assigned to the module `error`. Only `crc32c` is possible.
 //
@@ -131,9 +131,9 @@ func (c *Client) AccelMlx5DumpStats(ctx context.Context, params AccelMlx5DumpSta
 	return result, err
 }
 
-// AccelSetDriver calls accel_set_driver: choose the driver that executes sequences of operations, or none.
+// AccelSetDriver calls accel_set_driver: choose the driver that executes sequences of operations, if any.
 //
-// To choose no driver, give an empty name: SPDK refuses a call without parameters.
+// To use no driver, give an empty name; SPDK refuses a call without parameters.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -147,7 +147,7 @@ func (c *Client) AccelSetDriver(ctx context.Context, params AccelSetDriverParams
 
 // AccelSetOptions calls accel_set_options: set the sizes of the accel framework's pools.
 //
-// Options that are not given keep their values; each summary states the initial value. A call without parameters
+// Options that are omitted keep their values; each summary states the initial value. A call without parameters
 // is an error.
 //
 // Errors of SPDK:
@@ -236,7 +236,7 @@ func (c *Client) DPDKCryptodevSetDriver(ctx context.Context, params DPDKCryptode
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -114: The devices are in use already
+//   - -114: The devices are already in use
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -248,7 +248,7 @@ func (c *Client) DSAScanAccelModule(ctx context.Context, params DSAScanAccelModu
 //
 // Errors of SPDK:
 //   - -32602: Parameters were given
-//   - -114: The devices are in use already
+//   - -114: The devices are already in use
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -273,7 +273,7 @@ func (c *Client) IOATScanAccelModule(ctx context.Context) error {
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
 //   - -22: Invalid size
-//   - -17: The devices are in use already
+//   - -17: The devices are already in use
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -418,7 +418,7 @@ type AccelCryptoKeyDestroyParams struct {
 
 // AccelCryptoKeysGetParams are the parameters of accel_crypto_keys_get.
 type AccelCryptoKeysGetParams struct {
-	// Name of the only key to list.
+	// List only the key with this name.
 	KeyName *string `json:"key_name,omitzero"`
 }
 
@@ -464,21 +464,21 @@ type AccelMlx5DumpStatsParams struct {
 
 // AccelSetDriverParams are the parameters of accel_set_driver.
 type AccelSetDriverParams struct {
-	// Name of the driver; empty or left out for none. Required up to v24.05.
+	// Name of the driver; if empty, no driver is used. Required up to v24.05.
 	Name *string `json:"name,omitzero"`
 }
 
 // AccelSetOptionsParams are the parameters of accel_set_options.
 type AccelSetOptionsParams struct {
-	// Small buffers that each thread keeps in its cache; initially 128.
+	// Number of small buffers that each thread keeps in its cache; initially 128.
 	SmallCacheSize *uint32 `json:"small_cache_size,omitzero"`
-	// Large buffers that each thread keeps in its cache; initially 16.
+	// Number of large buffers that each thread keeps in its cache; initially 16.
 	LargeCacheSize *uint32 `json:"large_cache_size,omitzero"`
-	// Operations that a thread may have in progress; initially 2048. At least 8 from v24.09 on.
+	// Number of operations that a thread may have in progress; initially 2048. At least 8 from v24.09 on.
 	TaskCount *uint32 `json:"task_count,omitzero"`
-	// Sequences of operations that a thread may have in progress; initially 2048.
+	// Number of operation sequences that a thread may have in progress; initially 2048.
 	SequenceCount *uint32 `json:"sequence_count,omitzero"`
-	// Buffers of the framework that a thread may borrow; initially 2048.
+	// Number of the framework's buffers that a thread may borrow; initially 2048.
 	BufCount *uint32 `json:"buf_count,omitzero"`
 }
 
@@ -504,11 +504,11 @@ type DSAScanAccelModuleParams struct {
 type Mlx5ScanAccelModuleParams struct {
 	// Size of a queue pair. Default: 256.
 	QpSize *uint16 `json:"qp_size,omitzero"`
-	// Operations that may be in progress in the whole target. Default: 2047.
+	// Number of operations that may be in progress in the whole target. Default: 2047.
 	NumRequests *uint32 `json:"num_requests,omitzero"`
-	// Devices to use, separated by commas; all if not given. SPDK v24.09 and later.
+	// Devices to use, separated by commas; all if omitted. SPDK v24.09 and later.
 	AllowedDevs *string `json:"allowed_devs,omitzero"`
-	// Largest number of blocks that one operation encrypts; 0 for no limit. Unit: blocks. Default: 0. SPDK v24.09 and later.
+	// Maximum number of blocks that one operation encrypts; 0 for no limit. Unit: blocks. Default: 0. SPDK v24.09 and later.
 	CryptoSplitBlocks *uint16 `json:"crypto_split_blocks,omitzero"`
 	// Whether to use the driver that executes sequences of operations. Default: false. SPDK v25.01 and later.
 	EnableDriver *bool `json:"enable_driver,omitzero"`

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevAIOCreate calls bdev_aio_create: create a bdev of a file or block device of the target's host, by Linux
+// BdevAIOCreate calls bdev_aio_create: create a bdev on a file or block device of the target's host, using Linux
 // AIO.
 //
 // SPDK responds after it has examined the new bdev for lvstores and the like.
@@ -29,7 +29,7 @@ func (c *Client) BdevAIOCreate(ctx context.Context, params BdevAIOCreateParams) 
 	return result, err
 }
 
-// BdevAIODelete calls bdev_aio_delete: delete an AIO bdev; the file stays.
+// BdevAIODelete calls bdev_aio_delete: delete an AIO bdev, but keep the file.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -40,7 +40,7 @@ func (c *Client) BdevAIODelete(ctx context.Context, params BdevAIODeleteParams) 
 	return c.confirm(ctx, "bdev_aio_delete", params)
 }
 
-// BdevAIORescan calls bdev_aio_rescan: update an AIO bdev to the present size of its file or block device.
+// BdevAIORescan calls bdev_aio_rescan: adapt the size of an AIO bdev to that of its file or block device.
 //
 // If the size is 0, the bdev is deleted.
 //
@@ -60,13 +60,13 @@ type BdevAIOCreateParams struct {
 	Name string `json:"name"`
 	// Path of the file or block device, which must exist.
 	Filename string `json:"filename"`
-	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 for the block device's own. Required for files. Unit: bytes. Default: 0.
+	// Block size, a power of 2 of at least 512 that divides the file's size; 0 for the block size of the block device. Required for files. Unit: bytes. Default: 0.
 	BlockSize *uint32 `json:"block_size,omitzero"`
 	// Whether SPDK refuses writes. Default: false.
 	ReadOnly *bool `json:"readonly,omitzero"`
 	// Whether unmapping and zeroing punch holes into the file. Default: false. SPDK v24.05 and later.
 	Fallocate *bool `json:"fallocate,omitzero"`
-	// UUID of the new bdev. If it is not given, the bdev gets a random UUID, which differs after each start of the target. SPDK v24.09 and later.
+	// UUID of the new bdev. If omitted, the bdev gets a new random UUID each time the target starts. SPDK v24.09 and later.
 	UUID *string `json:"uuid,omitzero"`
 	// Whether the kernel refuses I/O that would block the reactor; SPDK then retries it. Block devices only. Default: false. SPDK v26.01 and later.
 	Nowait *bool `json:"nowait,omitzero"`

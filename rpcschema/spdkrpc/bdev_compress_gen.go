@@ -9,8 +9,8 @@ import (
 // BdevCompressCreate calls bdev_compress_create: create a bdev that compresses data and writes it to another
 // bdev.
 //
-// The data on the base bdev is lost. The new bdev has the base bdev's name with the prefix `COMP_`. A file in
-// the given directory, which should be on persistent memory, stores the map of the chunks.
+// The data on the base bdev is lost. The new bdev's name is that of the base bdev with the prefix `COMP_`. SPDK
+// stores the chunk map in a file in the given directory, which should be on persistent memory.
 //
 // The result: name of the new bdev.
 //
@@ -18,7 +18,7 @@ import (
 //   - -32700: Parameters could not be decoded
 //   - -22: The path is not a directory, or the block size, the algorithm or the level is not supported
 //   - -19: No such bdev
-//   - -16: The base bdev is compressed already
+//   - -16: The base bdev is already compressed
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to SPDK up to v25.05.
@@ -27,7 +27,7 @@ func (c *Client) BdevCompressCreate(ctx context.Context, params BdevCompressCrea
 	return result, err
 }
 
-// BdevCompressDelete calls bdev_compress_delete: delete a compress bdev with its data; its base bdev stays.
+// BdevCompressDelete calls bdev_compress_delete: delete a compress bdev with its data, but keep its base bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -39,14 +39,13 @@ func (c *Client) BdevCompressDelete(ctx context.Context, params BdevCompressDele
 	return c.confirm(ctx, "bdev_compress_delete", params)
 }
 
-// BdevCompressGetOrphans calls bdev_compress_get_orphans: list the compress bdevs whose map of the chunks was
-// not found.
+// BdevCompressGetOrphans calls bdev_compress_get_orphans: list the compress bdevs whose chunk map was not found.
 //
-// The result: names of the orphans.
+// The result: names of these bdevs.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No orphan has this name
+//   - -19: No bdev without its chunk map has this name
 //
 // Only reads. State: runtime. Known to SPDK up to v25.05.
 func (c *Client) BdevCompressGetOrphans(ctx context.Context, params BdevCompressGetOrphansParams) (result []string, err error) {
@@ -67,13 +66,13 @@ const (
 type BdevCompressCreateParams struct {
 	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
-	// Directory on the target's host for the map of the chunks.
+	// Directory on the target's host for the chunk map.
 	PmPath string `json:"pm_path"`
 	// Block size of the new bdev; 0 for that of the base bdev. Unit: bytes. One of 0, 512, 4096. Default: 0.
 	LbSize *uint32 `json:"lb_size,omitzero"`
 	// Algorithm. One of deflate, lz4. Default: deflate. SPDK v24.09 and later.
 	CompAlgo *BdevCompressCreateCompAlgo `json:"comp_algo,omitzero"`
-	// Level of the compression. The algorithm decides which levels exist. Default: 1. SPDK v24.09 and later.
+	// Compression level. The available levels depend on the algorithm. Default: 1. SPDK v24.09 and later.
 	CompLevel *uint32 `json:"comp_level,omitzero"`
 }
 
@@ -85,6 +84,6 @@ type BdevCompressDeleteParams struct {
 
 // BdevCompressGetOrphansParams are the parameters of bdev_compress_get_orphans.
 type BdevCompressGetOrphansParams struct {
-	// The only compress bdev to check. If it is not an orphan, the call fails.
+	// Check only this compress bdev. If its chunk map was found, the call fails.
 	Name *string `json:"name,omitzero"`
 }

@@ -8,7 +8,7 @@ import (
 
 // BdevCryptoCreate calls bdev_crypto_create: create a bdev that encrypts data and writes it to another bdev.
 //
-// Create the key with `accel_crypto_key_create` first and give its name here. The parameters that contain the
+// First create the key with `accel_crypto_key_create`, then give its name here. The parameters that contain the
 // key itself are deprecated. If the base bdev does not exist yet, the call succeeds, and the new bdev appears
 // when the base bdev does. The base bdev is claimed.
 //
@@ -29,7 +29,8 @@ func (c *Client) BdevCryptoCreate(ctx context.Context, params BdevCryptoCreatePa
 	return result, err
 }
 
-// BdevCryptoDelete calls bdev_crypto_delete: delete a crypto bdev; its base bdev stays, with the encrypted data.
+// BdevCryptoDelete calls bdev_crypto_delete: delete a crypto bdev, but keep its base bdev with the encrypted
+// data.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -47,7 +48,7 @@ type BdevCryptoCreateParams struct {
 	BaseBdevName string `json:"base_bdev_name"`
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Key to use. If it is given, SPDK ignores the parameters that follow.
+	// Name of the key to use. If given, SPDK ignores the parameters below.
 	KeyName *string `json:"key_name,omitzero"`
 	// Cipher of the key to create, `AES_CBC` or `AES_XTS`. Default: AES_CBC.
 	Cipher *string `json:"cipher,omitzero"`

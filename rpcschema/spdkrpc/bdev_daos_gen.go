@@ -23,7 +23,7 @@ func (c *Client) BdevDAOSCreate(ctx context.Context, params BdevDAOSCreateParams
 	return result, err
 }
 
-// BdevDAOSDelete calls bdev_daos_delete: delete a DAOS bdev; the object stays.
+// BdevDAOSDelete calls bdev_daos_delete: delete a DAOS bdev, but keep the object.
 //
 // Errors of SPDK:
 //   - -19: No such DAOS bdev
@@ -74,6 +74,6 @@ type BdevDAOSDeleteParams struct {
 type BdevDAOSResizeParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
-	// New size, not less than the present one. Unit: MiB.
+	// New size, not less than the current one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }

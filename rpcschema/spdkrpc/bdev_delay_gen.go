@@ -27,7 +27,7 @@ func (c *Client) BdevDelayCreate(ctx context.Context, params BdevDelayCreatePara
 	return result, err
 }
 
-// BdevDelayDelete calls bdev_delay_delete: delete a delay bdev; its base bdev stays.
+// BdevDelayDelete calls bdev_delay_delete: delete a delay bdev, but keep its base bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -56,15 +56,15 @@ type BdevDelayCreateParams struct {
 	BaseBdevName string `json:"base_bdev_name"`
 	// Name of the new bdev.
 	Name string `json:"name"`
-	// Delay of 99 of 100 reads. Unit: us.
+	// Delay of 99% of the reads. Unit: us.
 	AvgReadLatency uint64 `json:"avg_read_latency"`
-	// Delay of the hundredth read; not less than `avg_read_latency`. Unit: us.
+	// Delay of every hundredth read; not less than `avg_read_latency`. Unit: us.
 	P99ReadLatency uint64 `json:"p99_read_latency"`
-	// Delay of 99 of 100 writes. Unit: us.
+	// Delay of 99% of the writes. Unit: us.
 	AvgWriteLatency uint64 `json:"avg_write_latency"`
-	// Delay of the hundredth write; not less than `avg_write_latency`. Unit: us.
+	// Delay of every hundredth write; not less than `avg_write_latency`. Unit: us.
 	P99WriteLatency uint64 `json:"p99_write_latency"`
-	// UUID of the new bdev; if not given, it is derived from the base bdev's UUID. SPDK v23.05 and later.
+	// UUID of the new bdev; if omitted, it is derived from the base bdev's UUID. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

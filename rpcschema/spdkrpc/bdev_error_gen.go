@@ -6,10 +6,11 @@ import (
 	"context"
 )
 
-// BdevErrorCreate calls bdev_error_create: create a bdev on top of another one that injects errors on request.
+// BdevErrorCreate calls bdev_error_create: create a bdev that injects errors, on request, into the I/O of its
+// base bdev.
 //
-// Its name is that of the base bdev with the prefix `EE_`. If the base bdev does not exist yet, the call
-// succeeds, and the new bdev appears when the base bdev does. The base bdev is claimed.
+// The new bdev's name is that of the base bdev with the prefix `EE_`. If the base bdev does not exist yet, the
+// call succeeds, and the new bdev appears when the base bdev does. The base bdev is claimed.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -22,7 +23,7 @@ func (c *Client) BdevErrorCreate(ctx context.Context, params BdevErrorCreatePara
 	return c.confirm(ctx, "bdev_error_create", params)
 }
 
-// BdevErrorDelete calls bdev_error_delete: delete an error bdev; its base bdev stays.
+// BdevErrorDelete calls bdev_error_delete: delete an error bdev, but keep its base bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -33,12 +34,12 @@ func (c *Client) BdevErrorDelete(ctx context.Context, params BdevErrorDeletePara
 	return c.confirm(ctx, "bdev_error_delete", params)
 }
 
-// BdevErrorInjectError calls bdev_error_inject_error: make the next I/Os of an error bdev fail, or stop the
-// failures.
+// BdevErrorInjectError calls bdev_error_inject_error: make the next I/Os of an error bdev fail, or stop making
+// I/Os fail.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: `corrupt_value` is 0, or the NVMe status is missing or out of place
+//   - -22: `corrupt_value` is 0, or the NVMe status is missing or not allowed
 //   - -19: No such bdev, or it is not an error bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -46,8 +47,8 @@ func (c *Client) BdevErrorInjectError(ctx context.Context, params BdevErrorInjec
 	return c.confirm(ctx, "bdev_error_inject_error", params)
 }
 
-// BdevErrorResumePending calls bdev_error_resume_pending: complete the I/Os that an error bdev holds back
-// because they are never to be completed, and stop holding I/Os back.
+// BdevErrorResumePending calls bdev_error_resume_pending: complete the I/Os that an error bdev holds back (error
+// `pending`), and stop holding I/Os back.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -62,7 +63,7 @@ func (c *Client) BdevErrorResumePending(ctx context.Context, params BdevErrorRes
 type BdevErrorCreateParams struct {
 	// Name of the base bdev.
 	BaseName string `json:"base_name"`
-	// UUID of the new bdev; if not given, it is derived from the base bdev's UUID. SPDK v23.05 and later.
+	// UUID of the new bdev; if omitted, it is derived from the base bdev's UUID. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 
@@ -103,15 +104,15 @@ type BdevErrorInjectErrorParams struct {
 	Name string `json:"name"`
 	// Type of I/O that fails; `clear` to stop all failures. One of clear, read, write, unmap, flush, all.
 	IOType BdevErrorInjectErrorIOType `json:"io_type"`
-	// What happens to these I/Os: they fail, they are never completed, they complete with wrong data, they fail for lack of memory (from v23.09 on), or they fail with an NVMe status (from v26.05 on). One of failure, pending, corrupt_data, nomem, nvme_failure.
+	// Effect on these I/Os: they fail, never complete, complete with wrong data, fail for lack of memory (from v23.09 on), or fail with an NVMe status (from v26.05 on). One of failure, pending, corrupt_data, nomem, nvme_failure.
 	ErrorType BdevErrorInjectErrorErrorType `json:"error_type"`
 	// Number of I/Os that fail. Default: 1.
 	Num *uint32 `json:"num,omitzero"`
-	// Number of other I/Os that must be in progress for an I/O to fail. Default: 0. SPDK v23.09 and later.
+	// Number of other I/Os that must be in progress before an I/O fails. Default: 0. SPDK v23.09 and later.
 	QueueDepth *uint64 `json:"queue_depth,omitzero"`
 	// For `corrupt_data`, offset of the byte that is changed. Unit: bytes. Default: 0.
 	CorruptOffset *uint64 `json:"corrupt_offset,omitzero"`
-	// For `corrupt_data`, the value that this byte is combined with by exclusive or; not 0. Default: 0.
+	// For `corrupt_data`, the value with which this byte is XORed; not 0. Default: 0.
 	CorruptValue *uint8 `json:"corrupt_value,omitzero"`
 	// For `nvme_failure`, status code type. `nvme_sct` or `nvme_sc` must not be 0; for other errors both must be 0. Default: 0. SPDK v26.05 and later.
 	NVMeSct *uint32 `json:"nvme_sct,omitzero"`

@@ -13,7 +13,7 @@ import (
 // Both bdevs are claimed. If one of them does not exist yet, the new bdev is created when it appears, and the
 // result is a sentence instead of an object.
 //
-// The result: the new bdev, or a sentence that says that SPDK waits for the bdevs.
+// The result: the new bdev, or a sentence which states that SPDK is waiting for the bdevs.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or a bdev with this name exists (from v24.09)
@@ -25,7 +25,7 @@ func (c *Client) BdevFTLCreate(ctx context.Context, params BdevFTLCreateParams) 
 	return result, err
 }
 
-// BdevFTLDelete calls bdev_ftl_delete: unload an FTL bdev; it can be loaded again.
+// BdevFTLDelete calls bdev_ftl_delete: unload an FTL bdev, which can be loaded again later.
 //
 // Errors of SPDK:
 //   - -19: No such FTL bdev (from v23.05)
@@ -53,7 +53,7 @@ func (c *Client) BdevFTLGetProperties(ctx context.Context, params BdevFTLGetProp
 	return result, err
 }
 
-// BdevFTLGetStats calls bdev_ftl_get_stats: report how much an FTL bdev has read and written, and why.
+// BdevFTLGetStats calls bdev_ftl_get_stats: report how much an FTL bdev has read and written, for each reason.
 //
 // The result: the counters. Up to v23.01 false if they were not available.
 //
@@ -148,7 +148,7 @@ type BdevFTLCreated struct {
 	UUID string `json:"uuid"`
 }
 
-// BdevFTLIOStats holds reads and writes for one reason.
+// BdevFTLIOStats holds numbers of reads and writes for one reason.
 type BdevFTLIOStats struct {
 	Read  BdevFTLReadStats  `json:"read"`
 	Write BdevFTLWriteStats `json:"write"`
@@ -197,7 +197,7 @@ type BdevFTLProperty struct {
 	Unit *string `json:"unit,omitzero"`
 	// Description of the property.
 	Desc *string `json:"desc,omitzero"`
-	// True if the property cannot be set; left out otherwise.
+	// True if the property cannot be set; omitted otherwise.
 	ReadOnly *bool `json:"read-only,omitzero"`
 }
 
@@ -260,20 +260,20 @@ type BdevFTLCreateParams struct {
 	BaseBdev string `json:"base_bdev"`
 	// Bdev that receives the writes first.
 	Cache string `json:"cache"`
-	// UUID of the FTL bdev to load. If it is left out, a new FTL bdev is created, and the data on both bdevs is lost.
+	// UUID of the FTL bdev to load. If omitted, a new FTL bdev is created, and the data on both bdevs is lost.
 	UUID *string `json:"uuid,omitzero"`
-	// Share of the base bdev that is reserved. Unit: percent. Default: 20.
+	// Percentage of the base bdev that is reserved. Unit: percent. Default: 20.
 	Overprovisioning *uint64 `json:"overprovisioning,omitzero"`
 	// Memory for the table that maps logical to physical addresses. Unit: MiB. Default: 2048.
 	L2pDRAMLimit *uint64 `json:"l2p_dram_limit,omitzero"`
 	// CPU mask of the FTL's thread, hexadecimal or a list such as `[0,2-3]`. Default: all of the process's cores.
 	CoreMask *string `json:"core_mask,omitzero"`
-	// Keep the state in shared memory when the process ends, to start fast. Default: true.
+	// Whether to keep the state in shared memory when the process ends, for a fast start. Default: true.
 	FastShutdown *bool `json:"fast_shutdown,omitzero"`
 }
 
-// BdevFTLCreateResult is the new bdev, or a sentence that says that SPDK waits for the bdevs. Exactly one field
-// must be set.
+// BdevFTLCreateResult is the new bdev, or a sentence which states that SPDK is waiting for the bdevs. Exactly
+// one field must be set.
 type BdevFTLCreateResult struct {
 	Object *BdevFTLCreated
 	String *string
@@ -300,7 +300,7 @@ func (v BdevFTLCreateResult) MarshalJSON() ([]byte, error) {
 type BdevFTLDeleteParams struct {
 	// Name of the FTL bdev.
 	Name string `json:"name"`
-	// Keep the state in shared memory, to load it fast. Default: false.
+	// Whether to keep the state in shared memory, so that it loads fast. Default: false.
 	FastShutdown *bool `json:"fast_shutdown,omitzero"`
 }
 

@@ -11,7 +11,7 @@ import (
 // histogram.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, or no such kind of I/O
+//   - -32603: Parameters could not be decoded, or there is no such kind of I/O
 //   - -19: No such bdev
 //   - -12: Out of memory, or `min_nsec` is not less than `max_nsec`
 //   - -11: Another call is starting or stopping the counting
@@ -21,16 +21,16 @@ func (c *Client) BdevEnableHistogram(ctx context.Context, params BdevEnableHisto
 	return c.confirm(ctx, "bdev_enable_histogram", params)
 }
 
-// BdevExamine calls bdev_examine: examine a bdev for lvstores, partitions and the like, if SPDK does not examine
+// BdevExamine calls bdev_examine: look for lvstores, partitions and the like on a bdev, if SPDK does not examine
 // every bdev.
 //
-// Only possible if `bdev_set_options` has turned `bdev_auto_examine` off. The bdev need not exist yet. The call
-// does not wait for the examination to end; `bdev_wait_for_examine` does.
+// This is possible only if `bdev_set_options` has turned `bdev_auto_examine` off. The bdev need not exist yet.
+// The call does not wait until the examination has finished; `bdev_wait_for_examine` does.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -22: SPDK examines every bdev anyway
-//   - -17: The name was given before
+//   - -22: SPDK already examines every bdev automatically
+//   - -17: An earlier call named the same bdev
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -57,8 +57,7 @@ func (c *Client) BdevGetBdevs(ctx context.Context, params BdevGetBdevsParams) (r
 	return result, err
 }
 
-// BdevGetHistogram calls bdev_get_histogram: return the histogram of a bdev's latencies on its open I/O
-// channels.
+// BdevGetHistogram calls bdev_get_histogram: return the latency histogram of a bdev's open I/O channels.
 //
 // The result: the histogram.
 //
@@ -73,8 +72,8 @@ func (c *Client) BdevGetHistogram(ctx context.Context, params BdevGetHistogramPa
 	return result, err
 }
 
-// BdevGetHistogramBorders calls bdev_get_histogram_borders: count a bdev's I/Os on its open I/O channels, up to
-// latencies that the caller chooses.
+// BdevGetHistogramBorders calls bdev_get_histogram_borders: count the I/Os of a bdev's open I/O channels that
+// did not exceed certain latencies.
 //
 // The result: the counts.
 //
@@ -124,7 +123,7 @@ func (c *Client) BdevResetIOStat(ctx context.Context, params BdevResetIOStatPara
 // BdevSetOptions calls bdev_set_options: set the sizes of the pools that all bdevs share, and choose whether new
 // bdevs are examined.
 //
-// Options that are not given keep their values; each summary states the initial value.
+// Options that are omitted keep their values; each summary states the initial value.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the pool is too small for the caches
@@ -147,9 +146,9 @@ func (c *Client) BdevSetQDSamplingPeriod(ctx context.Context, params BdevSetQDSa
 	return c.confirm(ctx, "bdev_set_qd_sampling_period", params)
 }
 
-// BdevSetQoSLimit calls bdev_set_qos_limit: limit the rate of I/O to a bdev.
+// BdevSetQoSLimit calls bdev_set_qos_limit: limit the I/O rate of a bdev.
 //
-// At least one limit must be given; 0 removes a limit, and a limit that is not given stays as it is. Several
+// At least one limit must be given; 0 removes a limit, and a limit that is omitted is not changed. Several
 // limits apply together.
 //
 // At least one of RWIOsPerSec, RWMbytesPerSec, RMbytesPerSec, WMbytesPerSec must be given.
@@ -185,10 +184,10 @@ type BdevDIFCheckTypes struct {
 	Guard  bool `json:"guard"`
 }
 
-// BdevDriverAIO describes a file or block device of the host, by Linux AIO.
+// BdevDriverAIO describes a file or block device of the host, using Linux AIO.
 type BdevDriverAIO struct {
 	Filename string `json:"filename"`
-	// Whether the block size was given by the caller instead of read from the device.
+	// Whether the caller gave the block size. Otherwise SPDK read it from the device.
 	BlockSizeOverride bool `json:"block_size_override"`
 	ReadOnly          bool `json:"readonly"`
 	// Whether unmapping and zeroing punch holes into the file. SPDK v24.05 and later.
@@ -234,7 +233,7 @@ type BdevDriverFTL struct {
 // BdevDriverGPT describes a partition of a GUID partition table.
 type BdevDriverGPT struct {
 	BaseBdev string `json:"base_bdev"`
-	// Where the part starts on the other bdev. Unit: blocks.
+	// Offset of the part on the other bdev. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 	// SPDK v26.05 and later.
 	PartitionTableGUID  *string `json:"partition_table_guid,omitzero"`
@@ -262,9 +261,9 @@ type BdevDriverLvol struct {
 	Snapshot *bool `json:"snapshot,omitzero"`
 	// Whether the volume's parent is a snapshot of the same lvstore.
 	Clone *bool `json:"clone,omitzero"`
-	// Name of the clone's parent within the lvstore; left out if the volume is not a clone.
+	// Name of the clone's parent within the lvstore; omitted if the volume is not a clone.
 	BaseSnapshot *string `json:"base_snapshot,omitzero"`
-	// Names of the snapshot's clones within the lvstore; left out if there are none.
+	// Names of the snapshot's clones within the lvstore; omitted if there are none.
 	Clones []string `json:"clones,omitzero"`
 	// Whether the volume's parent is a bdev outside the lvstore. SPDK v23.05 and later.
 	EsnapClone *bool `json:"esnap_clone,omitzero"`
@@ -285,10 +284,10 @@ type BdevDriverNVMe struct {
 	Security   *BdevNVMeSecurity      `json:"security,omitzero"`
 }
 
-// BdevDriverPart describes a part of another bdev.
+// BdevDriverPart describes a part of its base bdev.
 type BdevDriverPart struct {
 	BaseBdev string `json:"base_bdev"`
-	// Where the part starts on the other bdev. Unit: blocks.
+	// Offset of the part on the other bdev. Unit: blocks.
 	OffsetBlocks uint64 `json:"offset_blocks"`
 }
 
@@ -310,9 +309,9 @@ type BdevDriverRAID struct {
 	Superblock *bool `json:"superblock,omitzero"`
 	// Number of bdevs that belong to the array.
 	NumBaseBdevs uint32 `json:"num_base_bdevs"`
-	// How many of the array's bdevs exist.
+	// Number of the array's bdevs that exist.
 	NumBaseBdevsDiscovered uint32 `json:"num_base_bdevs_discovered"`
-	// How many of the array's bdevs must exist for the array to be online. SPDK v24.01 and later.
+	// Number of the array's bdevs that must exist for the array to be online. SPDK v24.01 and later.
 	NumBaseBdevsOperational *uint32 `json:"num_base_bdevs_operational,omitzero"`
 	// SPDK v24.01 and later.
 	Process *BdevRAIDProcess `json:"process,omitzero"`
@@ -338,8 +337,9 @@ const (
 	BdevDriverSpecificSelectorQueueDepth BdevDriverSpecificSelector = "queue_depth"
 )
 
-// BdevDriverSpecific states what the bdev's module reports about it, mostly in one member named after the
-// module. Empty for malloc, null and some others. Modules not listed here may have members of their own.
+// BdevDriverSpecific states what the bdev's module reports about the bdev, usually in one member that is named
+// after the module. Empty for malloc, null and some others. Modules that are not listed here may have their own
+// members.
 type BdevDriverSpecific struct {
 	Lvol       *BdevDriverLvol       `json:"lvol,omitzero"`
 	AIO        *BdevDriverAIO        `json:"aio,omitzero"`
@@ -359,7 +359,7 @@ type BdevDriverSpecific struct {
 	RBD map[string]json.RawMessage `json:"rbd,omitzero"`
 	// A virtio device.
 	Virtio map[string]json.RawMessage `json:"virtio,omitzero"`
-	// The namespace behind an NVMe bdev, listed once for each controller that leads to it.
+	// The namespace behind an NVMe bdev, listed once for each controller through which it is reachable.
 	NVMe []BdevDriverNVMe `json:"nvme,omitzero"`
 	// How an NVMe bdev uses several paths. One of active_passive, active_active.
 	MpPolicy *BdevDriverSpecificMpPolicy `json:"mp_policy,omitzero"`
@@ -383,7 +383,7 @@ func (v BdevDriverSpecific) MarshalJSON() ([]byte, error) {
 	return marshalOthers(described(v), v.Others)
 }
 
-// BdevDriverUring describes a file or block device of the host, by io_uring.
+// BdevDriverUring describes a file or block device of the host, using io_uring.
 type BdevDriverUring struct {
 	Filename string `json:"filename"`
 }
@@ -401,9 +401,9 @@ type BdevDriverZonedBlock struct {
 type BdevHistogram struct {
 	// The buckets' counts, uint64 in the target's byte order, in base64.
 	Histogram string `json:"histogram"`
-	// Buckets in each range, as a power of 2. SPDK up to v25.01.
+	// Binary logarithm of the number of buckets in each range. SPDK up to v25.01.
 	BucketShift *int64 `json:"bucket_shift,omitzero"`
-	// Buckets in each range, as a power of 2. SPDK v25.05 and later.
+	// Binary logarithm of the number of buckets in each range. SPDK v25.05 and later.
 	Granularity *int64 `json:"granularity,omitzero"`
 	// The first range that is included. SPDK v25.05 and later.
 	MinRange *uint32 `json:"min_range,omitzero"`
@@ -413,13 +413,13 @@ type BdevHistogram struct {
 	TSCRate int64 `json:"tsc_rate"`
 }
 
-// BdevHistogramBorders holds counts of I/Os up to certain latencies.
+// BdevHistogramBorders holds numbers of I/Os that did not exceed certain latencies.
 type BdevHistogramBorders struct {
-	// The counts: up to the first border, up to the second, and so on; the last one counts all. Counts after the first border beyond the range that the histogram was enabled for are 0.
+	// The numbers of I/Os up to the first latency, up to the second, and so on; the last number counts all I/Os. After the first latency outside the range of the histogram, all numbers are 0.
 	BordersCount []uint64 `json:"borders_count"`
 }
 
-// BdevIOStat holds I/O statistics, of bdevs or, if requested, of the channels of one bdev.
+// BdevIOStat holds I/O statistics of bdevs or, with `per_channel`, of the channels of one bdev.
 type BdevIOStat struct {
 	// Ticks per second.
 	TickRate uint64 `json:"tick_rate"`
@@ -450,31 +450,31 @@ type BdevIOStatBdev struct {
 	NumCopyOps  uint64 `json:"num_copy_ops"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 	// Count of each type of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
 	IOError map[string]uint32 `json:"io_error"`
-	// Time between two measurements of the queue depth. This member and the three that follow are left out if the queue depth is not measured. Unit: us.
+	// Interval between measurements of the queue depth. This member and the following three are omitted if the queue depth is not measured. Unit: us.
 	QueueDepthPollingPeriod *uint64 `json:"queue_depth_polling_period,omitzero"`
 	// I/Os in progress at the last measurement.
 	QueueDepth *uint64 `json:"queue_depth,omitzero"`
@@ -485,7 +485,7 @@ type BdevIOStatBdev struct {
 	DriverSpecific *BdevIOStatDriverSpecific `json:"driver_specific,omitzero"`
 }
 
-// BdevIOStatChannel holds I/O statistics of a bdev's channel, which belongs to one thread.
+// BdevIOStatChannel holds I/O statistics of one channel of a bdev. Each channel belongs to one thread.
 type BdevIOStatChannel struct {
 	// The thread, as `thread_get_stats` lists it.
 	ThreadID uint64 `json:"thread_id"`
@@ -503,33 +503,33 @@ type BdevIOStatChannel struct {
 	NumCopyOps  uint64 `json:"num_copy_ops"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 	// Count of each type of failure that happened: `failed`, `nvme_error`, `scsi_error`, `nomem`, `miscompare`, `first_fused_failed`, `aborted`, `aio_error`.
 	IOError map[string]uint32 `json:"io_error,omitzero"`
 }
 
-// BdevIOStatDriverSpecific holds statistics that the bdev's module keeps; left out if it keeps none.
+// BdevIOStatDriverSpecific holds statistics that the bdev's module keeps; omitted if it keeps none.
 type BdevIOStatDriverSpecific struct {
 	NVMeError *BdevNVMeErrorStat `json:"nvme_error,omitzero"`
 	// Others contains members not listed above, by name.
@@ -577,7 +577,7 @@ const (
 	BdevIOTypeWriteUncorrectable BdevIOType = "write_uncorrectable"
 )
 
-// BdevInfoClaimType states how the bdev is claimed; left out if it is not claimed.
+// BdevInfoClaimType states how the bdev is claimed; omitted if it is not claimed.
 type BdevInfoClaimType string
 
 // The values of BdevInfoClaimType.
@@ -603,16 +603,16 @@ type BdevInfo struct {
 	PreferredWriteAlignment *uint32 `json:"preferred_write_alignment,omitzero"`
 	// Preferred granularity of the length of a write. Unit: blocks. SPDK v25.09 and later.
 	PreferredWriteGranularity *uint32 `json:"preferred_write_granularity,omitzero"`
-	// Optimal length of a write, 0 if it does not matter. Unit: blocks. SPDK v25.09 and later.
+	// Optimal length of a write, 0 if any length is equally good. Unit: blocks. SPDK v25.09 and later.
 	OptimalWriteSize *uint32 `json:"optimal_write_size,omitzero"`
 	// Preferred alignment of the start of an unmap. Unit: blocks. SPDK v25.09 and later.
 	PreferredUnmapAlignment *uint32 `json:"preferred_unmap_alignment,omitzero"`
 	// Preferred granularity of the length of an unmap. Unit: blocks. SPDK v25.09 and later.
 	PreferredUnmapGranularity *uint32 `json:"preferred_unmap_granularity,omitzero"`
 	UUID                      string  `json:"uuid"`
-	// NUMA node, left out if unknown. SPDK v24.09 and later.
+	// NUMA node, omitted if unknown. SPDK v24.09 and later.
 	NUMAID *int32 `json:"numa_id,omitzero"`
-	// Size of a block's metadata; left out if there is none. Unit: bytes.
+	// Size of a block's metadata; omitted if there is none. Unit: bytes.
 	MDSize *uint32 `json:"md_size,omitzero"`
 	// True if the metadata follows each block, false if it is in a separate buffer; only with metadata.
 	MDInterleave *bool `json:"md_interleave,omitzero"`
@@ -626,18 +626,18 @@ type BdevInfo struct {
 	AssignedRateLimits BdevRateLimits `json:"assigned_rate_limits"`
 	// Whether a module has claimed the bdev for exclusive use.
 	Claimed bool `json:"claimed"`
-	// How the bdev is claimed; left out if it is not claimed. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
+	// How the bdev is claimed; omitted if it is not claimed. One of exclusive_write, read_many_write_one, read_many_write_none, read_many_write_shared. SPDK v23.05 and later.
 	ClaimType *BdevInfoClaimType `json:"claim_type,omitzero"`
 	// Whether the bdev has zones.
 	Zoned bool `json:"zoned"`
 	// Size of a zone; only of zoned bdevs. Unit: blocks.
 	ZoneSize *uint64 `json:"zone_size,omitzero"`
-	// Largest number of zones that may be open at the same time; only of zoned bdevs.
+	// Maximum number of zones that may be open at the same time; only of zoned bdevs.
 	MaxOpenZones *uint64 `json:"max_open_zones,omitzero"`
 	// Optimal number of zones open at the same time; only of zoned bdevs.
 	OptimalOpenZones *uint64              `json:"optimal_open_zones,omitzero"`
 	SupportedIOTypes BdevSupportedIOTypes `json:"supported_io_types"`
-	// Types of memory that the bdev can access besides the target's own; left out if there are none.
+	// Types of memory that the bdev can access besides the target's own; omitted if there are none.
 	MemoryDomains  []BdevMemoryDomain `json:"memory_domains,omitzero"`
 	DriverSpecific BdevDriverSpecific `json:"driver_specific"`
 }
@@ -704,7 +704,7 @@ type BdevNVMeControllerData struct {
 	ModelNumber      string `json:"model_number"`
 	SerialNumber     string `json:"serial_number"`
 	FirmwareRevision string `json:"firmware_revision"`
-	// NQN of the subsystem; left out if there is none.
+	// NQN of the subsystem; omitted if there is none.
 	Subnqn *string               `json:"subnqn,omitzero"`
 	Oacs   BdevNVMeAdminCommands `json:"oacs"`
 	// Whether the subsystem may have several controllers.
@@ -743,13 +743,13 @@ type BdevNVMeNamespaceData struct {
 	CanShare bool `json:"can_share"`
 }
 
-// BdevNVMeSecurity holds security features of the controller; left out if it has none.
+// BdevNVMeSecurity holds security features of the controller; omitted if it has none.
 type BdevNVMeSecurity struct {
 	// Whether Opal is in use.
 	Opal bool `json:"opal"`
 }
 
-// BdevNVMeTransportID describes the address of an NVMe controller; members that do not apply are left out.
+// BdevNVMeTransportID describes the address of an NVMe controller; members that do not apply are omitted.
 type BdevNVMeTransportID struct {
 	// Transport: `PCIe`, `RDMA`, `FC`, `TCP`, `VFIOUSER` or `CUSTOM`.
 	Trtype *string `json:"trtype,omitzero"`
@@ -777,9 +777,9 @@ type BdevRAIDBaseBdev struct {
 	UUID string `json:"uuid"`
 	// Whether the array uses the bdev.
 	IsConfigured bool `json:"is_configured"`
-	// Where the array's data starts on the bdev. Unit: blocks.
+	// Offset of the array's data on the bdev. Unit: blocks.
 	DataOffset uint64 `json:"data_offset"`
-	// How much of the array's data the bdev can hold. Unit: blocks.
+	// Space for the array's data on the bdev. Unit: blocks.
 	DataSize uint64 `json:"data_size"`
 }
 
@@ -828,7 +828,7 @@ const (
 	BdevRAIDProcessTypeRebuild BdevRAIDProcessType = "rebuild"
 )
 
-// BdevRAIDProcess describes a background process of the array, such as a rebuild; left out if there is none.
+// BdevRAIDProcess describes a background process of the array, such as a rebuild; omitted if there is none.
 type BdevRAIDProcess struct {
 	// One of none, rebuild.
 	Type BdevRAIDProcessType `json:"type"`
@@ -839,7 +839,7 @@ type BdevRAIDProcess struct {
 
 // BdevRAIDProgress describes the progress of the process.
 type BdevRAIDProgress struct {
-	// Number of the array's blocks that are finished. Unit: blocks.
+	// Number of the array's blocks that the process has finished. Unit: blocks.
 	Blocks uint64 `json:"blocks"`
 	// Unit: percent.
 	Percent uint32 `json:"percent"`
@@ -867,8 +867,8 @@ type BdevRateLimits struct {
 	WMbytesPerSec uint64 `json:"w_mbytes_per_sec"`
 }
 
-// BdevResetStatMode states which statistics are reset: all of them, only the greatest and smallest latencies,
-// only errors (from v26.01 on), or none (from v25.01 on).
+// BdevResetStatMode states which statistics are reset: all of them, only the highest and lowest latencies, only
+// errors (from v26.01 on), or none (from v25.01 on).
 type BdevResetStatMode string
 
 // The values of BdevResetStatMode.
@@ -890,7 +890,7 @@ type BdevSupportedIOTypes struct {
 	NVMeIO    bool `json:"nvme_io"`
 	// SPDK v24.09 and later.
 	NVMeIOMD *bool `json:"nvme_io_md,omitzero"`
-	// Whether zeroes can be written, even if SPDK itself writes them.
+	// Whether SPDK can write zeroes to the bdev, even if only by writing a buffer of zeroes.
 	WriteZeroes bool `json:"write_zeroes"`
 	// SPDK v24.09 and later.
 	Zcopy *bool `json:"zcopy,omitzero"`
@@ -923,13 +923,13 @@ type BdevEnableHistogramParams struct {
 	Name string `json:"name"`
 	// True to start, false to stop.
 	Enable bool `json:"enable"`
-	// The only kind of I/O to count; all kinds if not given. SPDK v24.09 and later.
+	// Count only this kind of I/O. If omitted, all kinds are counted. SPDK v24.09 and later.
 	Opc *BdevIOType `json:"opc,omitzero"`
-	// Buckets in each range of the histogram, as a power of 2. With any value other than 7, I/O channels that open later are not counted (v26.05). Default: 7. SPDK v25.05 and later.
+	// Binary logarithm of the number of buckets in each range of the histogram. With any value other than 7, I/O channels that open later are not counted (v26.05). Default: 7. SPDK v25.05 and later.
 	Granularity *uint8 `json:"granularity,omitzero"`
-	// Smallest latency that the histogram distinguishes; less than `max_nsec`. With any value other than 0, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 1000. SPDK v25.05 and later.
+	// Lowest latency that the histogram distinguishes; less than `max_nsec`. With any value other than 0, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 1000. SPDK v25.05 and later.
 	MinNsec *uint64 `json:"min_nsec,omitzero"`
-	// Greatest latency that the histogram distinguishes. The default overflows, and becomes a few seconds (v26.05). With any value other than 18446744073709551615, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 120000000000. SPDK v25.05 and later.
+	// Highest latency that the histogram distinguishes. The default overflows, and becomes a few seconds (v26.05). With any value other than 18446744073709551615, I/O channels that open later are not counted (v26.05). Unit: ns. Default: 120000000000. SPDK v25.05 and later.
 	MaxNsec *uint64 `json:"max_nsec,omitzero"`
 }
 
@@ -941,7 +941,7 @@ type BdevExamineParams struct {
 
 // BdevGetBdevsParams are the parameters of bdev_get_bdevs.
 type BdevGetBdevsParams struct {
-	// The only bdev to list, by name, alias or UUID.
+	// List only this bdev, given by name, alias or UUID.
 	Name *string `json:"name,omitzero"`
 	// With `name`, how long to wait for the bdev to appear if it does not exist yet. Unit: ms. Default: 0.
 	Timeout *uint64 `json:"timeout,omitzero"`
@@ -957,13 +957,13 @@ type BdevGetHistogramParams struct {
 type BdevGetHistogramBordersParams struct {
 	// The bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// Latencies, in ascending order. If the list is empty, the result is that of `bdev_get_histogram`.
+	// The latencies up to which I/Os are counted, in ascending order. If the list is empty, the result is that of `bdev_get_histogram`.
 	Borders []uint64 `json:"borders"`
 }
 
 // BdevGetIOStatParams are the parameters of bdev_get_iostat.
 type BdevGetIOStatParams struct {
-	// The only bdevs to list; an empty list lists none. Sent as name to releases that do not support it yet.
+	// List only these bdevs; an empty list lists none. Sent as name to releases that do not support it yet.
 	Names []string `json:"names,omitzero"`
 	// Whether to count the I/O of each thread separately. Default: false.
 	PerChannel *bool `json:"per_channel,omitzero"`
@@ -973,7 +973,7 @@ type BdevGetIOStatParams struct {
 
 // BdevResetIOStatParams are the parameters of bdev_reset_iostat.
 type BdevResetIOStatParams struct {
-	// The only bdev whose statistics are reset.
+	// Reset only the statistics of this bdev.
 	Name *string `json:"name,omitzero"`
 	// Which statistics to reset. Default: all.
 	Mode *BdevResetStatMode `json:"mode,omitzero"`
@@ -981,19 +981,19 @@ type BdevResetIOStatParams struct {
 
 // BdevSetOptionsParams are the parameters of bdev_set_options.
 type BdevSetOptionsParams struct {
-	// I/Os that may be in flight in the whole target; initially 65535. At least the number of threads plus one, times `bdev_io_cache_size`.
+	// Number of I/Os that may be in flight in the whole target; initially 65535. Must be at least `bdev_io_cache_size` × (number of threads + 1).
 	BdevIOPoolSize *uint32 `json:"bdev_io_pool_size,omitzero"`
 	// How many of these I/Os each thread keeps in its cache; initially 256.
 	BdevIOCacheSize *uint32 `json:"bdev_io_cache_size,omitzero"`
-	// Whether SPDK examines every new bdev for lvstores, partitions and the like; initially true.
+	// Whether SPDK looks for lvstores, partitions and the like on every new bdev; initially true.
 	BdevAutoExamine *bool `json:"bdev_auto_examine,omitzero"`
 	// Small buffers that each thread keeps in its cache; initially 128. SPDK v24.01 and later.
 	IobufSmallCacheSize *uint32 `json:"iobuf_small_cache_size,omitzero"`
 	// Large buffers that each thread keeps in its cache; initially 16. SPDK v24.01 and later.
 	IobufLargeCacheSize *uint32 `json:"iobuf_large_cache_size,omitzero"`
-	// Small buffers in the whole target; initially 8191. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
+	// Number of small buffers in the whole target; initially 8191. In later releases, `iobuf_set_options` sets this number. SPDK up to v23.01.
 	SmallBufPoolSize *uint32 `json:"small_buf_pool_size,omitzero"`
-	// Large buffers in the whole target; initially 1023. `iobuf_set_options` sets it in later releases. SPDK up to v23.01.
+	// Number of large buffers in the whole target; initially 1023. In later releases, `iobuf_set_options` sets this number. SPDK up to v23.01.
 	LargeBufPoolSize *uint32 `json:"large_buf_pool_size,omitzero"`
 }
 
@@ -1001,7 +1001,7 @@ type BdevSetOptionsParams struct {
 type BdevSetQDSamplingPeriodParams struct {
 	// Bdev to measure, by name, alias or UUID.
 	Name string `json:"name"`
-	// Time between two measurements; 0 stops them. Unit: us.
+	// Interval between measurements; 0 stops the measurements. Unit: us.
 	Period uint64 `json:"period"`
 }
 

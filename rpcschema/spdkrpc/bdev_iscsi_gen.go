@@ -22,7 +22,8 @@ func (c *Client) BdevISCSICreate(ctx context.Context, params BdevISCSICreatePara
 	return result, err
 }
 
-// BdevISCSIDelete calls bdev_iscsi_delete: delete a bdev on another iSCSI target and log out; the LUN stays.
+// BdevISCSIDelete calls bdev_iscsi_delete: delete a bdev on another iSCSI target and log out. The LUN is not
+// deleted.
 //
 // Errors of SPDK:
 //   - -19: No such iSCSI bdev
@@ -33,8 +34,8 @@ func (c *Client) BdevISCSIDelete(ctx context.Context, params BdevISCSIDeletePara
 	return c.confirm(ctx, "bdev_iscsi_delete", params)
 }
 
-// BdevISCSISetOptions calls bdev_iscsi_set_options: set options of bdevs on other iSCSI targets. They apply to
-// bdevs that are created afterwards.
+// BdevISCSISetOptions calls bdev_iscsi_set_options: set options for bdevs on other iSCSI targets. The options
+// apply to bdevs that are created later.
 //
 // Errors of SPDK:
 //   - -32603: A parameter is invalid

@@ -39,8 +39,8 @@ func (c *Client) BdevLvolClone(ctx context.Context, params BdevLvolCloneParams) 
 	return result, err
 }
 
-// BdevLvolCloneBdev calls bdev_lvol_clone_bdev: create a writable volume in an lvstore on top of a bdev outside
-// the lvstore, which becomes its external snapshot.
+// BdevLvolCloneBdev calls bdev_lvol_clone_bdev: create a writable clone in an lvstore, with a bdev outside the
+// lvstore as its external snapshot.
 //
 // Nothing may write to the bdev as long as clones of it exist. Its size must be a multiple of the lvstore's
 // cluster size. The clone refers to the bdev by UUID.
@@ -105,9 +105,9 @@ func (c *Client) BdevLvolCreateLvstore(ctx context.Context, params BdevLvolCreat
 // BdevLvolDecoupleParent calls bdev_lvol_decouple_parent: copy the data that a clone shares with its direct
 // parent, so that the clone no longer depends on the parent.
 //
-// Clusters that only a grandparent holds stay shared, and clusters that were never written stay unallocated.
-// SPDK responds when the copying is done, and loses data if it inflates or decouples two volumes of an lvstore
-// at the same time.
+// Clusters that only a grandparent holds remain shared, and clusters that were never written remain unallocated.
+// SPDK responds when all data has been copied. SPDK loses data if it inflates or decouples two volumes of an
+// lvstore at the same time.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -133,10 +133,10 @@ func (c *Client) BdevLvolDelete(ctx context.Context, params BdevLvolDeleteParams
 	return c.confirm(ctx, "bdev_lvol_delete", params)
 }
 
-// BdevLvolDeleteLvstore calls bdev_lvol_delete_lvstore: delete an lvstore with every volume, snapshot and clone
-// in it.
+// BdevLvolDeleteLvstore calls bdev_lvol_delete_lvstore: delete an lvstore with all its volumes, snapshots and
+// clones.
 //
-// The base bdev stays and can be used again.
+// The base bdev is kept and can be reused.
 //
 // Exactly one of UUID, LvsName must be given.
 //
@@ -153,9 +153,9 @@ func (c *Client) BdevLvolDeleteLvstore(ctx context.Context, params BdevLvolDelet
 
 // BdevLvolGetLvols calls bdev_lvol_get_lvols: list the logical volumes of all lvstores, or of one of them.
 //
-// To list all volumes, leave the parameters out of the request altogether: SPDK refuses an empty object with
-// -22. Otherwise give either `lvs_uuid` or `lvs_name`, not both. The list does not include volumes that are not
-// open because they are being created or deleted or could not be opened. It includes degraded volumes.
+// To list all volumes, omit the parameters from the request entirely: SPDK refuses an empty object with -22.
+// Otherwise give either `lvs_uuid` or `lvs_name`, not both. The list does not include volumes that are not open
+// because they are being created or deleted or could not be opened. It includes degraded volumes.
 //
 // The result: the logical volumes.
 //
@@ -172,8 +172,8 @@ func (c *Client) BdevLvolGetLvols(ctx context.Context, params BdevLvolGetLvolsPa
 
 // BdevLvolGetLvstores calls bdev_lvol_get_lvstores: list the lvstores, or one of them.
 //
-// To list all lvstores, leave the parameters out of the request altogether: SPDK refuses an empty object with
-// -22. Otherwise give either `uuid` or `lvs_name`, not both.
+// To list all lvstores, omit the parameters from the request entirely: SPDK refuses an empty object with -22.
+// Otherwise give either `uuid` or `lvs_name`, not both.
 //
 // The result: the lvstores.
 //
@@ -206,11 +206,11 @@ func (c *Client) BdevLvolGrowLvstore(ctx context.Context, params BdevLvolGrowLvs
 	return c.confirm(ctx, "bdev_lvol_grow_lvstore", params)
 }
 
-// BdevLvolInflate calls bdev_lvol_inflate: allocate every cluster of a thin volume and copy the data that it
-// shares with its parent, so that it depends on no other volume.
+// BdevLvolInflate calls bdev_lvol_inflate: allocate all clusters of a thin volume and copy the data that it
+// shares with its parent, so that the volume no longer depends on any other volume.
 //
-// SPDK responds when the copying is done. A volume that is not thin provisioned is not changed. SPDK loses data
-// if it inflates or decouples two volumes of an lvstore at the same time.
+// SPDK responds when all data has been copied. A volume that is not thin provisioned is not changed. SPDK loses
+// data if it inflates or decouples two volumes of an lvstore at the same time.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -222,7 +222,7 @@ func (c *Client) BdevLvolInflate(ctx context.Context, params BdevLvolInflatePara
 	return c.confirm(ctx, "bdev_lvol_inflate", params)
 }
 
-// BdevLvolRename calls bdev_lvol_rename: rename a logical volume; its alias changes, its UUID stays.
+// BdevLvolRename calls bdev_lvol_rename: rename a logical volume; its alias changes, but its UUID does not.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -270,7 +270,7 @@ func (c *Client) BdevLvolResize(ctx context.Context, params BdevLvolResizeParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -32602: Setting the parent failed, for instance because it is the parent already, is not a snapshot, or has another size
+//   - -32602: Setting the parent failed, for instance because it is already the parent, is not a snapshot, or has another size
 //   - -19: No such bdev, or it is not a logical volume
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -278,12 +278,12 @@ func (c *Client) BdevLvolSetParent(ctx context.Context, params BdevLvolSetParent
 	return c.confirm(ctx, "bdev_lvol_set_parent", params)
 }
 
-// BdevLvolSetParentBdev calls bdev_lvol_set_parent_bdev: replace the parent of a thin volume by a bdev outside
-// its lvstore, which becomes its external snapshot.
+// BdevLvolSetParentBdev calls bdev_lvol_set_parent_bdev: make a bdev outside the lvstore the parent (external
+// snapshot) of a thin volume.
 //
-// The volume keeps the clusters that it owns itself; the rest is read from the bdev. Nothing may write to the
-// bdev any more. SPDK does not check whether the volume's own clusters match the bdev's data; the caller must
-// make sure that they do.
+// The volume keeps the clusters that it owns itself; the rest is read from the bdev. From now on, nothing may
+// write to the bdev. SPDK does not check whether the volume's own clusters match the bdev's data; the caller
+// must make sure that they do.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -312,7 +312,8 @@ func (c *Client) BdevLvolSetReadOnly(ctx context.Context, params BdevLvolSetRead
 // BdevLvolSnapshot calls bdev_lvol_snapshot: take a snapshot of a logical volume.
 //
 // The snapshot is read-only and takes over the clusters that the volume has so far; the volume becomes a thin
-// clone of it. SPDK takes no snapshot of a volume that is read-only already, which includes snapshots.
+// clone of the snapshot. SPDK refuses to take a snapshot of a volume that is already read-only, such as a
+// snapshot.
 //
 // The result: name of the snapshot's bdev, which is the UUID of the snapshot.
 //
@@ -327,8 +328,8 @@ func (c *Client) BdevLvolSnapshot(ctx context.Context, params BdevLvolSnapshotPa
 	return result, err
 }
 
-// BdevLvolStartShallowCopy calls bdev_lvol_start_shallow_copy: start copying the clusters that a read-only
-// volume itself owns, without those of its parents, to another bdev.
+// BdevLvolStartShallowCopy calls bdev_lvol_start_shallow_copy: start copying to another bdev the clusters that a
+// read-only volume itself owns, without its parents' clusters.
 //
 // The copy runs in the background; `bdev_lvol_check_shallow_copy` reports its progress. The destination's data
 // is overwritten, and the destination is claimed until the copy ends.
@@ -362,19 +363,19 @@ const (
 
 // LvolInfo describes a logical volume.
 type LvolInfo struct {
-	// `LVSTORE/LVOL`, an alias of its bdev.
+	// `LVSTORE/LVOL`, an alias of the bdev of the volume.
 	Alias string `json:"alias"`
-	// UUID of the volume, which is the name of its bdev.
+	// UUID of the volume, which is also the name of its bdev.
 	UUID string `json:"uuid"`
 	// Name within the lvstore.
 	Name              string `json:"name"`
 	IsThinProvisioned bool   `json:"is_thin_provisioned"`
 	IsSnapshot        bool   `json:"is_snapshot"`
-	// Whether its parent is a snapshot of the same lvstore.
+	// Whether the volume's parent is a snapshot of the same lvstore.
 	IsClone bool `json:"is_clone"`
-	// Whether its parent is a bdev outside the lvstore.
+	// Whether the volume's parent is a bdev outside the lvstore.
 	IsEsnapClone bool `json:"is_esnap_clone"`
-	// Whether its external snapshot is missing.
+	// Whether the volume's external snapshot is missing.
 	IsDegraded bool `json:"is_degraded"`
 	// Number of clusters that the volume itself owns, without those of its parents. SPDK v25.01 and later.
 	NumAllocatedClusters *uint64      `json:"num_allocated_clusters,omitzero"`
@@ -400,11 +401,11 @@ const (
 // LvolShallowCopyStatus describes the progress of a shallow copy.
 type LvolShallowCopyStatus struct {
 	CopiedClusters uint64 `json:"copied_clusters"`
-	// Number of clusters that the source itself owns, all of which are copied.
+	// Number of clusters that the source itself owns. All of them are copied.
 	TotalClusters uint64 `json:"total_clusters"`
 	// One of in progress, complete, error.
 	State LvolShallowCopyStatusState `json:"state"`
-	// Text of the errno, only in state `error`.
+	// Text of the errno; only in state `error`.
 	Error *string `json:"error,omitzero"`
 }
 
@@ -422,7 +423,7 @@ type LvolStore struct {
 	BlockSize uint64 `json:"block_size"`
 	// Size of a cluster. Unit: bytes.
 	ClusterSize uint64 `json:"cluster_size"`
-	// Size of the base bdev up to which the lvstore can grow. Unit: bytes. SPDK v26.01 and later.
+	// Maximum size of the base bdev to which the lvstore can grow. Unit: bytes. SPDK v26.01 and later.
 	MaxGrowableSize *uint64 `json:"max_growable_size,omitzero"`
 }
 
@@ -451,7 +452,7 @@ type BdevLvolCheckShallowCopyParams struct {
 
 // BdevLvolCloneParams are the parameters of bdev_lvol_clone.
 type BdevLvolCloneParams struct {
-	// Snapshot, or other read-only volume, to clone, by bdev name, alias or UUID.
+	// Snapshot or other read-only volume to clone, by bdev name, alias or UUID.
 	SnapshotName string `json:"snapshot_name"`
 	// Name of the clone, unique in the lvstore, 1 to 63 bytes.
 	CloneName string `json:"clone_name"`
@@ -479,7 +480,7 @@ type BdevLvolCreateParams struct {
 	LvsName *string `json:"lvs_name,omitzero"`
 	// True to allocate clusters only when they are first written. Default: false.
 	ThinProvision *bool `json:"thin_provision,omitzero"`
-	// What SPDK does with the volume's clusters when they are freed because the volume shrinks or is deleted. Snapshots of the volume keep the method. Clones keep it only until the target restarts; after that their method is `unmap`. Default: unmap.
+	// How SPDK clears the volume's clusters when they are freed because the volume shrinks or is deleted. Snapshots of the volume keep the method. Clones keep it only until the target restarts; afterwards, their method is `unmap`. Default: unmap.
 	ClearMethod *LvolClearMethod `json:"clear_method,omitzero"`
 }
 
@@ -491,9 +492,9 @@ type BdevLvolCreateLvstoreParams struct {
 	LvsName string `json:"lvs_name"`
 	// Size of a cluster, which is the unit of allocation: a multiple of 4096 and of the bdev's block size, or 0 for the default. Unit: bytes. Default: 4194304.
 	ClusterSz *uint32 `json:"cluster_sz,omitzero"`
-	// What SPDK does with the bdev's data area during formatting. Default: unmap.
+	// How SPDK clears the bdev's data area during formatting. Default: unmap.
 	ClearMethod *LvolStoreClearMethod `json:"clear_method,omitzero"`
-	// Metadata pages reserved per 100 clusters; with more pages the lvstore can grow further later. 0 for the default. Default: 100.
+	// Number of metadata pages reserved per 100 clusters. The more pages are reserved, the further the lvstore can grow later. 0 for the default. Default: 100.
 	NumMDPagesPerClusterRatio *uint32 `json:"num_md_pages_per_cluster_ratio,omitzero"`
 	// Size of a metadata page, a power of 2; 0 for the larger of 4096 and the bdev's physical block size. Unit: bytes. One of 0, 4096, 8192, 16384, 32768, 65536. Default: 0. SPDK v25.01 and later.
 	MDPageSize *uint32 `json:"md_page_size,omitzero"`
@@ -521,17 +522,17 @@ type BdevLvolDeleteLvstoreParams struct {
 
 // BdevLvolGetLvolsParams are the parameters of bdev_lvol_get_lvols.
 type BdevLvolGetLvolsParams struct {
-	// UUID of the only lvstore to list.
+	// List only the lvstore with this UUID.
 	LvsUUID *string `json:"lvs_uuid,omitzero"`
-	// Name of the only lvstore to list.
+	// List only the lvstore with this name.
 	LvsName *string `json:"lvs_name,omitzero"`
 }
 
 // BdevLvolGetLvstoresParams are the parameters of bdev_lvol_get_lvstores.
 type BdevLvolGetLvstoresParams struct {
-	// UUID of the only lvstore to list.
+	// List only the lvstore with this UUID.
 	UUID *string `json:"uuid,omitzero"`
-	// Name of the only lvstore to list.
+	// List only the lvstore with this name.
 	LvsName *string `json:"lvs_name,omitzero"`
 }
 
@@ -559,7 +560,7 @@ type BdevLvolRenameParams struct {
 
 // BdevLvolRenameLvstoreParams are the parameters of bdev_lvol_rename_lvstore.
 type BdevLvolRenameLvstoreParams struct {
-	// Present name of the lvstore.
+	// Current name of the lvstore.
 	OldName string `json:"old_name"`
 	// New name, unique in this target. SPDK truncates it to 63 bytes without an error.
 	NewName string `json:"new_name"`

@@ -8,7 +8,7 @@ import (
 
 // BdevMallocCreate calls bdev_malloc_create: create a bdev in the target's memory.
 //
-// Its data is lost when the bdev is deleted or the target ends.
+// The data is lost when the bdev is deleted or the target ends.
 //
 // The result: name of the new bdev.
 //
@@ -41,11 +41,11 @@ type BdevMallocCreateParams struct {
 	NumBlocks uint64 `json:"num_blocks"`
 	// Size of a block without metadata, a multiple of 512. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
-	// Name of the new bdev; `Malloc0`, `Malloc1` and so on if not given.
+	// Name of the new bdev; `Malloc0`, `Malloc1` and so on if omitted.
 	Name *string `json:"name,omitzero"`
 	// Physical block size to report, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
-	// UUID of the new bdev; a random one if not given.
+	// UUID of the new bdev; a random one if omitted.
 	UUID *string `json:"uuid,omitzero"`
 	// Boundary at which I/O is split; 0 for none. Unit: blocks. Default: 0.
 	OptimalIOBoundary *uint32 `json:"optimal_io_boundary,omitzero"`

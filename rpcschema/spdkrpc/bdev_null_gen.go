@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// BdevNullCreate calls bdev_null_create: create a bdev that discards what is written; reads leave the buffer as
-// it is.
+// BdevNullCreate calls bdev_null_create: create a bdev that discards all writes. Reads do not change the
+// reader's buffer.
 //
 // The result: name of the new bdev.
 //
@@ -38,7 +38,7 @@ func (c *Client) BdevNullDelete(ctx context.Context, params BdevNullDeleteParams
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -22: The bdev is not a null bdev, or the size is less than the present one
+//   - -22: The bdev is not a null bdev, or the size is less than the current one
 //   - -19: No such bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -52,11 +52,11 @@ type BdevNullCreateParams struct {
 	Name string `json:"name"`
 	// Size of the bdev. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Size of a block, a multiple of 512; without metadata from v24.01 on, including metadata before. A size of 0 makes the target abort. Unit: bytes.
+	// Block size, a multiple of 512. It excludes metadata from v24.01 on, and includes metadata in earlier releases. If it is 0, the target aborts. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 	// Physical block size to report, a multiple of 512; 0 for the block size. Unit: bytes. Default: 0. SPDK v23.05 and later.
 	PhysicalBlockSize *uint32 `json:"physical_block_size,omitzero"`
-	// UUID of the new bdev; a random one if not given.
+	// UUID of the new bdev; a random one if omitted.
 	UUID *string `json:"uuid,omitzero"`
 	// Size of a block's metadata, which follows the block; 0 for none. Unit: bytes. One of 0, 8, 16, 32, 64, 128. Default: 0.
 	MDSize *uint32 `json:"md_size,omitzero"`
@@ -88,6 +88,6 @@ type BdevNullDeleteParams struct {
 type BdevNullResizeParams struct {
 	// Null bdev, by name, alias or UUID.
 	Name string `json:"name"`
-	// New size, including metadata, not less than the present one. Unit: MiB.
+	// New size, including metadata, not less than the current one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }

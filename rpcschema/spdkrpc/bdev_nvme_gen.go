@@ -26,7 +26,7 @@ func (c *Client) BdevNVMeAddErrorInjection(ctx context.Context, params BdevNVMeA
 // The result: a message of success.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, no such bdev or file, or loading failed
+//   - -32603: Parameters could not be decoded, there is no such bdev or file, or loading failed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApplyFirmwareParams) (result string, err error) {
@@ -37,12 +37,11 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 // BdevNVMeAttachController calls bdev_nvme_attach_controller: connect to an NVMe controller, local or over a
 // fabric, and create bdevs for its namespaces.
 //
-// With the name of a controller that is attached already, the call adds a path to that controller. SPDK responds
-// after it has examined the new bdevs for lvstores and the like. Never attach a target to a subsystem of its
-// own, nor two targets to each other. When a namespace of the controller is added, removed or resized, or its
-// ANA state changes, SPDK's thread requests details from the controller and is blocked until it has the
-// response: a target that is attached to itself permanently stops responding, without a message (observed on
-// v24.01 and v26.05).
+// With the name of a controller that is already attached, the call adds a path to that controller. SPDK responds
+// after it has examined the new bdevs for lvstores and the like. Never attach a target to its own subsystem, or
+// two targets to each other. When a namespace of the controller is added, removed or resized, or its ANA state
+// changes, SPDK's thread requests details from the controller and is blocked until it has the response: a target
+// that is attached to itself permanently stops responding, without a message (observed on v24.01 and v26.05).
 //
 // The result: names of the bdevs.
 //
@@ -50,9 +49,9 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 //   - -32603: Parameters could not be decoded
 //   - -32602: Attaching failed (up to v24.01)
 //   - -126: No such key
-//   - -114: The path is attached already, or the controller is and adding paths is disabled
+//   - -114: The path is already attached, or the controller is already attached and adding paths is disabled
 //   - -95: The target does not support this
-//   - -34: More bdevs than `max_bdevs`
+//   - -34: There are more bdevs than `max_bdevs`
 //   - -22: Invalid name, address, NQN, time or number, or a parameter that does not fit the controller with that name
 //   - -19: No such controller
 //   - -17: A controller with this address and host NQN is attached
@@ -66,7 +65,7 @@ func (c *Client) BdevNVMeAttachController(ctx context.Context, params BdevNVMeAt
 }
 
 // BdevNVMeCUSERegister calls bdev_nvme_cuse_register: make an NVMe controller accessible on the host as a
-// character device. Only if the target was built with CUSE.
+// character device. Available only if the target was built with CUSE.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -94,8 +93,8 @@ func (c *Client) BdevNVMeCUSEUnregister(ctx context.Context, params BdevNVMeCUSE
 // BdevNVMeDetachController calls bdev_nvme_detach_controller: disconnect from an NVMe controller, or remove some
 // of its paths.
 //
-// The parameters besides `name` select paths; a path must match all that are given. When the last path is
-// removed, so are the bdevs.
+// The parameters other than `name` select paths; a path must match all the given parameters. When the last path
+// is removed, the bdevs are removed, too.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -110,15 +109,15 @@ func (c *Client) BdevNVMeDetachController(ctx context.Context, params BdevNVMeDe
 	return c.confirm(ctx, "bdev_nvme_detach_controller", params)
 }
 
-// BdevNVMeDisableController calls bdev_nvme_disable_controller: disconnect from an NVMe controller and keep its
+// BdevNVMeDisableController calls bdev_nvme_disable_controller: disconnect from an NVMe controller, but keep its
 // bdevs.
 //
-// The call also succeeds for a controller that is disabled already.
+// The call also succeeds for a controller that is already disabled.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -19: No such controller
-//   - -16: The controller is being reset already
+//   - -16: The controller is already being reset
 //   - -12: Out of memory
 //   - -6: The controller is being detached
 //
@@ -127,15 +126,14 @@ func (c *Client) BdevNVMeDisableController(ctx context.Context, params BdevNVMeD
 	return c.confirm(ctx, "bdev_nvme_disable_controller", params)
 }
 
-// BdevNVMeEnableController calls bdev_nvme_enable_controller: connect again to an NVMe controller that was
-// disabled.
+// BdevNVMeEnableController calls bdev_nvme_enable_controller: reconnect to an NVMe controller that was disabled.
 //
 // The call also succeeds for a controller that is not disabled.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -19: No such controller
-//   - -16: The controller is being reset already
+//   - -16: The controller is already being reset
 //   - -12: Out of memory
 //   - -6: The controller is being detached
 //   - -5: Connecting failed
@@ -154,7 +152,7 @@ func (c *Client) BdevNVMeEnableController(ctx context.Context, params BdevNVMeEn
 // The result: the health information.
 //
 // Errors of SPDK:
-//   - -32603: Parameters could not be decoded, no such controller, or the controller did not answer
+//   - -32603: Parameters could not be decoded, there is no such controller, or the controller did not respond
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeGetControllerHealthInfo(ctx context.Context, params BdevNVMeGetControllerHealthInfoParams) (result BdevNVMeHealth, err error) {
@@ -251,8 +249,8 @@ func (c *Client) BdevNVMeGetTransportStatistics(ctx context.Context) (result Bde
 	return result, err
 }
 
-// BdevNVMeRemoveErrorInjection calls bdev_nvme_remove_error_injection: stop making commands of an NVMe
-// controller fail.
+// BdevNVMeRemoveErrorInjection calls bdev_nvme_remove_error_injection: stop the failures that
+// `bdev_nvme_add_error_injection` causes.
 //
 // Errors of SPDK:
 //   - -22: Parameters could not be decoded
@@ -270,7 +268,7 @@ func (c *Client) BdevNVMeRemoveErrorInjection(ctx context.Context, params BdevNV
 //   - -32603: Resetting failed (up to v23.05)
 //   - -32602: Parameters could not be decoded; up to v23.05 also no such controller
 //   - -19: No such controller
-//   - -16: The controller is being reset already
+//   - -16: The controller is already being reset
 //   - -12: Out of memory
 //   - -6: The controller is being detached
 //   - -5: Resetting failed
@@ -282,13 +280,13 @@ func (c *Client) BdevNVMeResetController(ctx context.Context, params BdevNVMeRes
 
 // BdevNVMeSendCmd calls bdev_nvme_send_cmd: send an arbitrary command to an NVMe controller.
 //
-// SPDK does not check the command; it can destroy data and read anything on the controller.
+// SPDK does not check the command, which can destroy data and read anything on the controller.
 //
 // The result: the controller's response.
 //
 // Errors of SPDK:
 //   - -32603: The command could not be sent, or out of memory
-//   - -32602: Parameters could not be decoded, or no such controller
+//   - -32602: Parameters could not be decoded, or there is no such controller
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeSendCmd(ctx context.Context, params BdevNVMeSendCmdParams) (result BdevNVMeCompletion, err error) {
@@ -296,8 +294,8 @@ func (c *Client) BdevNVMeSendCmd(ctx context.Context, params BdevNVMeSendCmdPara
 	return result, err
 }
 
-// BdevNVMeSetHotplug calls bdev_nvme_set_hotplug: choose whether NVMe controllers that are plugged in are
-// attached automatically.
+// BdevNVMeSetHotplug calls bdev_nvme_set_hotplug: choose whether NVMe controllers are attached automatically
+// when they are plugged in.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the target is not the primary process
@@ -307,13 +305,13 @@ func (c *Client) BdevNVMeSetHotplug(ctx context.Context, params BdevNVMeSetHotpl
 	return c.confirm(ctx, "bdev_nvme_set_hotplug", params)
 }
 
-// BdevNVMeSetKeys calls bdev_nvme_set_keys: change the keys with which host and NVMe controller authenticate,
-// and authenticate again.
+// BdevNVMeSetKeys calls bdev_nvme_set_keys: change the keys that the host and the NVMe controller use for
+// authentication, and authenticate again.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
 //   - -126: No such key
-//   - -22: The controller has a key and the host has none
+//   - -22: The controller has a key but the host has none
 //   - -19: No such controller
 //   - -13: Authentication failed
 //   - -12: Out of memory
@@ -341,8 +339,8 @@ func (c *Client) BdevNVMeSetMultipathPolicy(ctx context.Context, params BdevNVMe
 
 // BdevNVMeSetOptions calls bdev_nvme_set_options: set options of all NVMe bdevs.
 //
-// Not possible while controllers are attached. Options that are not given keep their values; each summary states
-// the initial value.
+// This is not possible while controllers are attached. Options that are omitted keep their values; each summary
+// states the initial value.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -354,12 +352,12 @@ func (c *Client) BdevNVMeSetOptions(ctx context.Context, params BdevNVMeSetOptio
 	return c.confirm(ctx, "bdev_nvme_set_options", params)
 }
 
-// BdevNVMeSetPreferredPath calls bdev_nvme_set_preferred_path: choose the path that an NVMe bdev uses while it
-// is available.
+// BdevNVMeSetPreferredPath calls bdev_nvme_set_preferred_path: choose the path that an NVMe bdev prefers while
+// that path is available.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
-//   - -19: No such bdev, it is not an NVMe bdev, or no such path
+//   - -19: No such bdev, it is not an NVMe bdev, or there is no such path
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -368,7 +366,7 @@ func (c *Client) BdevNVMeSetPreferredPath(ctx context.Context, params BdevNVMeSe
 }
 
 // BdevNVMeStartDiscovery calls bdev_nvme_start_discovery: query a discovery service for subsystems, attach them,
-// and follow changes.
+// and attach or detach subsystems when the service reports changes.
 //
 // With `wait_for_attach` but without `attach_timeout_ms`, SPDK may never respond.
 //
@@ -376,7 +374,7 @@ func (c *Client) BdevNVMeSetPreferredPath(ctx context.Context, params BdevNVMeSe
 //   - -32603: Parameters could not be decoded
 //   - -110: The subsystems were not attached in time
 //   - -22: Invalid transport or address
-//   - -17: There is a discovery with this name, or with this service
+//   - -17: A discovery with this name or this service already exists
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -385,12 +383,12 @@ func (c *Client) BdevNVMeStartDiscovery(ctx context.Context, params BdevNVMeStar
 }
 
 // BdevNVMeStartMDNSDiscovery calls bdev_nvme_start_mdns_discovery: find discovery services by mDNS, and query
-// each of them for subsystems. Only if the target was built with Avahi.
+// each of them for subsystems. Available only if the target was built with Avahi.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
 //   - -95: The target was not built with Avahi
-//   - -17: There is a discovery with this name, or with this service
+//   - -17: A discovery with this name or this service already exists
 //   - -12: Out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -440,13 +438,13 @@ const (
 type BdevNVMeCompletion struct {
 	// The completion's 16 bytes, in URL-safe base64.
 	Cpl string `json:"cpl"`
-	// Data from the controller, in URL-safe base64, if there are any. Secret.
+	// Data from the controller, in URL-safe base64, if any. Secret.
 	Data *string `json:"data,omitzero"`
-	// Metadata from the controller, in URL-safe base64, if there are any. Secret.
+	// Metadata from the controller, in URL-safe base64, if any. Secret.
 	Metadata *string `json:"metadata,omitzero"`
 }
 
-// BdevNVMeController describes a name and the controllers that lead to its subsystem.
+// BdevNVMeController describes a controller's name, and the controllers with this name, one for each path.
 type BdevNVMeController struct {
 	Name   string                   `json:"name"`
 	Ctrlrs []BdevNVMeControllerInfo `json:"ctrlrs"`
@@ -476,7 +474,7 @@ type BdevNVMeControllerInfo struct {
 	AlternateTrids []BdevNVMeTransportID `json:"alternate_trids,omitzero"`
 	Cntlid         uint16                `json:"cntlid"`
 	Host           BdevNVMeHost          `json:"host"`
-	// NUMA node, left out if unknown. SPDK v24.09 and later.
+	// NUMA node, omitted if unknown. SPDK v24.09 and later.
 	NUMAID *uint32 `json:"numa_id,omitzero"`
 }
 
@@ -495,13 +493,13 @@ type BdevNVMeHealth struct {
 	SerialNumber     string `json:"serial_number"`
 	FirmwareRevision string `json:"firmware_revision"`
 	Traddr           string `json:"traddr"`
-	// Warnings, one bit each. SPDK v24.01 and later.
+	// Warnings, one per bit. SPDK v24.01 and later.
 	CriticalWarning *uint64 `json:"critical_warning,omitzero"`
 	// Temperature in degrees Celsius. Below zero, SPDK writes a number near 2^32 or 2^64.
 	TemperatureCelsius                float64 `json:"temperature_celsius"`
 	AvailableSparePercentage          uint64  `json:"available_spare_percentage"`
 	AvailableSpareThresholdPercentage uint64  `json:"available_spare_threshold_percentage"`
-	// Percentage of its lifetime that is used; may exceed 100.
+	// Percentage of the device's lifetime that is used; may exceed 100.
 	PercentageUsed uint64 `json:"percentage_used"`
 	// Amount of data read, in units of 512000 bytes.
 	DataUnitsRead float64 `json:"data_units_read"`
@@ -518,7 +516,7 @@ type BdevNVMeHealth struct {
 	NumErrLogEntries                        float64 `json:"num_err_log_entries"`
 	WarningTemperatureTimeMinutes           uint64  `json:"warning_temperature_time_minutes"`
 	CriticalCompositeTemperatureTimeMinutes uint64  `json:"critical_composite_temperature_time_minutes"`
-	// Temperature of a sensor, if there is one; SPDK writes the member again for each further sensor.
+	// Temperature of a sensor, if there is one. SPDK repeats this member for each additional sensor.
 	TemperatureSensorCelsius *float64 `json:"temperature_sensor_celsius,omitzero"`
 }
 
@@ -529,7 +527,7 @@ type BdevNVMeHost struct {
 	Addr string `json:"addr"`
 	// Requested local port.
 	Svcid string `json:"svcid"`
-	// Whether SPDK sends the controller no shutdown notification when the target ends. SPDK v26.05 and later.
+	// Whether SPDK skips the shutdown notification to the controller when the target ends. SPDK v26.05 and later.
 	NoShnNotification *bool `json:"no_shn_notification,omitzero"`
 }
 
@@ -537,10 +535,10 @@ type BdevNVMeHost struct {
 type BdevNVMeIOPath struct {
 	BdevName string `json:"bdev_name"`
 	Cntlid   uint32 `json:"cntlid"`
-	// Whether the bdev uses it for I/O.
+	// Whether the bdev uses the path for I/O.
 	Current   bool `json:"current"`
 	Connected bool `json:"connected"`
-	// Whether its ANA state allows I/O.
+	// Whether the path's ANA state allows I/O.
 	Accessible bool                    `json:"accessible"`
 	Transport  BdevNVMeIOPathTransport `json:"transport"`
 }
@@ -549,9 +547,9 @@ type BdevNVMeIOPath struct {
 type BdevNVMeIOPathTransport struct {
 	Trtype string `json:"trtype"`
 	Traddr string `json:"traddr"`
-	// Port; left out if there is none.
+	// Port; omitted if there is none.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// Address family; left out if unknown.
+	// Address family; omitted if unknown.
 	Adrfam *string `json:"adrfam,omitzero"`
 }
 
@@ -630,27 +628,27 @@ type BdevNVMePathStatistics struct {
 	NumCopyOps  uint64 `json:"num_copy_ops"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	ReadLatencyTicks uint64 `json:"read_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxReadLatencyTicks uint64 `json:"max_read_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinReadLatencyTicks uint64 `json:"min_read_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	WriteLatencyTicks uint64 `json:"write_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxWriteLatencyTicks uint64 `json:"max_write_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinWriteLatencyTicks uint64 `json:"min_write_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	UnmapLatencyTicks uint64 `json:"unmap_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxUnmapLatencyTicks uint64 `json:"max_unmap_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinUnmapLatencyTicks uint64 `json:"min_unmap_latency_ticks"`
 	// Sum of the latencies of these operations. Unit: ticks.
 	CopyLatencyTicks uint64 `json:"copy_latency_ticks"`
-	// Greatest latency of one such operation. Unit: ticks.
+	// Highest latency of one such operation. Unit: ticks.
 	MaxCopyLatencyTicks uint64 `json:"max_copy_latency_ticks"`
-	// Smallest latency of one such operation, 0 if there was none. Unit: ticks.
+	// Lowest latency of one such operation, 0 if there was none. Unit: ticks.
 	MinCopyLatencyTicks uint64 `json:"min_copy_latency_ticks"`
 }
 
@@ -684,19 +682,19 @@ type BdevNVMeReferral struct {
 	Trid BdevNVMeTransportID `json:"trid"`
 }
 
-// BdevNVMeTransportStat holds load statistics of a transport. Besides the name, RDMA reports `devices`; PCIe,
-// VFIOUSER and TCP report those of the other members that they have.
+// BdevNVMeTransportStat holds load statistics of a transport. In addition to the name, RDMA reports `devices`;
+// PCIe, VFIOUSER and TCP report the other members that apply to them.
 type BdevNVMeTransportStat struct {
 	Trname  string                   `json:"trname"`
 	Devices []BdevNVMeRDMADeviceStat `json:"devices,omitzero"`
-	// Polls of the queues or sockets.
+	// Number of polls of the queues or sockets.
 	Polls *uint64 `json:"polls,omitzero"`
-	// Polls that found nothing.
+	// Number of polls that found nothing.
 	IdlePolls         *uint64 `json:"idle_polls,omitzero"`
 	Completions       *uint64 `json:"completions,omitzero"`
 	SocketCompletions *uint64 `json:"socket_completions,omitzero"`
 	NVMeCompletions   *uint64 `json:"nvme_completions,omitzero"`
-	// Requests that had to wait.
+	// Number of requests that had to wait.
 	QueuedRequests          *uint64 `json:"queued_requests,omitzero"`
 	SubmittedRequests       *uint64 `json:"submitted_requests,omitzero"`
 	CQMMIODoorbellUpdates   *uint64 `json:"cq_mmio_doorbell_updates,omitzero"`
@@ -750,21 +748,21 @@ const (
 
 // BdevNVMeAttachControllerParams are the parameters of bdev_nvme_attach_controller.
 type BdevNVMeAttachControllerParams struct {
-	// Name of the controller, 1 to 511 bytes; its bdevs are named after it.
+	// Name of the controller, 1 to 511 bytes. The bdevs are named after the controller.
 	Name string `json:"name"`
-	// Transport: `PCIe`, `RDMA`, `TCP`, `VFIOUSER` or another transport that SPDK was built with; case does not matter.
+	// Transport: `PCIe`, `RDMA`, `TCP`, `VFIOUSER` or another transport that SPDK was built with, in upper or lower case.
 	Trtype string `json:"trtype"`
 	// Address of a PCIe device, such as `0000:5e:00.0`, or of a host.
 	Traddr string `json:"traddr"`
-	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`; case does not matter.
+	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`, in upper or lower case.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port, for TCP and RDMA.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// Priority of the connection's packets, a number; TCP only.
+	// Priority of the connection's packets, as a number. TCP only.
 	Priority *string `json:"priority,omitzero"`
 	// Subsystem to connect to.
 	Subnqn *string `json:"subnqn,omitzero"`
-	// NQN that the target connects with; SPDK generates one if it is not given.
+	// Host NQN that the target uses to connect. If omitted, SPDK generates one.
 	Hostnqn *string `json:"hostnqn,omitzero"`
 	// Local address to connect from.
 	Hostaddr *string `json:"hostaddr,omitzero"`
@@ -774,19 +772,19 @@ type BdevNVMeAttachControllerParams struct {
 	PrchkReftag *bool `json:"prchk_reftag,omitzero"`
 	// Whether the controller checks guards of protection information. Not allowed when a path is added. Default: false.
 	PrchkGuard *bool `json:"prchk_guard,omitzero"`
-	// Whether headers have a checksum; TCP only. Default: false.
+	// Whether headers have a checksum. TCP only. Default: false.
 	Hdgst *bool `json:"hdgst,omitzero"`
-	// Whether data has a checksum; TCP only. Default: false.
+	// Whether data has a checksum. TCP only. Default: false.
 	Ddgst *bool `json:"ddgst,omitzero"`
 	// Time limit for connecting a queue. Unit: us.
 	FabricsConnectTimeoutUS *uint64 `json:"fabrics_connect_timeout_us,omitzero"`
-	// How an added path is used; with `disable`, SPDK refuses to add a path. If not given, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
+	// How an added path is used; with `disable`, SPDK refuses to add a path. If omitted, `multipath` from v25.01 on, `failover` before. One of disable, failover, multipath.
 	Multipath *BdevNVMeAttachControllerMultipath `json:"multipath,omitzero"`
 	// Number of I/O queues to request. Default: 1024.
 	NumIOQueues *uint32 `json:"num_io_queues,omitzero"`
-	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0 for not at all. If not given, the value of `bdev_nvme_set_options` applies. Unit: s.
+	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0 for not at all. If omitted, the value of `bdev_nvme_set_options` applies. Unit: s.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two attempts to reconnect. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s.
+	// Interval between attempts to reconnect. Must be 0 if `ctrlr_loss_timeout_sec` is 0. Otherwise it must be at least 1 and, unless `ctrlr_loss_timeout_sec` is -1, not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
 	// How long I/O to a lost controller waits before it fails; 0 for as long as SPDK tries to reconnect. Not less than `reconnect_delay_sec`, not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
@@ -798,7 +796,7 @@ type BdevNVMeAttachControllerParams struct {
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
 	// Name in the keyring of the key with which the controller authenticates. SPDK v24.05 and later.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
-	// Whether namespaces of a command set that SPDK does not support get bdevs too. Default: false. SPDK v24.09 and later.
+	// Whether namespaces of a command set that SPDK does not support also get bdevs. Default: false. SPDK v24.09 and later.
 	AllowUnrecognizedCSI *bool `json:"allow_unrecognized_csi,omitzero"`
 	// How several paths are used. SPDK v26.05 and later.
 	MultipathOpts *BdevNVMeMultipathOptions `json:"multipath_opts,omitzero"`
@@ -842,7 +840,7 @@ type BdevNVMeDetachControllerParams struct {
 type BdevNVMeDisableControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// Controller ID of the only controller to disable; 0 for all that lead to the subsystem. Default: 0.
+	// Disable only the controller with this controller ID; 0 for all that lead to the subsystem. Default: 0.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -850,7 +848,7 @@ type BdevNVMeDisableControllerParams struct {
 type BdevNVMeEnableControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// Controller ID of the only controller to enable; 0 for all that lead to the subsystem. Default: 0.
+	// Enable only the controller with this controller ID; 0 for all that lead to the subsystem. Default: 0.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -862,13 +860,13 @@ type BdevNVMeGetControllerHealthInfoParams struct {
 
 // BdevNVMeGetControllersParams are the parameters of bdev_nvme_get_controllers.
 type BdevNVMeGetControllersParams struct {
-	// Name of the only controller to list.
+	// List only the controller with this name.
 	Name *string `json:"name,omitzero"`
 }
 
 // BdevNVMeGetIOPathsParams are the parameters of bdev_nvme_get_io_paths.
 type BdevNVMeGetIOPathsParams struct {
-	// Name of the only bdev to list; not an alias or UUID.
+	// List only the bdev with this name (not an alias or UUID).
 	Name *string `json:"name,omitzero"`
 }
 
@@ -892,7 +890,7 @@ type BdevNVMeRemoveErrorInjectionParams struct {
 type BdevNVMeResetControllerParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// Controller ID of the only controller to reset; 0 for all that lead to the subsystem. Default: 0. SPDK v23.09 and later.
+	// Reset only the controller with this controller ID; 0 for all that lead to the subsystem. Default: 0. SPDK v23.09 and later.
 	Cntlid *uint16 `json:"cntlid,omitzero"`
 }
 
@@ -931,7 +929,7 @@ type BdevNVMeSendCmdParams struct {
 type BdevNVMeSetHotplugParams struct {
 	// True to attach them.
 	Enable bool `json:"enable"`
-	// Time between two checks, at most 10000000; 0 for 100000. Unit: us. Default: 0.
+	// Interval between checks, at most 10000000; 0 for 100000. Unit: us. Default: 0.
 	PeriodUS *uint64 `json:"period_us,omitzero"`
 }
 
@@ -939,9 +937,9 @@ type BdevNVMeSetHotplugParams struct {
 type BdevNVMeSetKeysParams struct {
 	// Name of the controller.
 	Name string `json:"name"`
-	// Name in the keyring of this host's key; none if not given.
+	// Name in the keyring of this host's key; none if omitted.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
-	// Name in the keyring of the controller's key; none if not given.
+	// Name in the keyring of the controller's key; none if omitted.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
@@ -951,9 +949,9 @@ type BdevNVMeSetMultipathPolicyParams struct {
 	Name string `json:"name"`
 	// Whether the bdev uses one path at a time, or all of them.
 	Policy BdevNVMeMultipathPolicy `json:"policy"`
-	// For `active_active`, how the bdev selects a path; `round_robin` if not given.
+	// For `active_active`, how the bdev selects a path; `round_robin` if omitted.
 	Selector *BdevNVMeMultipathSelector `json:"selector,omitzero"`
-	// For `round_robin`, number of I/Os on a path before the next one is used; 1 if not given.
+	// For `round_robin`, number of I/Os on a path before the next one is used; 1 if omitted.
 	RrMinIO *uint32 `json:"rr_min_io,omitzero"`
 }
 
@@ -998,21 +996,21 @@ type BdevNVMeSetOptionsParams struct {
 	KeepAliveTimeoutMS *uint32 `json:"keep_alive_timeout_ms,omitzero"`
 	// Time limit of a command; 0, the initial value, for no limit. Unit: us.
 	TimeoutUS *uint64 `json:"timeout_us,omitzero"`
-	// Time limit of an admin command; 0, the initial value, for that of `timeout_us`. Only together with `timeout_us`. Unit: us.
+	// Time limit of an admin command; 0, the initial value, for that of `timeout_us`. Requires `timeout_us`. Unit: us.
 	TimeoutAdminUS *uint64 `json:"timeout_admin_us,omitzero"`
-	// Number of commands that a controller takes from a queue at a time, as a power of 2; initially 0.
+	// Binary logarithm of the number of commands that a controller takes from a queue at a time; initially 0.
 	ArbitrationBurst *uint32 `json:"arbitration_burst,omitzero"`
-	// Number of commands of low priority in each round; initially 0.
+	// Number of low-priority commands in each round; initially 0.
 	LowPriorityWeight *uint32 `json:"low_priority_weight,omitzero"`
-	// Number of commands of medium priority in each round; initially 0.
+	// Number of medium-priority commands in each round; initially 0.
 	MediumPriorityWeight *uint32 `json:"medium_priority_weight,omitzero"`
-	// Number of commands of high priority in each round; initially 0.
+	// Number of high-priority commands in each round; initially 0.
 	HighPriorityWeight *uint32 `json:"high_priority_weight,omitzero"`
 	// Number of commands that may be in progress in each I/O queue; 0, the initial value, for the default.
 	IOQueueRequests *uint32 `json:"io_queue_requests,omitzero"`
-	// Time between two polls of the admin queue; initially 10000. Unit: us.
+	// Interval between polls of the admin queue; initially 10000. Unit: us.
 	NVMeAdminqPollPeriodUS *uint64 `json:"nvme_adminq_poll_period_us,omitzero"`
-	// Time between two polls of the I/O queues; 0, the initial value, to poll continuously. Unit: us.
+	// Interval between polls of the I/O queues; 0, the initial value, to poll continuously. Unit: us.
 	NVMeIOQPollPeriodUS *uint64 `json:"nvme_ioq_poll_period_us,omitzero"`
 	// Whether several commands are collected before a PCIe controller's doorbell is rung; initially true.
 	DelayCmdSubmit *bool `json:"delay_cmd_submit,omitzero"`
@@ -1022,15 +1020,15 @@ type BdevNVMeSetOptionsParams struct {
 	BdevRetryCount *int32 `json:"bdev_retry_count,omitzero"`
 	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0, the initial value, for not at all. Unit: s.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two attempts to reconnect; initially 0. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s.
+	// Interval between attempts to reconnect; initially 0. Must be 0 if `ctrlr_loss_timeout_sec` is 0. Otherwise it must be at least 1 and, unless `ctrlr_loss_timeout_sec` is -1, not greater than `ctrlr_loss_timeout_sec`. Unit: s.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
 	// How long I/O to a lost controller waits before it fails; 0, the initial value, for as long as SPDK tries to reconnect. Unit: s.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
-	// For RDMA, how long to wait for an acknowledgement, as a power of 2 of 4.096 microseconds; 0, the initial value, for the default.
+	// For RDMA, how long to wait for an acknowledgement: N means 4.096 microseconds × 2^N; 0, the initial value, for the default.
 	TransportACKTimeout *uint8 `json:"transport_ack_timeout,omitzero"`
-	// Whether I/O stays on another path when the preferred one is available again; initially false.
+	// Whether I/O remains on another path when the preferred path is available again; initially false.
 	DisableAutoFailback *bool `json:"disable_auto_failback,omitzero"`
-	// Whether namespaces without a UUID get one that is derived from serial number and NSID; initially false.
+	// Whether namespaces without a UUID get a UUID derived from the serial number and the NSID; initially false.
 	GenerateUUIDs *bool `json:"generate_uuids,omitzero"`
 	// For RDMA, type of service of the packets; initially 0.
 	TransportTOS *uint8 `json:"transport_tos,omitzero"`
@@ -1042,7 +1040,7 @@ type BdevNVMeSetOptionsParams struct {
 	AllowAccelSequence *bool `json:"allow_accel_sequence,omitzero"`
 	// For RDMA, size of a shared receive queue; 0, the initial value, for none.
 	RDMASRQSize *uint32 `json:"rdma_srq_size,omitzero"`
-	// For RDMA, largest size of a completion queue; 0, the initial value, for no limit. SPDK v24.01 and later.
+	// For RDMA, maximum size of a completion queue; 0, the initial value, for no limit. SPDK v24.01 and later.
 	RDMAMaxCQSize *uint32 `json:"rdma_max_cq_size,omitzero"`
 	// For RDMA, how long to wait for an event of the connection manager; 0, the initial value, for the default. Unit: ms. SPDK v24.05 and later.
 	RDMACMEventTimeoutMS *uint16 `json:"rdma_cm_event_timeout_ms,omitzero"`
@@ -1070,25 +1068,25 @@ type BdevNVMeSetPreferredPathParams struct {
 
 // BdevNVMeStartDiscoveryParams are the parameters of bdev_nvme_start_discovery.
 type BdevNVMeStartDiscoveryParams struct {
-	// Name of this discovery; the names of its controllers start with it.
+	// Name of this discovery; the names of its controllers begin with this name.
 	Name string `json:"name"`
-	// Transport: `RDMA`, `TCP` or another transport that SPDK was built with; case does not matter.
+	// Transport: `RDMA`, `TCP` or another transport that SPDK was built with, in upper or lower case.
 	Trtype string `json:"trtype"`
 	// Address of the service.
 	Traddr string `json:"traddr"`
-	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`; case does not matter.
+	// Kind of address: `IPv4`, `IPv6`, `IB` or `FC`, in upper or lower case.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// Port of the service.
 	Trsvcid *string `json:"trsvcid,omitzero"`
-	// NQN that the target connects with; SPDK generates one if it is not given.
+	// Host NQN that the target uses to connect. If omitted, SPDK generates one.
 	Hostnqn *string `json:"hostnqn,omitzero"`
-	// Whether SPDK responds only after the first subsystems found are attached. Default: false.
+	// Whether SPDK waits until the subsystems found first are attached before it responds. Default: false.
 	WaitForAttach *bool `json:"wait_for_attach,omitzero"`
-	// Time limit for attaching these subsystems; 0 for no limit. If it is given, SPDK waits for them. Unit: ms. Default: 0.
+	// Time limit for attaching these subsystems; 0 for no limit. If given, SPDK waits for them. Unit: ms. Default: 0.
 	AttachTimeoutMS *uint64 `json:"attach_timeout_ms,omitzero"`
 	// How long SPDK tries to reconnect to a lost controller before it deletes the controller; -1 for no limit, 0 for not at all. Unit: s. Default: 0.
 	CtrlrLossTimeoutSec *int32 `json:"ctrlr_loss_timeout_sec,omitzero"`
-	// Time between two attempts to reconnect. 0 if and only if `ctrlr_loss_timeout_sec` is 0; not greater than `ctrlr_loss_timeout_sec`. Unit: s. Default: 0.
+	// Interval between attempts to reconnect. Must be 0 if `ctrlr_loss_timeout_sec` is 0. Otherwise it must be at least 1 and, unless `ctrlr_loss_timeout_sec` is -1, not greater than `ctrlr_loss_timeout_sec`. Unit: s. Default: 0.
 	ReconnectDelaySec *uint32 `json:"reconnect_delay_sec,omitzero"`
 	// How long I/O to a lost controller waits before it fails; 0 for as long as SPDK tries to reconnect. Unit: s. Default: 0.
 	FastIOFailTimeoutSec *uint32 `json:"fast_io_fail_timeout_sec,omitzero"`
@@ -1096,11 +1094,11 @@ type BdevNVMeStartDiscoveryParams struct {
 
 // BdevNVMeStartMDNSDiscoveryParams are the parameters of bdev_nvme_start_mdns_discovery.
 type BdevNVMeStartMDNSDiscoveryParams struct {
-	// Name of this discovery; the names of the discoveries that it starts begin with it.
+	// Name of this discovery; the names of the discoveries that it starts begin with this name.
 	Name string `json:"name"`
 	// Service to find, such as `_nvme-disc._tcp`.
 	Svcname string `json:"svcname"`
-	// NQN that the target connects with; SPDK generates one if it is not given.
+	// Host NQN that the target uses to connect. If omitted, SPDK generates one.
 	Hostnqn *string `json:"hostnqn,omitzero"`
 }
 

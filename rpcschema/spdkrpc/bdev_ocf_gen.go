@@ -8,7 +8,7 @@ import (
 
 // BdevOCFCreate calls bdev_ocf_create: create a bdev that caches a slow bdev on a fast one.
 //
-// Both bdevs are claimed. SPDK waits for those that do not exist yet.
+// Both bdevs are claimed. If one of them does not exist yet, SPDK waits until it does.
 //
 // The result: name of the new bdev.
 //
@@ -22,7 +22,7 @@ func (c *Client) BdevOCFCreate(ctx context.Context, params BdevOCFCreateParams) 
 	return result, err
 }
 
-// BdevOCFDelete calls bdev_ocf_delete: delete a caching bdev; its two bdevs stay.
+// BdevOCFDelete calls bdev_ocf_delete: delete a caching bdev, but keep its cache and core bdevs.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such caching bdev
@@ -37,7 +37,7 @@ func (c *Client) BdevOCFDelete(ctx context.Context, params BdevOCFDeleteParams) 
 // responds immediately; see `bdev_ocf_flush_status`.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such caching bdev, or its cache is not attached
+//   - -32602: A parameter is invalid, there is no such caching bdev, or its cache is not attached
 //   - -32603: The cache could not be locked
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -111,7 +111,7 @@ func (c *Client) BdevOCFSetCacheMode(ctx context.Context, params BdevOCFSetCache
 	return result, err
 }
 
-// BdevOCFSetSeqcutoff calls bdev_ocf_set_seqcutoff: choose when sequential I/O bypasses the cache.
+// BdevOCFSetSeqcutoff calls bdev_ocf_set_seqcutoff: set when sequential I/O bypasses the cache.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such caching bdev
@@ -165,12 +165,12 @@ type BdevOCFErrorStats struct {
 // BdevOCFFlush describes the state of a flush.
 type BdevOCFFlush struct {
 	InProgress bool `json:"in_progress"`
-	// Result of the last flush, 0 for success. Left out while a flush is running.
+	// Result of the last flush, 0 for success. Omitted while a flush is running.
 	Status *int32 `json:"status,omitzero"`
 }
 
-// BdevOCFRequestStats holds requests by the result of the cache lookup. `pt` (pass-through) are requests that
-// bypassed the cache.
+// BdevOCFRequestStats holds numbers of requests, by the result of the cache lookup. `pt` (pass-through) counts
+// requests that bypassed the cache.
 type BdevOCFRequestStats struct {
 	RdHits          BdevOCFStat `json:"rd_hits"`
 	RdPartialMisses BdevOCFStat `json:"rd_partial_misses"`
@@ -243,7 +243,7 @@ type BdevOCFCreateParams struct {
 	CacheBdevName string `json:"cache_bdev_name"`
 	// Slow bdev, which holds the data.
 	CoreBdevName string `json:"core_bdev_name"`
-	// Size of a cache line. Default: 4 KiB, also for 0. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
+	// Size of a cache line; 0, the default, for 4 KiB. Unit: KiB. One of 0, 4, 8, 16, 32, 64.
 	CacheLineSize *uint64 `json:"cache_line_size,omitzero"`
 }
 
@@ -333,8 +333,8 @@ type BdevOCFSetSeqcutoffParams struct {
 	Name string `json:"name"`
 	// When sequential I/O bypasses the cache: always, only when the cache is full, or never. One of always, full, never.
 	Policy BdevOCFSetSeqcutoffPolicy `json:"policy"`
-	// Length from which a sequential stream bypasses the cache. 0 leaves it unchanged, as does leaving it out. Unit: KiB. Default: 0.
+	// Minimum length of a sequential stream that bypasses the cache. If 0 or omitted, it is not changed. Unit: KiB. Default: 0.
 	Threshold *uint32 `json:"threshold,omitzero"`
-	// Number of requests after which a stream counts as sequential. 0 leaves it unchanged, as does leaving it out. Default: 0.
+	// Number of requests after which a stream counts as sequential. If 0 or omitted, it is not changed. Default: 0.
 	PromotionCount *uint32 `json:"promotion_count,omitzero"`
 }

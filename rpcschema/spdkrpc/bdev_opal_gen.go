@@ -9,8 +9,8 @@ import (
 // BdevNVMeOpalInit calls bdev_nvme_opal_init: take ownership of an Opal drive and enable its locking.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller, or it does not support Opal
-//   - -32603: The drive has an owner already or refused the command
+//   - -32602: A parameter is invalid, there is no such controller, or it does not support Opal
+//   - -32603: The drive already has an owner or refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) BdevNVMeOpalInit(ctx context.Context, params BdevNVMeOpalInitParams) error {
@@ -20,7 +20,7 @@ func (c *Client) BdevNVMeOpalInit(ctx context.Context, params BdevNVMeOpalInitPa
 // BdevNVMeOpalRevert calls bdev_nvme_opal_revert: reset an Opal drive to its factory state. All data is lost.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller, or it does not support Opal
+//   - -32602: A parameter is invalid, there is no such controller, or it does not support Opal
 //   - -32603: The password is wrong or the drive refused the command
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -184,6 +184,6 @@ type BdevOpalSetLockStateParams struct {
 	UserID uint16 `json:"user_id"`
 	// Password of the user. Secret.
 	Password string `json:"password"`
-	// Unlocked, locked against writes, or locked; upper or lower case. One of READWRITE, READONLY, RWLOCK, readwrite, readonly, rwlock.
+	// Unlocked, locked against writes, or locked, in upper or lower case. One of READWRITE, READONLY, RWLOCK, readwrite, readonly, rwlock.
 	LockState BdevOpalSetLockStateLockState `json:"lock_state"`
 }

@@ -9,8 +9,8 @@ import (
 // BdevPassthruCreate calls bdev_passthru_create: create a bdev that forwards all I/O to another bdev.
 //
 // If the base bdev does not exist yet, the call succeeds, and the new bdev appears when the base bdev does. The
-// base bdev is claimed. Make sure that no other bdev has the name or UUID: if one has, SPDK does not return an
-// error; instead, the target aborts (measured on v24.01 and v26.05).
+// base bdev is claimed. Make sure that no other bdev has the same name or UUID: otherwise, the target aborts
+// instead of returning an error (measured on v24.01 and v26.05).
 //
 // The result: name of the new bdev.
 //
@@ -26,7 +26,7 @@ func (c *Client) BdevPassthruCreate(ctx context.Context, params BdevPassthruCrea
 	return result, err
 }
 
-// BdevPassthruDelete calls bdev_passthru_delete: delete a passthru bdev; its base bdev stays.
+// BdevPassthruDelete calls bdev_passthru_delete: delete a passthru bdev, but keep its base bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -41,9 +41,9 @@ func (c *Client) BdevPassthruDelete(ctx context.Context, params BdevPassthruDele
 type BdevPassthruCreateParams struct {
 	// Name of the base bdev.
 	BaseBdevName string `json:"base_bdev_name"`
-	// Name of the new bdev; no other bdev may have it.
+	// Name of the new bdev; no other bdev may have this name.
 	Name string `json:"name"`
-	// UUID of the new bdev; no other bdev may have it. If not given, it is derived from the base bdev's UUID. SPDK v23.09 and later.
+	// UUID of the new bdev; no other bdev may have this UUID. If omitted, it is derived from the base bdev's UUID. SPDK v23.09 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

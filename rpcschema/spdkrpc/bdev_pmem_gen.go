@@ -35,7 +35,7 @@ func (c *Client) BdevPmemCreatePool(ctx context.Context, params BdevPmemCreatePo
 	return c.confirm(ctx, "bdev_pmem_create_pool", params)
 }
 
-// BdevPmemDelete calls bdev_pmem_delete: delete a pmem bdev; the pool stays.
+// BdevPmemDelete calls bdev_pmem_delete: delete a pmem bdev, but keep the pool.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -91,9 +91,9 @@ type BdevPmemCreateParams struct {
 type BdevPmemCreatePoolParams struct {
 	// File of the pool on the target's host.
 	PmemFile string `json:"pmem_file"`
-	// Number of blocks. Fewer are usable, because of the pool's overhead. Unit: blocks.
+	// Number of blocks, some of which are used for the pool's overhead. Unit: blocks.
 	NumBlocks uint64 `json:"num_blocks"`
-	// Size of a block. The whole pool must have about 16 MiB or more. Unit: bytes.
+	// Size of a block. The whole pool must have at least about 16 MiB. Unit: bytes.
 	BlockSize uint32 `json:"block_size"`
 }
 

@@ -6,8 +6,8 @@ import (
 	"context"
 )
 
-// BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: add a bdev to an array in which one is missing; data is
-// rebuilt onto it.
+// BdevRAIDAddBaseBdev calls bdev_raid_add_base_bdev: add a bdev to an array in which one is missing, and rebuild
+// the array's data on the new bdev.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -28,7 +28,7 @@ func (c *Client) BdevRAIDAddBaseBdev(ctx context.Context, params BdevRAIDAddBase
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -22: Name, RAID level, strip size, or number or sizes of the bdevs do not fit
+//   - -22: The name, RAID level, strip size, number of bdevs or their sizes are invalid
 //   - -17: An array with this name exists
 //   - -12: Out of memory
 //   - -1: One of the bdevs is claimed
@@ -38,7 +38,7 @@ func (c *Client) BdevRAIDCreate(ctx context.Context, params BdevRAIDCreateParams
 	return c.confirm(ctx, "bdev_raid_create", params)
 }
 
-// BdevRAIDDelete calls bdev_raid_delete: delete an array; its bdevs stay.
+// BdevRAIDDelete calls bdev_raid_delete: delete an array, but keep its bdevs.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -73,7 +73,7 @@ func (c *Client) BdevRAIDGetBdevs(ctx context.Context, params BdevRAIDGetBdevsPa
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
-//   - -19: No such bdev, it belongs to no array, or it is being removed already
+//   - -19: No such bdev, it belongs to no array, or it is already being removed
 //
 // Changes the target. State: runtime. Known to SPDK v23.09 and later.
 func (c *Client) BdevRAIDRemoveBaseBdev(ctx context.Context, params BdevRAIDRemoveBaseBdevParams) error {
@@ -82,7 +82,7 @@ func (c *Client) BdevRAIDRemoveBaseBdev(ctx context.Context, params BdevRAIDRemo
 
 // BdevRAIDSetOptions calls bdev_raid_set_options: set options for rebuilding arrays.
 //
-// Options that are not given keep their values; each summary states the initial value.
+// Options that are omitted keep their values; each summary states the initial value.
 //
 // Errors of SPDK:
 //   - -32700: Parameters could not be decoded
@@ -148,9 +148,9 @@ type BdevRAIDCreateParams struct {
 	BaseBdevs []string `json:"base_bdevs"`
 	// Length of a strip, a power of 2. Required, except for raid1, which does not accept it. Unit: KiB.
 	StripSizeKB *uint32 `json:"strip_size_kb,omitzero"`
-	// UUID of the new bdev; a random one if not given. SPDK v23.05 and later.
+	// UUID of the new bdev; a random one if omitted. SPDK v23.05 and later.
 	UUID *string `json:"uuid,omitzero"`
-	// Whether to store the array's description on its bdevs, so that a target assembles the array automatically. Default: false. SPDK v24.01 and later.
+	// Whether to store the array's description on its bdevs, so that a target can assemble the array automatically. Default: false. SPDK v24.01 and later.
 	Superblock *bool `json:"superblock,omitzero"`
 }
 
@@ -187,8 +187,8 @@ type BdevRAIDRemoveBaseBdevParams struct {
 
 // BdevRAIDSetOptionsParams are the parameters of bdev_raid_set_options.
 type BdevRAIDSetOptionsParams struct {
-	// Size of the part of an array that is rebuilt at a time; initially 1024. Unit: KiB.
+	// Amount of data that is rebuilt at a time; initially 1024. Unit: KiB.
 	ProcessWindowSizeKB *uint32 `json:"process_window_size_kb,omitzero"`
-	// Limit to the bandwidth of a rebuild; 0, the initial value, for no limit. Unit: MiB/s. SPDK v24.09 and later.
+	// Maximum bandwidth of a rebuild; 0, the initial value, for no limit. Unit: MiB/s. SPDK v24.09 and later.
 	ProcessMaxBandwidthMBSec *uint32 `json:"process_max_bandwidth_mb_sec,omitzero"`
 }

@@ -25,10 +25,10 @@ func (c *Client) BdevRBDCreate(ctx context.Context, params BdevRBDCreateParams) 
 	return result, err
 }
 
-// BdevRBDDelete calls bdev_rbd_delete: delete a Ceph RBD bdev; the image stays.
+// BdevRBDDelete calls bdev_rbd_delete: delete a Ceph RBD bdev, but keep the image.
 //
 // Errors of SPDK:
-//   - -19: No such bdev, or it is of another kind
+//   - -19: No such bdev, or it is not a Ceph RBD bdev
 //   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -90,7 +90,7 @@ func (c *Client) BdevRBDUnregisterCluster(ctx context.Context, params BdevRBDUnr
 }
 
 // BdevRBDCluster describes a connection to a Ceph cluster. Members that were not given when it was created are
-// left out.
+// omitted.
 type BdevRBDCluster struct {
 	// Name of the connection.
 	ClusterName string `json:"cluster_name"`
@@ -116,11 +116,11 @@ type BdevRBDCreateParams struct {
 	BlockSize uint32 `json:"block_size"`
 	// Name of the new bdev. Default: `Ceph` and a number.
 	Name *string `json:"name,omitzero"`
-	// Connection to use. If it is left out, the bdev opens its own connection with `user_id` and `config`.
+	// Connection to use. If omitted, the bdev opens its own connection with `user_id` and `config`.
 	ClusterName *string `json:"cluster_name,omitzero"`
 	// Ceph user, without `client.`, of the bdev's own connection.
 	UserID *string `json:"user_id,omitzero"`
-	// Options of librados by name, of the bdev's own connection. If they are left out, librados reads the usual configuration file.
+	// Options of librados by name, of the bdev's own connection. If they are omitted, librados reads the usual configuration file.
 	Config map[string]string `json:"config,omitzero"`
 	// UUID of the new bdev.
 	UUID *string `json:"uuid,omitzero"`
@@ -136,7 +136,7 @@ type BdevRBDDeleteParams struct {
 
 // BdevRBDGetClustersInfoParams are the parameters of bdev_rbd_get_clusters_info.
 type BdevRBDGetClustersInfoParams struct {
-	// Name of the only connection to report; the result is then an object instead of an array.
+	// Report only the connection with this name; the result is then an object instead of an array.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -171,7 +171,7 @@ type BdevRBDRegisterClusterParams struct {
 	UserID *string `json:"user_id,omitzero"`
 	// Options of librados by name.
 	ConfigParam map[string]string `json:"config_param,omitzero"`
-	// Ceph configuration file on the target's host. Default: the usual one.
+	// Ceph configuration file on the target's host. Default: the default of librados.
 	ConfigFile *string `json:"config_file,omitzero"`
 	// Keyring file on the target's host.
 	KeyFile *string `json:"key_file,omitzero"`
@@ -183,7 +183,7 @@ type BdevRBDRegisterClusterParams struct {
 type BdevRBDResizeParams struct {
 	// Name of the bdev.
 	Name string `json:"name"`
-	// New size, not less than the present one. Unit: MiB.
+	// New size, not less than the current one. Unit: MiB.
 	NewSize uint64 `json:"new_size"`
 }
 

@@ -22,7 +22,7 @@ func (c *Client) BdevSplitCreate(ctx context.Context, params BdevSplitCreatePara
 	return result, err
 }
 
-// BdevSplitDelete calls bdev_split_delete: delete the bdevs that a bdev was split into; the base bdev stays.
+// BdevSplitDelete calls bdev_split_delete: delete the bdevs that a bdev was split into, but keep the base bdev.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, or the bdev was not split

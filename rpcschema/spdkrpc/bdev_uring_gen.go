@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevUringCreate calls bdev_uring_create: create a bdev of a file or block device of the target's host, by
+// BdevUringCreate calls bdev_uring_create: create a bdev on a file or block device of the target's host, using
 // io_uring.
 //
 // The result: name of the new bdev.
@@ -20,7 +20,7 @@ func (c *Client) BdevUringCreate(ctx context.Context, params BdevUringCreatePara
 	return result, err
 }
 
-// BdevUringDelete calls bdev_uring_delete: delete a uring bdev; the file stays.
+// BdevUringDelete calls bdev_uring_delete: delete a uring bdev, but keep the file.
 //
 // Errors of SPDK:
 //   - -32603: Parameters could not be decoded
@@ -31,7 +31,7 @@ func (c *Client) BdevUringDelete(ctx context.Context, params BdevUringDeletePara
 	return c.confirm(ctx, "bdev_uring_delete", params)
 }
 
-// BdevUringRescan calls bdev_uring_rescan: update a uring bdev to the present size of its file or block device.
+// BdevUringRescan calls bdev_uring_rescan: adapt the size of a uring bdev to that of its file or block device.
 //
 // If the size is 0, the bdev is deleted.
 //
@@ -51,9 +51,9 @@ type BdevUringCreateParams struct {
 	Name string `json:"name"`
 	// Path of the file or block device, which must exist.
 	Filename string `json:"filename"`
-	// Size of a block, a power of 2 of at least 512 that divides the file's size; 0 for the block device's own. Required for files. Unit: bytes. Default: 0.
+	// Block size, a power of 2 of at least 512 that divides the file's size; 0 for the block size of the block device. Required for files. Unit: bytes. Default: 0.
 	BlockSize *uint32 `json:"block_size,omitzero"`
-	// UUID of the new bdev. If it is not given, the bdev gets a random UUID, which differs after each start of the target. SPDK v24.05 and later.
+	// UUID of the new bdev. If omitted, the bdev gets a new random UUID each time the target starts. SPDK v24.05 and later.
 	UUID *string `json:"uuid,omitzero"`
 }
 

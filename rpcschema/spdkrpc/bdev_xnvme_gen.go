@@ -19,10 +19,10 @@ func (c *Client) BdevXNVMeCreate(ctx context.Context, params BdevXNVMeCreatePara
 	return result, err
 }
 
-// BdevXNVMeDelete calls bdev_xnvme_delete: delete an xNVMe bdev; the device stays.
+// BdevXNVMeDelete calls bdev_xnvme_delete: delete an xNVMe bdev, but keep the device.
 //
 // Errors of SPDK:
-//   - -19: No such bdev, or it is of another kind
+//   - -19: No such bdev, or it is not a Ceph RBD bdev
 //   - -32603: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.

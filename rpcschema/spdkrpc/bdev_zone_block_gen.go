@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// BdevZoneBlockCreate calls bdev_zone_block_create: create a zoned bdev on top of a bdev that has no zones.
+// BdevZoneBlockCreate calls bdev_zone_block_create: create a zoned bdev on a base bdev that has no zones.
 //
 // The base bdev is claimed. If it does not exist yet, the new bdev is created when it appears.
 //
@@ -22,7 +22,7 @@ func (c *Client) BdevZoneBlockCreate(ctx context.Context, params BdevZoneBlockCr
 	return result, err
 }
 
-// BdevZoneBlockDelete calls bdev_zone_block_delete: delete a zoned bdev; its base bdev stays.
+// BdevZoneBlockDelete calls bdev_zone_block_delete: delete a zoned bdev, but keep its base bdev.
 //
 // Errors of SPDK:
 //   - -19: No such zoned bdev (from v23.05)
@@ -41,7 +41,7 @@ type BdevZoneBlockCreateParams struct {
 	BaseBdev string `json:"base_bdev"`
 	// Usable blocks of a zone. The zone's size is rounded up to a power of two. Unit: blocks.
 	ZoneCapacity uint64 `json:"zone_capacity"`
-	// Number of zones that may be open at the same time without loss of speed.
+	// Number of zones that can be open at the same time without loss of speed.
 	OptimalOpenZones uint64 `json:"optimal_open_zones"`
 }
 

@@ -8,7 +8,7 @@ import (
 
 // BlobfsCreate calls blobfs_create: format a bdev with a blobfs.
 //
-// Everything on the bdev is lost.
+// All data on the bdev is lost.
 //
 // Errors of SPDK:
 //   - -32603: Formatting failed, or out of memory
@@ -21,7 +21,7 @@ func (c *Client) BlobfsCreate(ctx context.Context, params BlobfsCreateParams) er
 
 // BlobfsDetect calls blobfs_detect: report whether a bdev contains a blobfs.
 //
-// SPDK loads and unloads the blobfs that it finds, and so rewrites its metadata.
+// SPDK loads and unloads the blobfs that it finds, and thereby rewrites its metadata.
 //
 // Errors of SPDK:
 //   - -32603: The bdev could not be opened or read, or out of memory
@@ -45,14 +45,14 @@ func (c *Client) BlobfsMount(ctx context.Context, params BlobfsMountParams) erro
 	return c.confirm(ctx, "blobfs_mount", params)
 }
 
-// BlobfsSetCacheSize calls blobfs_set_cache_size: set the size of the cache that all blobfs share, before the
-// first of them is loaded.
+// BlobfsSetCacheSize calls blobfs_set_cache_size: set the size of the cache that all blobfs share. Possible only
+// before the first blobfs is loaded.
 //
 // Up to v23.01, the result is false if the size could not be set.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
-//   - -1: A blobfs is loaded already
+//   - -1: A blobfs is already loaded
 //
 // Changes the target. State: startup, runtime. Known to SPDK up to v25.05.
 func (c *Client) BlobfsSetCacheSize(ctx context.Context, params BlobfsSetCacheSizeParams) error {

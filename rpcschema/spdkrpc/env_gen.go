@@ -11,7 +11,7 @@ import (
 //
 // The file is overwritten.
 //
-// The result: where the statistics are.
+// The result: the file with the statistics.
 //
 // Errors of SPDK:
 //   - -32603: The file could not be written
@@ -23,7 +23,7 @@ func (c *Client) EnvDPDKGetMemStats(ctx context.Context) (result EnvDPDKMemStats
 	return result, err
 }
 
-// EnvDPDKMemStats describes the place of DPDK's memory statistics.
+// EnvDPDKMemStats describes the file with DPDK's memory statistics.
 type EnvDPDKMemStats struct {
 	// Always `/tmp/spdk_mem_dump.txt`.
 	Filename string `json:"filename"`

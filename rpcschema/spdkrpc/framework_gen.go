@@ -8,7 +8,7 @@ import (
 )
 
 // FrameworkDisableCpumaskLocks calls framework_disable_cpumask_locks: release the locks on the target's cores,
-// so that another SPDK process may share them.
+// so that other SPDK processes can also use them.
 //
 // Errors of SPDK:
 //   - -32603: A lock could not be released
@@ -19,8 +19,8 @@ func (c *Client) FrameworkDisableCpumaskLocks(ctx context.Context) error {
 	return c.confirm(ctx, "framework_disable_cpumask_locks", nil)
 }
 
-// FrameworkEnableCpumaskLocks calls framework_enable_cpumask_locks: lock the target's cores against other SPDK
-// processes, by files under /var/tmp.
+// FrameworkEnableCpumaskLocks calls framework_enable_cpumask_locks: lock the target's cores against use by other
+// SPDK processes, by means of files in /var/tmp.
 //
 // Errors of SPDK:
 //   - -32603: Another process has locked one of the cores
@@ -31,16 +31,17 @@ func (c *Client) FrameworkEnableCpumaskLocks(ctx context.Context) error {
 	return c.confirm(ctx, "framework_enable_cpumask_locks", nil)
 }
 
-// FrameworkGetConfig calls framework_get_config: report the calls that recreate the present configuration of a
+// FrameworkGetConfig calls framework_get_config: report the calls that recreate the current configuration of a
 // subsystem.
 //
 // The file that `spdk_tgt -c` reads consists of these calls. Their parameters contain secrets in plain text,
 // such as encryption keys.
 //
-// The result: the calls, in the order in which to send them; null for a subsystem that has no configuration.
+// The result: the calls, in the order in which they must be sent; null for a subsystem that has no
+// configuration.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such subsystem
+//   - -32602: Parameters could not be decoded, or there is no such subsystem
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) FrameworkGetConfig(ctx context.Context, params FrameworkGetConfigParams) (result []FrameworkConfigEntry, err error) {
@@ -75,8 +76,8 @@ func (c *Client) FrameworkGetPCIDevices(ctx context.Context) (result []Framework
 	return result, err
 }
 
-// FrameworkGetReactors calls framework_get_reactors: report the load and the threads of the reactors, which are
-// the cores that the target runs on.
+// FrameworkGetReactors calls framework_get_reactors: report the load and the threads of the reactors. Each
+// reactor is a core that the target uses.
 //
 // The result: the reactors.
 //
@@ -119,11 +120,11 @@ func (c *Client) FrameworkGetSubsystems(ctx context.Context) (result []Framework
 	return result, err
 }
 
-// FrameworkMonitorContextSwitch calls framework_monitor_context_switch: turn the logging of context switches of
-// the reactors on or off, or query whether it is on.
+// FrameworkMonitorContextSwitch calls framework_monitor_context_switch: turn the logging of the reactors'
+// context switches on or off, or report whether it is on.
 //
-// To query only, leave the parameters out of the request altogether. From v26.05 on, an empty object turns the
-// logging off; before, SPDK refuses it.
+// To only query the state, omit the parameters from the request entirely. From v26.05 on, an empty object turns
+// the logging off; earlier releases refuse it.
 //
 // The result: whether the logging is now on.
 //
@@ -136,10 +137,9 @@ func (c *Client) FrameworkMonitorContextSwitch(ctx context.Context, params Frame
 	return result, err
 }
 
-// FrameworkSetScheduler calls framework_set_scheduler: choose the scheduler, which distributes the threads to
-// the reactors.
+// FrameworkSetScheduler calls framework_set_scheduler: choose the scheduler, which assigns threads to reactors.
 //
-// The period is set even if the scheduler is then refused. Changing back to `static` is possible from v25.01 on.
+// SPDK sets the period even if it refuses the scheduler. Changing back to `static` is possible from v25.01 on.
 // SPDK ignores options of other schedulers.
 //
 // Errors of SPDK:
@@ -151,11 +151,11 @@ func (c *Client) FrameworkSetScheduler(ctx context.Context, params FrameworkSetS
 	return c.confirm(ctx, "framework_set_scheduler", params)
 }
 
-// FrameworkStartInit calls framework_start_init: leave the startup state, which `--wait-for-rpc` keeps the
-// target in, and start the subsystems.
+// FrameworkStartInit calls framework_start_init: leave the startup state, in which `--wait-for-rpc` keeps the
+// target, and start the subsystems.
 //
-// SPDK responds when the subsystems are running, and reads no other request until then. If a subsystem fails,
-// the target ends.
+// SPDK responds when the subsystems are running, and reads no other requests until then. If a subsystem cannot
+// start, the target ends.
 //
 // Errors of SPDK:
 //   - -32603: A subsystem could not be started
@@ -169,7 +169,7 @@ func (c *Client) FrameworkStartInit(ctx context.Context) error {
 
 // FrameworkWaitInit calls framework_wait_init: wait until the target has left the startup state.
 //
-// If the target has already left the startup state, SPDK responds immediately. Parameters are ignored.
+// If the target has already left the startup state, SPDK responds immediately. SPDK ignores parameters.
 //
 // Errors of SPDK:
 //   - -32603: Out of memory
@@ -192,8 +192,8 @@ func (c *Client) RPCGetMethods(ctx context.Context, params RPCGetMethodsParams) 
 	return result, err
 }
 
-// SchedulerSetOptions calls scheduler_set_options: set which cores the scheduler leaves alone, and which core it
-// runs on.
+// SchedulerSetOptions calls scheduler_set_options: set the cores that the scheduler must not use, and the core
+// on which it runs.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded, a core is not one of the target's, or the scheduler's core is isolated
@@ -273,7 +273,7 @@ func (c *Client) ThreadGetStats(ctx context.Context) (result ThreadStatsList, er
 //
 // Errors of SPDK:
 //   - -32603: Invalid mask, or none of its cores can run the thread
-//   - -32602: Parameters could not be decoded, or no such thread
+//   - -32602: Parameters could not be decoded, or there is no such thread
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ThreadSetCpumask(ctx context.Context, params ThreadSetCpumaskParams) error {
@@ -287,8 +287,8 @@ type FrameworkConfigCall struct {
 	Params map[string]json.RawMessage `json:"params,omitzero"`
 }
 
-// FrameworkConfigEntry is a call, or, if batches were requested, calls that may be sent together. Exactly one
-// field must be set.
+// FrameworkConfigEntry is a call or, if groups were requested, an array of calls that can be sent together.
+// Exactly one field must be set.
 type FrameworkConfigEntry struct {
 	Object *FrameworkConfigCall
 	Array  []FrameworkConfigCall
@@ -316,7 +316,7 @@ type FrameworkContextSwitchMonitor struct {
 	Enabled bool `json:"enabled"`
 }
 
-// FrameworkGovernor describes the governor in use; all members are left out if there is none.
+// FrameworkGovernor describes the governor in use; all members are omitted if there is none.
 type FrameworkGovernor struct {
 	GovernorName   *string                 `json:"governor_name,omitzero"`
 	ModuleSpecific *FrameworkGovernorInfo  `json:"module_specific,omitzero"`
@@ -334,7 +334,7 @@ type FrameworkGovernorCore struct {
 
 // FrameworkGovernorInfo states what a governor reports about itself.
 type FrameworkGovernorInfo struct {
-	// For `dpdk_governor`: the interface to the kernel that it uses, such as `intel-pstate` or `acpi-cpufreq`.
+	// For `dpdk_governor`: the kernel interface that it uses, such as `intel-pstate` or `acpi-cpufreq`.
 	Env *string `json:"env,omitzero"`
 }
 
@@ -350,7 +350,7 @@ type FrameworkPCIDevice struct {
 	ConfigSpace string `json:"config_space"`
 }
 
-// FrameworkReactor describes a core that the target runs on.
+// FrameworkReactor describes a core that the target uses.
 type FrameworkReactor struct {
 	// Number of the core.
 	Lcore uint32 `json:"lcore"`
@@ -370,7 +370,7 @@ type FrameworkReactor struct {
 	Sys *uint64 `json:"sys,omitzero"`
 	// User time of the core, in USER_HZ; 0 if unknown. SPDK v24.05 and later.
 	Usr *uint64 `json:"usr,omitzero"`
-	// Present frequency in MHz; only if a governor is in use.
+	// Current frequency in MHz. Only if a governor is in use.
 	CoreFreq *uint32 `json:"core_freq,omitzero"`
 	// Threads on the core.
 	LwThreads []FrameworkReactorThread `json:"lw_threads"`
@@ -380,9 +380,9 @@ type FrameworkReactor struct {
 type FrameworkReactorThread struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
-	// Cores that the thread may run on, in hexadecimal.
+	// Cores on which the thread may run, in hexadecimal.
 	Cpumask string `json:"cpumask"`
-	// Time since the thread came to this reactor. Unit: ticks.
+	// Time since the thread was moved to this reactor. Unit: ticks.
 	Elapsed uint64 `json:"elapsed"`
 }
 
@@ -390,24 +390,24 @@ type FrameworkReactorThread struct {
 type FrameworkReactors struct {
 	// Ticks per second.
 	TickRate uint64 `json:"tick_rate"`
-	// Process that the target runs as. SPDK v24.09 and later.
+	// ID of the target's process. SPDK v24.09 and later.
 	PID      *uint64            `json:"pid,omitzero"`
 	Reactors []FrameworkReactor `json:"reactors"`
 }
 
 // FrameworkScheduler describes the scheduler in use. Only `dynamic` reports the load limits.
 type FrameworkScheduler struct {
-	// Left out if there is none.
+	// Omitted if there is none.
 	SchedulerName *string `json:"scheduler_name,omitzero"`
-	// Time between two rounds, 0 if the scheduler does not run. Unit: us.
+	// Interval between rounds; 0 if the scheduler is not running. Unit: us.
 	SchedulerPeriod uint64 `json:"scheduler_period"`
-	// Isolated cores, which the scheduler leaves alone, in hexadecimal. SPDK v24.09 and later.
+	// Isolated cores, which the scheduler does not use, in hexadecimal. SPDK v24.09 and later.
 	IsolatedCoreMask *string `json:"isolated_core_mask,omitzero"`
-	// Core that the scheduler runs on. SPDK v24.09 and later.
+	// Core on which the scheduler runs. SPDK v24.09 and later.
 	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
-	// Governor of the cores' frequencies, left out if there is none.
+	// Governor of the cores' frequencies, omitted if there is none.
 	GovernorName *string `json:"governor_name,omitzero"`
-	// Load below which a thread counts as idle. Unit: percent.
+	// Load below which a thread is considered idle. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
 	// Load up to which threads are moved to a core. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
@@ -425,27 +425,27 @@ type FrameworkSubsystem struct {
 
 // FrameworkVersion describes an SPDK release.
 type FrameworkVersion struct {
-	// Full text, such as `SPDK v26.05 git sha1 1234567`.
+	// Full version string, such as `SPDK v26.05 git sha1 1234567`.
 	Version string                 `json:"version"`
 	Fields  FrameworkVersionFields `json:"fields"`
 }
 
-// FrameworkVersionFields describes the parts of a release's number.
+// FrameworkVersionFields describes the parts of a release number.
 type FrameworkVersionFields struct {
-	// The year without the century.
+	// The last two digits of the year.
 	Major uint32 `json:"major"`
 	// The month.
 	Minor uint32 `json:"minor"`
 	Patch uint32 `json:"patch"`
 	// Suffix, such as `-pre`; empty in a release.
 	Suffix string `json:"suffix"`
-	// Git commit that the target was built from, if it was built from a git tree.
+	// Git commit from which the target was built, if it was built from a git tree.
 	Commit *string `json:"commit,omitzero"`
 }
 
 // ThreadIOChannel describes an I/O channel.
 type ThreadIOChannel struct {
-	// I/O device that the channel leads to.
+	// I/O device to which the channel leads.
 	Name string `json:"name"`
 	// Number of references to the channel.
 	Ref uint32 `json:"ref"`
@@ -486,7 +486,7 @@ type ThreadPoller struct {
 	RunCount uint64 `json:"run_count"`
 	// Number of runs that found work.
 	BusyCount uint64 `json:"busy_count"`
-	// Time between two runs; only of timed pollers. Unit: ticks.
+	// Interval between runs. Only for timed pollers. Unit: ticks.
 	PeriodTicks *uint64 `json:"period_ticks,omitzero"`
 }
 
@@ -512,7 +512,7 @@ type ThreadPollersList struct {
 type ThreadStats struct {
 	Name string `json:"name"`
 	ID   uint64 `json:"id"`
-	// Cores that the thread may run on, in hexadecimal.
+	// Cores on which the thread may run, in hexadecimal.
 	Cpumask string `json:"cpumask"`
 	// Time during which pollers found work. Unit: ticks.
 	Busy uint64 `json:"busy"`
@@ -536,7 +536,7 @@ type ThreadStatsList struct {
 type FrameworkGetConfigParams struct {
 	// Subsystem, as `framework_get_subsystems` lists it.
 	Name string `json:"name"`
-	// Whether calls that may be sent together are reported as one array instead of one by one. Default: false. SPDK v26.05 and later.
+	// Whether calls that can be sent together are grouped into an array. Default: false. SPDK v26.05 and later.
 	WithBatches *bool `json:"with_batches,omitzero"`
 }
 
@@ -550,9 +550,9 @@ type FrameworkMonitorContextSwitchParams struct {
 type FrameworkSetSchedulerParams struct {
 	// Scheduler: `static`, `dynamic` or `gscheduler`.
 	Name string `json:"name"`
-	// Time between two rounds of the scheduler; 0 leaves it unchanged. Initially one second. Unit: us. Default: 0.
+	// Interval between rounds of the scheduler; 0 leaves the interval unchanged. Initially one second. Unit: us. Default: 0.
 	Period *uint64 `json:"period,omitzero"`
-	// For `dynamic`, load below which a thread counts as idle and is moved to the main core; initially 20. Unit: percent.
+	// For `dynamic`, load below which a thread is considered idle and is moved to the main core; initially 20. Unit: percent.
 	LoadLimit *uint8 `json:"load_limit,omitzero"`
 	// For `dynamic`, load up to which threads are moved to a core; initially 80. Unit: percent.
 	CoreLimit *uint8 `json:"core_limit,omitzero"`
@@ -566,15 +566,15 @@ type FrameworkSetSchedulerParams struct {
 type RPCGetMethodsParams struct {
 	// Whether to list only methods that are allowed in the present state, startup or runtime. Default: false.
 	Current *bool `json:"current,omitzero"`
-	// Whether to list deprecated names too. Default: false.
+	// Whether to also list deprecated names. Default: false.
 	IncludeAliases *bool `json:"include_aliases,omitzero"`
 }
 
 // SchedulerSetOptionsParams are the parameters of scheduler_set_options.
 type SchedulerSetOptionsParams struct {
-	// Isolated cores: threads on them are not moved, and no other threads are moved to them. A mask (`0x6`) or a list (`[1,2]`); all of them must be the target's.
+	// Isolated cores: the scheduler moves no threads to or from them. A mask (`0x6`) or a list (`[1,2]`); the target must use all of these cores.
 	IsolatedCoreMask *string `json:"isolated_core_mask,omitzero"`
-	// Core that the scheduler runs on; must not be isolated. Unchanged if not given.
+	// Core on which the scheduler runs; must not be isolated. Unchanged if omitted.
 	SchedulingCore *uint32 `json:"scheduling_core,omitzero"`
 }
 
@@ -601,6 +601,6 @@ type SpdkKillInstanceParams struct {
 type ThreadSetCpumaskParams struct {
 	// Number of the thread, as `thread_get_stats` lists it.
 	ID uint64 `json:"id"`
-	// Cores, as a mask (`0x3`) or a list (`[0,1]`). Cores that are not the target's are ignored, but at least one must be the target's.
+	// Cores, as a mask (`0x3`) or a list (`[0,1]`). Cores that the target does not use are ignored, but the target must use at least one of them.
 	Cpumask string `json:"cpumask"`
 }

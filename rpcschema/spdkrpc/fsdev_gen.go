@@ -6,7 +6,8 @@ import (
 	"context"
 )
 
-// FsdevAIOCreate calls fsdev_aio_create: create a filesystem device from a directory of the target's host.
+// FsdevAIOCreate calls fsdev_aio_create: create a filesystem device that serves a directory of the target's
+// host.
 //
 // The result: name of the filesystem device.
 //
@@ -20,7 +21,7 @@ func (c *Client) FsdevAIOCreate(ctx context.Context, params FsdevAIOCreateParams
 	return result, err
 }
 
-// FsdevAIODelete calls fsdev_aio_delete: delete a filesystem device that was created from a directory.
+// FsdevAIODelete calls fsdev_aio_delete: delete a filesystem device that serves a directory.
 //
 // Errors of SPDK:
 //   - -19: No such filesystem device
@@ -56,9 +57,9 @@ func (c *Client) FsdevSetOpts(ctx context.Context, params FsdevSetOptsParams) er
 
 // FsdevOptions holds options of filesystem devices.
 type FsdevOptions struct {
-	// I/Os in the process.
+	// Number of I/Os in the process.
 	FsdevIOPoolSize uint32 `json:"fsdev_io_pool_size"`
-	// I/Os that each thread keeps for itself.
+	// Number of I/Os that each thread keeps in its cache.
 	FsdevIOCacheSize uint32 `json:"fsdev_io_cache_size"`
 }
 
@@ -70,9 +71,9 @@ type FsdevAIOCreateParams struct {
 	RootPath string `json:"root_path"`
 	// Whether to offer extended attributes. Must be false: in all releases up to v26.05, true makes the target crash. Default: false.
 	EnableXattr *bool `json:"enable_xattr,omitzero"`
-	// Whether clients may cache writes. No effect from v25.01 on, where they always may. Default: true.
+	// Whether clients may cache writes. No effect from v25.01 on, where clients always may. Default: true.
 	EnableWritebackCache *bool `json:"enable_writeback_cache,omitzero"`
-	// Size of a client's largest write. No effect from v25.01 on, where it is the default. Unit: bytes. Default: 131072.
+	// Maximum size of a client's write. No effect from v25.01 on, where it is the default. Unit: bytes. Default: 131072.
 	MaxWrite *uint32 `json:"max_write,omitzero"`
 	// Whether to complete reads and writes without executing them, for measurements. Default: false. SPDK v25.01 and later.
 	SkipRW *bool `json:"skip_rw,omitzero"`
@@ -86,8 +87,8 @@ type FsdevAIODeleteParams struct {
 
 // FsdevSetOptsParams are the parameters of fsdev_set_opts.
 type FsdevSetOptsParams struct {
-	// Number of I/Os in the process. At least the number of threads plus one, times `fsdev_io_cache_size`.
+	// Number of I/Os in the process. Must be at least `fsdev_io_cache_size` × (number of threads + 1).
 	FsdevIOPoolSize uint32 `json:"fsdev_io_pool_size"`
-	// Number of I/Os that each thread keeps for itself.
+	// Number of I/Os that each thread keeps in its cache.
 	FsdevIOCacheSize uint32 `json:"fsdev_io_cache_size"`
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 )
 
-// IobufGetStats calls iobuf_get_stats: report how the modules use the pools of buffers.
+// IobufGetStats calls iobuf_get_stats: report how the modules use the buffer pools.
 //
 // The result: the statistics of each module.
 //
@@ -19,9 +19,9 @@ func (c *Client) IobufGetStats(ctx context.Context) (result []IobufModuleStats, 
 	return result, err
 }
 
-// IobufSetOptions calls iobuf_set_options: set the sizes of the pools of buffers that the whole target shares.
+// IobufSetOptions calls iobuf_set_options: set the sizes of the buffer pools that the whole target shares.
 //
-// Options that are not given keep their values; each summary states the initial value. A call without parameters
+// Options that are omitted keep their values; each summary states the initial value. A call without parameters
 // is an error.
 //
 // Errors of SPDK:
@@ -34,30 +34,30 @@ func (c *Client) IobufSetOptions(ctx context.Context, params IobufSetOptionsPara
 	return c.confirm(ctx, "iobuf_set_options", params)
 }
 
-// IobufModuleStats describes a module's use of the pools of buffers.
+// IobufModuleStats describes a module's use of the buffer pools.
 type IobufModuleStats struct {
 	Module    string         `json:"module"`
 	SmallPool IobufPoolStats `json:"small_pool"`
 	LargePool IobufPoolStats `json:"large_pool"`
 }
 
-// IobufPoolStats describes a module's use of a pool of buffers.
+// IobufPoolStats describes a module's use of one buffer pool.
 type IobufPoolStats struct {
-	// Buffers that came from the thread's cache.
+	// Number of buffers taken from the thread's cache.
 	Cache uint64 `json:"cache"`
-	// Buffers that came from the pool.
+	// Number of buffers taken from the pool.
 	Main uint64 `json:"main"`
 	// Number of times that no buffer was free and the module had to wait.
 	Retry uint64 `json:"retry"`
-	// Buffers that the threads' caches can hold. SPDK v26.05 and later.
+	// Number of buffers that the threads' caches can hold. SPDK v26.05 and later.
 	CacheSize *uint32 `json:"cache_size,omitzero"`
 }
 
 // IobufSetOptionsParams are the parameters of iobuf_set_options.
 type IobufSetOptionsParams struct {
-	// Small buffers; initially 8192.
+	// Number of small buffers; initially 8192.
 	SmallPoolCount *uint64 `json:"small_pool_count,omitzero"`
-	// Large buffers; initially 1024.
+	// Number of large buffers; initially 1024.
 	LargePoolCount *uint64 `json:"large_pool_count,omitzero"`
 	// Size of a small buffer; initially 8 KiB. Unit: bytes.
 	SmallBufSize *uint32 `json:"small_bufsize,omitzero"`

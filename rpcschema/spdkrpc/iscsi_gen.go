@@ -9,7 +9,7 @@ import (
 // ISCSIAuthGroupAddSecret calls iscsi_auth_group_add_secret: add a CHAP secret to an authentication group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such authentication group, or the user exists already
+//   - -32602: A parameter is invalid, there is no such authentication group, or the user already exists
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIAuthGroupAddSecret(ctx context.Context, params ISCSIAuthGroupAddSecretParams) error {
@@ -20,7 +20,7 @@ func (c *Client) ISCSIAuthGroupAddSecret(ctx context.Context, params ISCSIAuthGr
 // group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such authentication group or user
+//   - -32602: A parameter is invalid, or there is no such authentication group or user
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIAuthGroupRemoveSecret(ctx context.Context, params ISCSIAuthGroupRemoveSecretParams) error {
@@ -38,7 +38,7 @@ func (c *Client) ISCSICreateAuthGroup(ctx context.Context, params ISCSICreateAut
 }
 
 // ISCSICreateInitiatorGroup calls iscsi_create_initiator_group: create an initiator group, which defines by name
-// and address who may log in.
+// and address which initiators may log in.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid, the tag is in use, or a name or netmask is listed twice or is too long
@@ -48,8 +48,8 @@ func (c *Client) ISCSICreateInitiatorGroup(ctx context.Context, params ISCSICrea
 	return c.confirm(ctx, "iscsi_create_initiator_group", params)
 }
 
-// ISCSICreatePortalGroup calls iscsi_create_portal_group: create a portal group, which is a set of addresses to
-// listen on.
+// ISCSICreatePortalGroup calls iscsi_create_portal_group: create a portal group, which is a set of addresses on
+// which the target listens.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid, the tag or a portal is in use, or SPDK cannot listen on an address
@@ -66,7 +66,7 @@ func (c *Client) ISCSICreatePortalGroup(ctx context.Context, params ISCSICreateP
 // gets the prefix `node_base` and a colon. One LUN must have number 0.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, the name exists or malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
+//   - -32602: A parameter is invalid, the name exists or is malformed, a group or bdev is missing, a bdev is claimed, or LUN 0 is missing
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSICreateTargetNode(ctx context.Context, params ISCSICreateTargetNodeParams) error {
@@ -116,7 +116,7 @@ func (c *Client) ISCSIDeleteTargetNode(ctx context.Context, params ISCSIDeleteTa
 }
 
 // ISCSIEnableHistogram calls iscsi_enable_histogram: start or stop the latency histogram of an iSCSI target
-// node. Stopping deletes it.
+// node. When it is stopped, it is deleted.
 //
 // Errors of SPDK:
 //   - -32602: No such target node
@@ -127,8 +127,8 @@ func (c *Client) ISCSIEnableHistogram(ctx context.Context, params ISCSIEnableHis
 	return c.confirm(ctx, "iscsi_enable_histogram", params)
 }
 
-// ISCSIGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups with their secrets, in plain
-// text.
+// ISCSIGetAuthGroups calls iscsi_get_auth_groups: list the authentication groups, including their secrets in
+// plain text.
 //
 // The result: the authentication groups.
 //
@@ -236,10 +236,10 @@ func (c *Client) ISCSIGetTargetNodes(ctx context.Context) (result []ISCSITargetN
 }
 
 // ISCSIInitiatorGroupAddInitiators calls iscsi_initiator_group_add_initiators: add names or addresses to an
-// initiator group: all of them or none.
+// initiator group. Either all of them are added or none.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such initiator group, or a name or netmask exists already
+//   - -32602: A parameter is invalid, there is no such initiator group, or a name or netmask already exists
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIInitiatorGroupAddInitiators(ctx context.Context, params ISCSIInitiatorGroupAddInitiatorsParams) error {
@@ -247,28 +247,28 @@ func (c *Client) ISCSIInitiatorGroupAddInitiators(ctx context.Context, params IS
 }
 
 // ISCSIInitiatorGroupRemoveInitiators calls iscsi_initiator_group_remove_initiators: remove names or addresses
-// from an initiator group: all of them or none.
+// from an initiator group. Either all of them are removed or none.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such initiator group, name or netmask
+//   - -32602: A parameter is invalid, or there is no such initiator group, name or netmask
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIInitiatorGroupRemoveInitiators(ctx context.Context, params ISCSIInitiatorGroupRemoveInitiatorsParams) error {
 	return c.confirm(ctx, "iscsi_initiator_group_remove_initiators", params)
 }
 
-// ISCSIPortalGroupSetAuth calls iscsi_portal_group_set_auth: set how initiators authenticate for discovery at a
-// portal group.
+// ISCSIPortalGroupSetAuth calls iscsi_portal_group_set_auth: set how initiators must authenticate for discovery
+// through a portal group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such portal group, or the CHAP parameters contradict each other
+//   - -32602: A parameter is invalid, there is no such portal group, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSIPortalGroupSetAuth(ctx context.Context, params ISCSIPortalGroupSetAuthParams) error {
 	return c.confirm(ctx, "iscsi_portal_group_set_auth", params)
 }
 
-// ISCSISetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators authenticate for discovery.
+// ISCSISetDiscoveryAuth calls iscsi_set_discovery_auth: set how initiators must authenticate for discovery.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or the CHAP parameters contradict each other
@@ -278,14 +278,14 @@ func (c *Client) ISCSISetDiscoveryAuth(ctx context.Context, params ISCSISetDisco
 	return c.confirm(ctx, "iscsi_set_discovery_auth", params)
 }
 
-// ISCSISetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. Only possible
-// once.
+// ISCSISetOptions calls iscsi_set_options: set the options of the iSCSI target before it starts. This is
+// possible only once.
 //
-// SPDK checks the ranges only when the iSCSI target starts, and exits if a value is out of range.
+// SPDK checks the ranges only when the iSCSI target starts. If a value is out of range, SPDK exits.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid
-//   - -32603: The options were set already, or out of memory
+//   - -32603: The options were already set, or out of memory
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
 func (c *Client) ISCSISetOptions(ctx context.Context, params ISCSISetOptionsParams) error {
@@ -307,18 +307,18 @@ func (c *Client) ISCSIStartPortalGroup(ctx context.Context, params ISCSIStartPor
 // connections.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such target node or bdev, the bdev is claimed, the LUN number is in use, or the target node has connections
+//   - -32602: A parameter is invalid, there is no such target node or bdev, the bdev is claimed, the LUN number is in use, or the target node has connections
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeAddLUN(ctx context.Context, params ISCSITargetNodeAddLUNParams) error {
 	return c.confirm(ctx, "iscsi_target_node_add_lun", params)
 }
 
-// ISCSITargetNodeAddPGIGMaps calls iscsi_target_node_add_pg_ig_maps: allow further initiators to log in to an
-// iSCSI target node, as pairs of portal group and initiator group.
+// ISCSITargetNodeAddPGIGMaps calls iscsi_target_node_add_pg_ig_maps: allow additional initiators to log in to an
+// iSCSI target node, by pairs of a portal group and an initiator group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such target node or group, or a pair exists already
+//   - -32602: A parameter is invalid, there is no such target node or group, or a pair already exists
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeAddPGIGMaps(ctx context.Context, params ISCSITargetNodeAddPGIGMapsParams) error {
@@ -326,18 +326,18 @@ func (c *Client) ISCSITargetNodeAddPGIGMaps(ctx context.Context, params ISCSITar
 }
 
 // ISCSITargetNodeRemovePGIGMaps calls iscsi_target_node_remove_pg_ig_maps: withdraw initiators' access to an
-// iSCSI target node, as pairs of portal group and initiator group.
+// iSCSI target node, by pairs of a portal group and an initiator group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such target node, group or pair
+//   - -32602: A parameter is invalid, or there is no such target node, group or pair
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeRemovePGIGMaps(ctx context.Context, params ISCSITargetNodeRemovePGIGMapsParams) error {
 	return c.confirm(ctx, "iscsi_target_node_remove_pg_ig_maps", params)
 }
 
-// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: request that the initiators that are
-// logged in to an iSCSI target node log out.
+// ISCSITargetNodeRequestLogout calls iscsi_target_node_request_logout: ask the initiators that are logged in to
+// an iSCSI target node to log out.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such target node
@@ -347,24 +347,24 @@ func (c *Client) ISCSITargetNodeRequestLogout(ctx context.Context, params ISCSIT
 	return c.confirm(ctx, "iscsi_target_node_request_logout", params)
 }
 
-// ISCSITargetNodeSetAuth calls iscsi_target_node_set_auth: set how initiators authenticate at an iSCSI target
-// node.
+// ISCSITargetNodeSetAuth calls iscsi_target_node_set_auth: set how initiators must authenticate to an iSCSI
+// target node.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such target node, or the CHAP parameters contradict each other
+//   - -32602: A parameter is invalid, there is no such target node, or the CHAP parameters contradict each other
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeSetAuth(ctx context.Context, params ISCSITargetNodeSetAuthParams) error {
 	return c.confirm(ctx, "iscsi_target_node_set_auth", params)
 }
 
-// ISCSITargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins at a portal group to another
-// portal, or stop the redirection.
+// ISCSITargetNodeSetRedirect calls iscsi_target_node_set_redirect: redirect logins from a portal group to
+// another portal, or stop the redirection.
 //
 // Without `redirect_host` and `redirect_port`, the redirection stops.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such target node, or the portal group or the address does not fit
+//   - -32602: A parameter is invalid, there is no such target node, or the portal group or the address does not fit
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) ISCSITargetNodeSetRedirect(ctx context.Context, params ISCSITargetNodeSetRedirectParams) error {
@@ -428,11 +428,11 @@ const (
 
 // ISCSIConnection describes a connection of an initiator.
 type ISCSIConnection struct {
-	// SPDK's number of the connection.
+	// SPDK's number for the connection.
 	ID int32 `json:"id"`
 	// Connection ID within the session.
 	CID int32 `json:"cid"`
-	// Session handle, 65535 before the login.
+	// Session handle; 65535 before the login.
 	TSIH int32 `json:"tsih"`
 	// One of invalid, running, exiting, exited, unknown.
 	State ISCSIConnectionState `json:"state"`
@@ -452,7 +452,7 @@ type ISCSIConnection struct {
 type ISCSIHistogram struct {
 	// The buckets: 64-bit counters in the target's byte order, in base64.
 	Histogram string `json:"histogram"`
-	// Each range has 2 to the power of granularity buckets. SPDK v25.05 and later.
+	// Binary logarithm of the number of buckets in each range. SPDK v25.05 and later.
 	Granularity *int64 `json:"granularity,omitzero"`
 	// First range that contains buckets. SPDK v25.05 and later.
 	MinRange *uint32 `json:"min_range,omitzero"`
@@ -479,60 +479,60 @@ type ISCSILUN struct {
 	LUNID    int32  `json:"lun_id"`
 }
 
-// ISCSILUNParams describes a LUN to give to a target node.
+// ISCSILUNParams describes a LUN to add to a target node.
 type ISCSILUNParams struct {
 	// Bdev behind the LUN.
 	BdevName string `json:"bdev_name"`
-	// LUN number, -1 for the lowest that is free. Required up to v26.01. Default: 0.
+	// LUN number; -1 for the lowest free number. Required up to v26.01. Default: 0.
 	LUNID *int32 `json:"lun_id,omitzero"`
 }
 
 // ISCSIOptions holds options of the iSCSI target.
 type ISCSIOptions struct {
-	// File with CHAP secrets. Left out if there is none.
+	// File with CHAP secrets. Omitted if there is none.
 	AuthFile *string `json:"auth_file,omitzero"`
 	// Prefix for incomplete target names.
 	NodeBase                 string `json:"node_base"`
 	MaxSessions              uint32 `json:"max_sessions"`
 	MaxConnectionsPerSession uint32 `json:"max_connections_per_session"`
-	// Largest number of outstanding commands of a connection.
+	// Maximum number of outstanding commands per connection.
 	MaxQueueDepth uint32 `json:"max_queue_depth"`
 	// How long an initiator waits before it logs in again after a failure. Unit: s.
 	DefaultTime2wait uint32 `json:"default_time2wait"`
 	// How long a session's tasks are kept after a failure. Unit: s.
 	DefaultTime2retain uint32 `json:"default_time2retain"`
-	// Largest amount of unsolicited data with a write. Unit: bytes.
+	// Maximum amount of unsolicited data that an initiator can send with a write. Unit: bytes.
 	FirstBurstLength uint32 `json:"first_burst_length"`
 	// Whether data inside a command's PDU is allowed.
 	ImmediateData bool `json:"immediate_data"`
 	// Whether several sessions of the same initiator port are allowed.
 	AllowDuplicatedISID bool   `json:"allow_duplicated_isid"`
 	ErrorRecoveryLevel  uint32 `json:"error_recovery_level"`
-	// How long SPDK waits for the response to a NOP. Unit: s.
+	// How long SPDK waits for a response to a NOP. Unit: s.
 	NopTimeout int32 `json:"nop_timeout"`
-	// Interval of NOPs on idle connections, 0 for none. Unit: s.
+	// Interval between NOPs on idle connections; 0 for no NOPs. Unit: s.
 	NopInInterval int32 `json:"nop_in_interval"`
-	// Whether initiators must do discovery without CHAP.
+	// Whether initiators must perform discovery without CHAP.
 	DisableCHAP bool `json:"disable_chap"`
 	// Whether initiators must authenticate by CHAP for discovery.
 	RequireCHAP bool `json:"require_chap"`
-	// Whether the target authenticates too.
+	// Whether the target must authenticate to the initiator.
 	MutualCHAP bool `json:"mutual_chap"`
 	// Tag of the authentication group for discovery, 0 for none.
 	CHAPGroup int32 `json:"chap_group"`
-	// Largest number of outstanding split reads.
+	// Maximum number of outstanding split reads per connection.
 	MaxLargeDatainPerConnection uint32 `json:"max_large_datain_per_connection"`
-	// Largest number of outstanding R2Ts (requests for a write's data).
+	// Maximum number of outstanding R2Ts (requests for a write's data) per connection.
 	MaxR2tPerConnection uint32 `json:"max_r2t_per_connection"`
-	// PDUs in the pool.
+	// Number of PDUs in the pool.
 	PDUPoolSize uint32 `json:"pdu_pool_size"`
-	// Buffers for immediate data.
+	// Number of buffers for immediate data.
 	ImmediateDataPoolSize uint32 `json:"immediate_data_pool_size"`
-	// Buffers for data of writes.
+	// Number of buffers for write data.
 	DataOutPoolSize uint32 `json:"data_out_pool_size"`
 }
 
-// ISCSIPGIGMap describes a pair of groups: initiators of the initiator group may log in through portals of the
+// ISCSIPGIGMap describes a pair of groups: initiators in the initiator group may log in through portals in the
 // portal group.
 type ISCSIPGIGMap struct {
 	// Tag of the portal group.
@@ -541,25 +541,25 @@ type ISCSIPGIGMap struct {
 	IGTag int32 `json:"ig_tag"`
 }
 
-// ISCSIPortal describes an address to listen on.
+// ISCSIPortal describes an address on which the target listens.
 type ISCSIPortal struct {
-	// IP address, IPv6 in brackets. 0.0.0.0 or [::] for all addresses.
+	// IP address. An IPv6 address is in brackets. 0.0.0.0 or [::] for all addresses.
 	Host string `json:"host"`
 	// Port, as a string.
 	Port string `json:"port"`
 }
 
-// ISCSIPortalGroup describes a set of addresses to listen on.
+// ISCSIPortalGroup describes a set of addresses on which the target listens.
 type ISCSIPortalGroup struct {
 	Tag     int32         `json:"tag"`
 	Portals []ISCSIPortal `json:"portals"`
-	// Whether the portals are left out of discovery.
+	// Whether the portals are omitted of discovery.
 	Private bool `json:"private"`
 }
 
 // ISCSIStats holds counts of connections.
 type ISCSIStats struct {
-	// Connections that are being set up.
+	// Number of connections that are being set up.
 	Invalid uint32 `json:"invalid"`
 	Running uint32 `json:"running"`
 	Exiting uint32 `json:"exiting"`
@@ -570,7 +570,7 @@ type ISCSIStats struct {
 type ISCSITargetNode struct {
 	// Complete name.
 	Name string `json:"name"`
-	// Alias; left out if it is empty.
+	// Alias; omitted if it is empty.
 	AliasName  *string        `json:"alias_name,omitzero"`
 	PGIGMaps   []ISCSIPGIGMap `json:"pg_ig_maps"`
 	LUNs       []ISCSILUN     `json:"luns"`
@@ -579,7 +579,7 @@ type ISCSITargetNode struct {
 	DisableCHAP bool `json:"disable_chap"`
 	// Whether initiators must authenticate by CHAP.
 	RequireCHAP bool `json:"require_chap"`
-	// Whether the target authenticates too.
+	// Whether the target must authenticate to the initiator.
 	MutualCHAP bool `json:"mutual_chap"`
 	// Tag of the authentication group, 0 for none.
 	CHAPGroup int32 `json:"chap_group"`
@@ -592,7 +592,7 @@ type ISCSITargetNode struct {
 // SCSIDevice describes a SCSI device.
 type SCSIDevice struct {
 	ID int32 `json:"id"`
-	// For iSCSI the target node's complete name, for vhost a name that SPDK generates.
+	// For iSCSI the complete name of the target node, for vhost a name that SPDK generates.
 	DeviceName string `json:"device_name"`
 }
 
@@ -630,9 +630,9 @@ type ISCSICreateAuthGroupParams struct {
 type ISCSICreateInitiatorGroupParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Names of initiators. `ANY` allows all, `!NAME` excludes one.
+	// Names of initiators. `ANY` allows all names; `!NAME` excludes one.
 	Initiators []string `json:"initiators"`
-	// Addresses of initiators, such as `192.0.2.0/24` or `[2001:db8::]/32`. `ANY` allows all.
+	// Addresses of initiators, such as `192.0.2.0/24` or `[2001:db8::]/32`. `ANY` allows all addresses.
 	Netmasks []string `json:"netmasks"`
 }
 
@@ -642,9 +642,9 @@ type ISCSICreatePortalGroupParams struct {
 	Tag int32 `json:"tag"`
 	// The addresses.
 	Portals []ISCSIPortal `json:"portals"`
-	// Whether to leave the portals out of discovery. Initiators reach them only through a redirection. Default: false.
+	// Whether to omit the portals from discovery. Initiators then reach the portals only through a redirection. Default: false.
 	Private *bool `json:"private,omitzero"`
-	// Whether to accept no connections until `iscsi_start_portal_group` is called. Default: false.
+	// Whether the group refuses connections until `iscsi_start_portal_group` is called. Default: false.
 	Wait *bool `json:"wait,omitzero"`
 }
 
@@ -654,17 +654,17 @@ type ISCSICreateTargetNodeParams struct {
 	Name string `json:"name"`
 	// Alias that initiators see; may be empty.
 	AliasName string `json:"alias_name"`
-	// Access rules, as pairs of portal group and initiator group: initiators in the initiator group may log in through portals in the portal group.
+	// Access rules, as pairs of a portal group and an initiator group: initiators in the initiator group may log in through portals in the portal group.
 	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 	// The LUNs, one of them number 0.
 	LUNs []ISCSILUNParams `json:"luns"`
-	// Queue depth. Outside the range of 1 to the target's `max_queue_depth`, SPDK uses `max_queue_depth`.
+	// Queue depth. If it is not between 1 and the target's `max_queue_depth`, SPDK uses `max_queue_depth`.
 	QueueDepth int32 `json:"queue_depth"`
-	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Cannot be combined with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
+	// Whether the target must authenticate to the initiator. Requires `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
@@ -736,11 +736,11 @@ type ISCSIInitiatorGroupRemoveInitiatorsParams struct {
 type ISCSIPortalGroupSetAuthParams struct {
 	// Tag of the group.
 	Tag int32 `json:"tag"`
-	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Cannot be combined with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
+	// Whether the target must authenticate to the initiator. Requires `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
@@ -748,11 +748,11 @@ type ISCSIPortalGroupSetAuthParams struct {
 
 // ISCSISetDiscoveryAuthParams are the parameters of iscsi_set_discovery_auth.
 type ISCSISetDiscoveryAuthParams struct {
-	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Cannot be combined with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
+	// Whether the target must authenticate to the initiator. Requires `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
@@ -764,29 +764,29 @@ type ISCSISetOptionsParams struct {
 	AuthFile *string `json:"auth_file,omitzero"`
 	// Prefix for incomplete target names. Default: iqn.2016-06.io.spdk.
 	NodeBase *string `json:"node_base,omitzero"`
-	// How long SPDK waits for the response to a NOP before it disconnects the initiator. Unit: s. Default: 60.
+	// How long SPDK waits for a response to a NOP before it disconnects the initiator. Unit: s. Default: 60.
 	NopTimeout *int32 `json:"nop_timeout,omitzero"`
-	// Interval of NOPs on idle connections, 0 for none. Unit: s. Default: 30.
+	// Interval between NOPs on idle connections; 0 for no NOPs. Unit: s. Default: 30.
 	NopInInterval *int32 `json:"nop_in_interval,omitzero"`
-	// Whether initiators must do discovery without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must perform discovery without CHAP. Cannot be combined with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Whether initiators must authenticate by CHAP for discovery. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
+	// Whether the target must authenticate to the initiator. Requires `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group that contains the secrets for discovery, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
-	// Largest number of sessions in the process. Default: 128.
+	// Maximum number of sessions in the process. Default: 128.
 	MaxSessions *uint32 `json:"max_sessions,omitzero"`
-	// Largest number of outstanding commands of a connection. Default: 64.
+	// Maximum number of outstanding commands per connection. Default: 64.
 	MaxQueueDepth *uint32 `json:"max_queue_depth,omitzero"`
-	// Largest number of connections in a session. Default: 2.
+	// Maximum number of connections in a session. Default: 2.
 	MaxConnectionsPerSession *uint32 `json:"max_connections_per_session,omitzero"`
 	// How long an initiator waits before it logs in again after a failure. Unit: s. Default: 2.
 	DefaultTime2wait *uint32 `json:"default_time2wait,omitzero"`
 	// How long a session's tasks are kept after a failure. Unit: s. Default: 20.
 	DefaultTime2retain *uint32 `json:"default_time2retain,omitzero"`
-	// Largest amount of unsolicited data with a write. Unit: bytes. Default: 8192.
+	// Maximum amount of unsolicited data that an initiator can send with a write. Unit: bytes. Default: 8192.
 	FirstBurstLength *uint32 `json:"first_burst_length,omitzero"`
 	// Whether data inside a command's PDU is allowed. Default: true.
 	ImmediateData *bool `json:"immediate_data,omitzero"`
@@ -794,15 +794,15 @@ type ISCSISetOptionsParams struct {
 	ErrorRecoveryLevel *uint32 `json:"error_recovery_level,omitzero"`
 	// Whether several sessions of the same initiator port are allowed. Default: false.
 	AllowDuplicatedISID *bool `json:"allow_duplicated_isid,omitzero"`
-	// Largest number of outstanding split reads of a connection. Default: 64.
+	// Maximum number of outstanding split reads per connection. Default: 64.
 	MaxLargeDatainPerConnection *uint32 `json:"max_large_datain_per_connection,omitzero"`
-	// Largest number of outstanding R2Ts (requests for a write's data) of a connection. Default: 4.
+	// Maximum number of outstanding R2Ts (requests for a write's data) per connection. Default: 4.
 	MaxR2tPerConnection *uint32 `json:"max_r2t_per_connection,omitzero"`
-	// Number of PDUs in the pool. Increase it together with `max_sessions` and the limits of a connection. Default: 36864.
+	// Number of PDUs in the pool. If you increase `max_sessions` or a limit per connection, increase this number as well. Default: 36864.
 	PDUPoolSize *uint32 `json:"pdu_pool_size,omitzero"`
 	// Number of buffers for immediate data. Default: 16384.
 	ImmediateDataPoolSize *uint32 `json:"immediate_data_pool_size,omitzero"`
-	// Number of buffers for data of writes. Default: 2048.
+	// Number of buffers for write data. Default: 2048.
 	DataOutPoolSize *uint32 `json:"data_out_pool_size,omitzero"`
 }
 
@@ -818,7 +818,7 @@ type ISCSITargetNodeAddLUNParams struct {
 	Name string `json:"name"`
 	// Bdev behind the LUN.
 	BdevName string `json:"bdev_name"`
-	// LUN number, -1 for the lowest that is free. Default: -1.
+	// LUN number; -1 for the lowest free number. Default: -1.
 	LUNID *int32 `json:"lun_id,omitzero"`
 }
 
@@ -826,7 +826,7 @@ type ISCSITargetNodeAddLUNParams struct {
 type ISCSITargetNodeAddPGIGMapsParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// The pairs of portal group and initiator group.
+	// The pairs of a portal group and an initiator group.
 	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 }
 
@@ -834,7 +834,7 @@ type ISCSITargetNodeAddPGIGMapsParams struct {
 type ISCSITargetNodeRemovePGIGMapsParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// The pairs of portal group and initiator group.
+	// The pairs of a portal group and an initiator group.
 	PGIGMaps []ISCSIPGIGMap `json:"pg_ig_maps"`
 }
 
@@ -842,7 +842,7 @@ type ISCSITargetNodeRemovePGIGMapsParams struct {
 type ISCSITargetNodeRequestLogoutParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Only initiators that logged in through the portal group with this tag, -1 for all. Default: -1.
+	// Ask only initiators that logged in through the portal group with this tag; -1 for all. Default: -1.
 	PGTag *int32 `json:"pg_tag,omitzero"`
 }
 
@@ -850,11 +850,11 @@ type ISCSITargetNodeRequestLogoutParams struct {
 type ISCSITargetNodeSetAuthParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Whether initiators must log in without CHAP. Not together with `require_chap` or `mutual_chap`. Default: false.
+	// Whether initiators must log in without CHAP. Cannot be combined with `require_chap` or `mutual_chap`. Default: false.
 	DisableCHAP *bool `json:"disable_chap,omitzero"`
 	// Whether initiators must authenticate by CHAP. Default: false.
 	RequireCHAP *bool `json:"require_chap,omitzero"`
-	// Whether the target authenticates too. Only together with `require_chap`. Default: false.
+	// Whether the target must authenticate to the initiator. Requires `require_chap`. Default: false.
 	MutualCHAP *bool `json:"mutual_chap,omitzero"`
 	// Tag of the authentication group that contains the secrets, 0 for none. Default: 0.
 	CHAPGroup *int32 `json:"chap_group,omitzero"`
@@ -864,10 +864,10 @@ type ISCSITargetNodeSetAuthParams struct {
 type ISCSITargetNodeSetRedirectParams struct {
 	// Complete name of the target node.
 	Name string `json:"name"`
-	// Tag of the portal group where initiators log in. The group must be public and mapped to the target node.
+	// Tag of the portal group in which initiators log in. The group must be public and mapped to the target node.
 	PGTag int32 `json:"pg_tag"`
-	// IP address of the portal that initiators are redirected to. It must not be a portal of the same group.
+	// IP address of the portal to which initiators are redirected. The portal must not be in the same group.
 	RedirectHost *string `json:"redirect_host,omitzero"`
-	// Port of the portal that initiators are redirected to, as a string.
+	// Port of the portal to which initiators are redirected, as a string.
 	RedirectPort *string `json:"redirect_port,omitzero"`
 }

@@ -9,8 +9,8 @@ import (
 // KeyringFileAddKey calls keyring_file_add_key: add a key from a file on the target's host to the keyring, for
 // NVMe-oF authentication and TLS.
 //
-// The file must be owned by the target's user, without permissions for group and others. SPDK reads it each time
-// the key is used. SPDK ignores unknown parameters.
+// The file must belong to the target's user, and have no permissions for the group and others. SPDK reads it
+// each time the key is used. SPDK ignores unknown parameters.
 //
 // Errors of SPDK:
 //   - -32602: Parameters could not be decoded
@@ -25,7 +25,7 @@ func (c *Client) KeyringFileAddKey(ctx context.Context, params KeyringFileAddKey
 	return c.confirm(ctx, "keyring_file_add_key", params)
 }
 
-// KeyringFileRemoveKey calls keyring_file_remove_key: remove a key from the keyring; the file stays.
+// KeyringFileRemoveKey calls keyring_file_remove_key: remove a key from the keyring, but keep the file.
 //
 // Connections that already use the key are not affected.
 //
@@ -51,7 +51,7 @@ func (c *Client) KeyringGetKeys(ctx context.Context) (result []KeyringKey, err e
 	return result, err
 }
 
-// KeyringLinuxSetOptions calls keyring_linux_set_options: choose whether keys of the Linux session keyring can
+// KeyringLinuxSetOptions calls keyring_linux_set_options: choose whether keys in the Linux session keyring can
 // be used.
 //
 // A call without parameters is an error.
@@ -70,15 +70,15 @@ type KeyringKey struct {
 	Name string `json:"name"`
 	// `keyring_file` or `linux`.
 	Module string `json:"module"`
-	// Whether the key was removed and exists only until its last user releases it.
+	// Whether the key was removed but still exists until its last user releases it.
 	Removed bool `json:"removed"`
-	// Whether the key's module found the key automatically.
+	// Whether SPDK found the key automatically.
 	Probed bool `json:"probed"`
 	// Number of users, including the keyring.
 	Refcnt int32 `json:"refcnt"`
-	// File that contains the key; only for a key from a file, not for a removed one.
+	// File that contains the key. Only for keys from files that were not removed.
 	Path *string `json:"path,omitzero"`
-	// Serial number in the kernel; only for a Linux key, not for a removed one.
+	// Serial number in the kernel. Only for Linux keys that were not removed.
 	Sn *uint32 `json:"sn,omitzero"`
 }
 
@@ -98,6 +98,6 @@ type KeyringFileRemoveKeyParams struct {
 
 // KeyringLinuxSetOptionsParams are the parameters of keyring_linux_set_options.
 type KeyringLinuxSetOptionsParams struct {
-	// Whether keys of the session keyring can be used; unchanged if not given. Initially false.
+	// Whether keys in the session keyring can be used; initially false. Unchanged if omitted.
 	Enable *bool `json:"enable,omitzero"`
 }

@@ -27,8 +27,8 @@ func (c *Client) LogEnableTimestamps(ctx context.Context, params LogEnableTimest
 	return c.confirm(ctx, "log_enable_timestamps", params)
 }
 
-// LogGetFlags calls log_get_flags: list the log flags, which turn on informative and debugging messages of parts
-// of the target.
+// LogGetFlags calls log_get_flags: list the log flags. Each flag turns on the informative and debugging messages
+// of a part of the target.
 //
 // The result: whether each flag is on.
 //
@@ -104,7 +104,8 @@ func (c *Client) LogSetPrintLevel(ctx context.Context, params LogSetPrintLevelPa
 	return c.confirm(ctx, "log_set_print_level", params)
 }
 
-// LogLevel states how important a message is, from most to least. Up to v26.01 SPDK also accepts lower case.
+// LogLevel is the importance of a message; the values are listed from most to least important. Up to v26.01,
+// SPDK also accepts lower case.
 type LogLevel string
 
 // The values of LogLevel.
@@ -124,7 +125,7 @@ type LogClearFlagParams struct {
 
 // LogEnableTimestampsParams are the parameters of log_enable_timestamps.
 type LogEnableTimestampsParams struct {
-	// True to write timestamps.
+	// Whether to write timestamps.
 	Enabled bool `json:"enabled"`
 }
 
@@ -136,12 +137,12 @@ type LogSetFlagParams struct {
 
 // LogSetLevelParams are the parameters of log_set_level.
 type LogSetLevelParams struct {
-	// The level; less important messages are not written.
+	// The level. Less important messages are not written.
 	Level LogLevel `json:"level"`
 }
 
 // LogSetPrintLevelParams are the parameters of log_set_print_level.
 type LogSetPrintLevelParams struct {
-	// The level; less important messages are not written.
+	// The level. Less important messages are not written.
 	Level LogLevel `json:"level"`
 }

@@ -11,7 +11,7 @@ import (
 // The result: the block devices.
 //
 // Errors of SPDK:
-//   - -19: The target serves no such block device
+//   - -19: The target does not serve this block device
 //   - -32603: A parameter is invalid
 //
 // Only reads. State: runtime. Known to every SPDK since v23.01.
@@ -27,11 +27,11 @@ func (c *Client) NBDGetDisks(ctx context.Context, params NBDGetDisksParams) (res
 // The result: path of the block device.
 //
 // Errors of SPDK:
-//   - -1: The bdev is claimed, or the process has no permission to open the block device
+//   - -1: The bdev is claimed, or the target has no permission to open the block device
 //   - -2: No such block device
 //   - -12: Out of memory
 //   - -16: The block device is in use
-//   - -19: No such bdev, no block device is free, or the path is not one of nbd's
+//   - -19: There is no such bdev or no free block device, or the path is not that of an nbd device
 //   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -44,7 +44,7 @@ func (c *Client) NBDStartDisk(ctx context.Context, params NBDStartDiskParams) (r
 // flushed.
 //
 // Errors of SPDK:
-//   - -19: The target serves no such block device
+//   - -19: The target does not serve this block device
 //   - -32603: A parameter is invalid, or out of memory
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -61,7 +61,7 @@ type NBDDisk struct {
 
 // NBDGetDisksParams are the parameters of nbd_get_disks.
 type NBDGetDisksParams struct {
-	// The only block device to list.
+	// List only this block device.
 	NBDDevice *string `json:"nbd_device,omitzero"`
 }
 

@@ -9,7 +9,8 @@ import (
 // NotifyGetNotifications calls notify_get_notifications: return notifications of events in the target, such as
 // the creation and deletion of bdevs.
 //
-// The target keeps the last 1024 notifications; older ones are skipped. The call does not wait for new ones.
+// The target keeps the last 1024 notifications; SPDK skips older ones. The call does not wait for new
+// notifications.
 //
 // The result: the notifications, oldest first.
 //
@@ -39,7 +40,7 @@ func (c *Client) NotifyGetTypes(ctx context.Context) (result []string, err error
 type NotifyEvent struct {
 	// Kind of the notification.
 	Type string `json:"type"`
-	// Object of the notification, mostly the name of a bdev; truncated to 127 bytes.
+	// Object of the notification, usually the name of a bdev, truncated to 127 bytes.
 	Ctx string `json:"ctx"`
 	// Number of the notification, counted from 0 since the target started.
 	ID uint64 `json:"id"`
@@ -47,8 +48,8 @@ type NotifyEvent struct {
 
 // NotifyGetNotificationsParams are the parameters of notify_get_notifications.
 type NotifyGetNotificationsParams struct {
-	// Number of the first notification to return. Next time, give the number after the last one returned. Default: 0.
+	// Number of the first notification to return. In the next call, give the number after that of the last notification returned. Default: 0.
 	ID *uint64 `json:"id,omitzero"`
-	// Largest number of notifications to return. Default: 18446744073709551615.
+	// Maximum number of notifications to return. Default: 18446744073709551615.
 	Max *uint64 `json:"max,omitzero"`
 }

@@ -12,7 +12,7 @@ import (
 //
 // Errors of SPDK:
 //   - -32602: A parameter or the range of controller IDs is wrong
-//   - -32603: No such target, or the subsystem could not be created: its NQN exists or is malformed, or the target has the largest number of subsystems
+//   - -32603: No such target, or the subsystem could not be created: its NQN exists or is malformed, or the target already has the maximum number of subsystems
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfCreateSubsystem(ctx context.Context, params NVMfCreateSubsystemParams) error {
@@ -26,7 +26,7 @@ func (c *Client) NVMfCreateSubsystem(ctx context.Context, params NVMfCreateSubsy
 // The result: name of the target.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid or the target exists already
+//   - -32602: A parameter is invalid or the target already exists
 //   - -32603: The target could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -43,7 +43,7 @@ func (c *Client) NVMfCreateTarget(ctx context.Context, params NVMfCreateTargetPa
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or the transport type is unknown
-//   - -32603: No such target, the transport exists already, or it could not be created
+//   - -32603: No such target, the transport already exists, or it could not be created
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfCreateTransport(ctx context.Context, params NVMfCreateTransportParams) error {
@@ -55,7 +55,7 @@ func (c *Client) NVMfCreateTransport(ctx context.Context, params NVMfCreateTrans
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such subsystem
-//   - -32603: No such target, the subsystem is changing its state (try again), or it is being deleted already
+//   - -32603: No such target, the subsystem is changing its state (try again), or it is already being deleted
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfDeleteSubsystem(ctx context.Context, params NVMfDeleteSubsystemParams) error {
@@ -173,7 +173,7 @@ func (c *Client) NVMfGetTransports(ctx context.Context, params NVMfGetTransports
 // host.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such subsystem or namespace, or the namespace is visible to all hosts
+//   - -32602: A parameter is invalid, there is no such subsystem or namespace, or the namespace is visible to all hosts
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -185,7 +185,7 @@ func (c *Client) NVMfNSAddHost(ctx context.Context, params NVMfNSAddHostParams) 
 // host.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such subsystem or namespace, or the namespace is visible to all hosts
+//   - -32602: A parameter is invalid, there is no such subsystem or namespace, or the namespace is visible to all hosts
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.05 and later.
@@ -199,7 +199,7 @@ func (c *Client) NVMfNSRemoveHost(ctx context.Context, params NVMfNSRemoveHostPa
 //
 // Errors of SPDK:
 //   - -12: Out of memory, or no connection to Avahi
-//   - -17: The target is announced already
+//   - -17: The target is already announced
 //   - -22: Another target is announced, or there is no discovery subsystem
 //   - -95: SPDK was built without Avahi (from v24.09)
 //   - -32602: A parameter is invalid, or SPDK was built without Avahi (v24.05)
@@ -231,12 +231,12 @@ func (c *Client) NVMfSetCrdt(ctx context.Context, params NVMfSetCrdtParams) erro
 	return c.confirm(ctx, "nvmf_set_crdt", params)
 }
 
-// NVMfSetMaxSubsystems calls nvmf_set_max_subsystems: set the largest number of subsystems of the default
+// NVMfSetMaxSubsystems calls nvmf_set_max_subsystems: set the maximum number of subsystems of the default
 // NVMe-oF target. Only possible once.
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid
-//   - -32603: The number was set already
+//   - -32603: The number was already set
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
 func (c *Client) NVMfSetMaxSubsystems(ctx context.Context, params NVMfSetMaxSubsystemsParams) error {
@@ -257,12 +257,12 @@ func (c *Client) NVMfStopMDNSPrr(ctx context.Context, params NVMfStopMDNSPrrPara
 // NVMfSubsystemAddHost calls nvmf_subsystem_add_host: admit a host to a subsystem, and set the keys for its
 // authentication.
 //
-// Keys are names in the target's keyring (`keyring_file_add_key`). Adding a host that is admitted already
+// Keys are names in the target's keyring (`keyring_file_add_key`). Adding a host that is already admitted
 // succeeds up to v24.05 and fails from v24.09 on.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such subsystem or DH-HMAC-CHAP key
-//   - -32603: No such target, or the host could not be added: it is admitted already, its NQN is malformed, or the PSK is missing or unusable
+//   - -32602: A parameter is invalid, or there is no such subsystem or DH-HMAC-CHAP key
+//   - -32603: No such target, or the host could not be added: it is already admitted, its NQN is malformed, or the PSK is missing or unusable
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfSubsystemAddHost(ctx context.Context, params NVMfSubsystemAddHostParams) error {
@@ -272,10 +272,10 @@ func (c *Client) NVMfSubsystemAddHost(ctx context.Context, params NVMfSubsystemA
 // NVMfSubsystemAddListener calls nvmf_subsystem_add_listener: make a subsystem reachable at an address.
 //
 // The transport must exist. A subsystem has at most 16 listeners. SPDK pauses the subsystem during the call.
-// Adding a listener that exists already succeeds up to v24.01 and fails from v24.05 on.
+// Adding a listener that already exists succeeds up to v24.01 and fails from v24.05 on.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such subsystem or transport, the listener exists already, or SPDK cannot listen on the address
+//   - -32602: A parameter is invalid, there is no such subsystem or transport, the listener already exists, or SPDK cannot listen on the address
 //   - -32603: No such target, the subsystem is busy (try again), or a secure channel was requested for a subsystem that admits any host
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -291,7 +291,7 @@ func (c *Client) NVMfSubsystemAddListener(ctx context.Context, params NVMfSubsys
 // The result: NSID of the new namespace.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such subsystem or bdev, the bdev is claimed or does not fit, or the NSID is taken or too large
+//   - -32602: A parameter is invalid, there is no such subsystem or bdev, the bdev is claimed or does not fit, or the NSID is taken or too large
 //   - -32603: No such target, or the subsystem is busy or in an invalid state
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -370,7 +370,7 @@ func (c *Client) NVMfSubsystemGetQpairs(ctx context.Context, params NVMfSubsyste
 //
 // Errors of SPDK:
 //   - -32602: A parameter is invalid or there is no such subsystem
-//   - -32603: No such target or listener, no such ANA group, ANA reporting is off, or the subsystem is busy
+//   - -32603: No such target or listener, there is no such ANA group, ANA reporting is off, or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) NVMfSubsystemListenerSetANAState(ctx context.Context, params NVMfSubsystemListenerSetANAStateParams) error {
@@ -393,7 +393,7 @@ func (c *Client) NVMfSubsystemRemoveHost(ctx context.Context, params NVMfSubsyst
 // and disconnect the controllers there.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such subsystem, transport or listener
+//   - -32602: A parameter is invalid, or there is no such subsystem, transport or listener
 //   - -32603: No such target, the subsystem is busy (try again), or the listener did not stop
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -416,11 +416,11 @@ func (c *Client) NVMfSubsystemRemoveNS(ctx context.Context, params NVMfSubsystem
 // NVMfSubsystemSetKeys calls nvmf_subsystem_set_keys: replace a host's authentication keys; existing connections
 // are not affected.
 //
-// A key that is left out is removed. The controller's key requires the host's.
+// A key that is omitted is removed. The controller's key requires the host's.
 //
 // Errors of SPDK:
 //   - -22: The host is not admitted, the controller has a key but the host has none, or SPDK was built without authentication
-//   - -32602: A parameter is invalid, or no such subsystem or key
+//   - -32602: A parameter is invalid, or there is no such subsystem or key
 //   - -32603: No such target
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
@@ -431,7 +431,7 @@ func (c *Client) NVMfSubsystemSetKeys(ctx context.Context, params NVMfSubsystemS
 // NVMfSubsystemSetNSANAGroup calls nvmf_subsystem_set_ns_ana_group: move a namespace to another ANA group.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such subsystem or namespace, or the group is too high
+//   - -32602: A parameter is invalid, there is no such subsystem or namespace, or the group is too high
 //   - -32603: No such target or the subsystem is busy
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
@@ -500,9 +500,9 @@ type NVMfDiscoveryFilters []NVMfDiscoveryFiltersValue
 
 // NVMfListenAddress describes an address of NVMe-oF, in the form that calls use.
 type NVMfListenAddress struct {
-	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in any case.
+	// Transport: TCP, RDMA, FC, VFIOUSER or a custom one, in upper or lower case.
 	Trtype string `json:"trtype"`
-	// Address family: IPv4, IPv6, IB or FC, in any case. Default: IPv4 for TCP and RDMA.
+	// Address family: IPv4, IPv6, IB or FC, in upper or lower case. Default: IPv4 for TCP and RDMA.
 	Adrfam *string `json:"adrfam,omitzero"`
 	// IP address, FC address, or for VFIOUSER a directory on the target's host.
 	Traddr string `json:"traddr"`
@@ -584,11 +584,11 @@ type NVMfPollGroupStats struct {
 	AdminQpairs uint32 `json:"admin_qpairs"`
 	// I/O queue pairs created so far.
 	IOQpairs uint32 `json:"io_qpairs"`
-	// Admin queue pairs at present.
+	// Current admin queue pairs.
 	CurrentAdminQpairs uint32 `json:"current_admin_qpairs"`
-	// I/O queue pairs at present.
+	// Current I/O queue pairs.
 	CurrentIOQpairs uint32 `json:"current_io_qpairs"`
-	// Queue pairs at present that have no controller yet. SPDK v26.05 and later.
+	// Current queue pairs that have no controller yet. SPDK v26.05 and later.
 	CurrentUnassociatedQpairs *uint32 `json:"current_unassociated_qpairs,omitzero"`
 	// Commands that wait for a free bdev I/O.
 	PendingBdevIO uint64 `json:"pending_bdev_io"`
@@ -752,7 +752,7 @@ type NVMfSubsystem struct {
 	Hosts        []NVMfSubsystemHost `json:"hosts"`
 	SerialNumber *string             `json:"serial_number,omitzero"`
 	ModelNumber  *string             `json:"model_number,omitzero"`
-	// Label in the discovery log; left out if there is none. SPDK v26.09 and later.
+	// Label in the discovery log; omitted if there is none. SPDK v26.09 and later.
 	AdminLabel *string `json:"admin_label,omitzero"`
 	// Highest NSID.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
@@ -762,9 +762,9 @@ type NVMfSubsystem struct {
 	MinCntlid *uint32 `json:"min_cntlid,omitzero"`
 	// Highest controller ID.
 	MaxCntlid *uint32 `json:"max_cntlid,omitzero"`
-	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. SPDK v26.05 and later.
+	// Maximum length of a deallocation in units of 512 bytes, 0 for no limit. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
-	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. SPDK v26.05 and later.
+	// Maximum length of a Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. SPDK v26.05 and later.
 	Wzsl       *uint8          `json:"wzsl,omitzero"`
 	Namespaces []NVMfNamespace `json:"namespaces,omitzero"`
 }
@@ -783,17 +783,17 @@ type NVMfSubsystemHost struct {
 type NVMfTransport struct {
 	// Transport, such as TCP.
 	Trtype string `json:"trtype"`
-	// Largest number of outstanding commands on an I/O queue.
+	// Maximum number of outstanding commands on an I/O queue.
 	MaxQueueDepth uint32 `json:"max_queue_depth"`
-	// Largest number of I/O queue pairs of a controller.
+	// Maximum number of I/O queue pairs of a controller.
 	MaxIOQpairsPerCtrlr uint32 `json:"max_io_qpairs_per_ctrlr"`
-	// Largest amount of data inside a capsule. Unit: bytes.
+	// Maximum amount of data inside a capsule. Unit: bytes.
 	InCapsuleDataSize uint32 `json:"in_capsule_data_size"`
-	// Largest I/O. Unit: bytes.
+	// Maximum size of an I/O. Unit: bytes.
 	MaxIOSize uint32 `json:"max_io_size"`
 	// Size of one I/O buffer. Unit: bytes. SPDK up to v26.01.
 	IOUnitSize *uint32 `json:"io_unit_size,omitzero"`
-	// Largest number of outstanding commands on an admin queue.
+	// Maximum number of outstanding commands on an admin queue.
 	MaxAqDepth uint32 `json:"max_aq_depth"`
 	// Data buffers in the transport's pool. SPDK up to v26.01.
 	NumSharedBuffers *uint32 `json:"num_shared_buffers,omitzero"`
@@ -807,7 +807,7 @@ type NVMfTransport struct {
 	DIFInsertOrStrip bool `json:"dif_insert_or_strip"`
 	// Whether zero-copy I/O is used if the bdev supports it.
 	Zcopy bool `json:"zcopy"`
-	// Whether completions of successful reads are left out. TCP only.
+	// Whether completions of successful reads are omitted. TCP only.
 	C2hSuccess *bool `json:"c2h_success,omitzero"`
 	// Priority of the sockets. TCP only.
 	SockPriority *uint32 `json:"sock_priority,omitzero"`
@@ -917,7 +917,7 @@ type NVMfCreateSubsystemParams struct {
 	ModelNumber *string `json:"model_number,omitzero"`
 	// Label that hosts find in the discovery log, 4 to 256 characters of printable ASCII; empty for none. Default: . SPDK v26.09 and later.
 	AdminLabel *string `json:"admin_label,omitzero"`
-	// Highest NSID, hence the largest number of namespaces. 0 means 32. Default: 32.
+	// Highest NSID, and thus the maximum number of namespaces. 0 means 32. Default: 32.
 	MaxNamespaces *uint32 `json:"max_namespaces,omitzero"`
 	// True to admit every host, false to admit only those added by `nvmf_subsystem_add_host`. Default: false.
 	AllowAnyHost *bool `json:"allow_any_host,omitzero"`
@@ -927,13 +927,13 @@ type NVMfCreateSubsystemParams struct {
 	MinCntlid *uint16 `json:"min_cntlid,omitzero"`
 	// Highest controller ID, at least `min_cntlid`. Default: 65519.
 	MaxCntlid *uint16 `json:"max_cntlid,omitzero"`
-	// Largest range of one deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 to v26.05.
+	// Maximum length of a deallocation in KiB, 0 for no limit. Deprecated in v26.05, use `dmrsl`. Unit: KiB. SPDK v24.01 to v26.05.
 	MaxDiscardSizeKiB *uint64 `json:"max_discard_size_kib,omitzero"`
-	// Largest Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 to v26.05.
+	// Maximum length of a Write Zeroes command in KiB, 0 for no limit or a power of two of at least 8. Deprecated in v26.05, use `wzsl`. Unit: KiB. SPDK v24.01 to v26.05.
 	MaxWriteZeroesSizeKiB *uint64 `json:"max_write_zeroes_size_kib,omitzero"`
-	// Largest range of one deallocation in units of 512 bytes, 0 for no limit. Default: 2097152. SPDK v26.05 and later.
+	// Maximum length of a deallocation in units of 512 bytes, 0 for no limit. Default: 2097152. SPDK v26.05 and later.
 	Dmrsl *uint32 `json:"dmrsl,omitzero"`
-	// Largest Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 means 16 MiB. Default: 12. SPDK v26.05 and later.
+	// Maximum length of a Write Zeroes command, as the power of two of 4 KiB pages, 0 for no limit. 12 means 16 MiB. Default: 12. SPDK v26.05 and later.
 	Wzsl *uint8 `json:"wzsl,omitzero"`
 	// Whether to forward I/O commands and the namespaces' admin commands to the NVMe devices underneath. All namespaces must then be on NVMe bdevs (bdev_nvme). Default: false. SPDK v24.09 and later.
 	Passthrough *bool `json:"passthrough,omitzero"`
@@ -979,7 +979,7 @@ const (
 type NVMfCreateTargetParams struct {
 	// Name of the target. SPDK truncates it to 255 bytes.
 	Name string `json:"name"`
-	// Largest number of subsystems. 0 means 1024. Default: 1024.
+	// Maximum number of subsystems. 0 means 1024. Default: 1024.
 	MaxSubsystems *uint32 `json:"max_subsystems,omitzero"`
 	// What must match the host's connection for a discovery log to list a listener. `match_any`, or `transport`, `address`, `svcid` joined by commas. Default: match_any. SPDK v26.01 and later.
 	DiscoveryFilter *NVMfCreateTargetDiscoveryFilter `json:"discovery_filter,omitzero"`
@@ -1009,21 +1009,21 @@ const (
 
 // NVMfCreateTransportParams are the parameters of nvmf_create_transport.
 type NVMfCreateTransportParams struct {
-	// Type of the transport, in any case. `TCP`, `RDMA`, `FC`, `VFIOUSER`, or the name of a custom transport.
+	// Type of the transport, in upper or lower case. `TCP`, `RDMA`, `FC`, `VFIOUSER`, or the name of a custom transport.
 	Trtype string `json:"trtype"`
 	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// Largest number of outstanding commands on an I/O queue. Default 128, for VFIOUSER 256.
+	// Maximum number of outstanding commands on an I/O queue. Default 128, for VFIOUSER 256.
 	MaxQueueDepth *uint16 `json:"max_queue_depth,omitzero"`
-	// Largest number of I/O queue pairs of a controller, without the admin queue. Default 127 for TCP and RDMA. SPDK adds one in 16 bits, so that 65535 would become 0.
+	// Maximum number of I/O queue pairs of a controller, without the admin queue. Default 127 for TCP and RDMA. SPDK adds one in 16 bits, so that 65535 would become 0.
 	MaxIOQpairsPerCtrlr *uint16 `json:"max_io_qpairs_per_ctrlr,omitzero"`
-	// Largest amount of data inside a command capsule. Default 4096 for TCP and RDMA, 0 for FC and VFIOUSER. Unit: bytes.
+	// Maximum amount of data inside a command capsule. Default 4096 for TCP and RDMA, 0 for FC and VFIOUSER. Unit: bytes.
 	InCapsuleDataSize *uint32 `json:"in_capsule_data_size,omitzero"`
-	// Largest I/O, a power of two of at least 8192, or 0 for no limit by the transport. Default 131072 for TCP and RDMA, 65536 for FC. Unit: bytes.
+	// Maximum size of an I/O, a power of two of at least 8192, or 0 for no limit by the transport. Default 131072 for TCP and RDMA, 65536 for FC. Unit: bytes.
 	MaxIOSize *uint32 `json:"max_io_size,omitzero"`
 	// Size of one I/O buffer. Has no effect in v26.05, where it is deprecated. Unit: bytes.
 	IOUnitSize *uint32 `json:"io_unit_size,omitzero"`
-	// Largest number of outstanding commands on an admin queue. SPDK raises values below 32 to 32. Default 128, for FC and VFIOUSER 32.
+	// Maximum number of outstanding commands on an admin queue. SPDK raises values below 32 to 32. Default 128, for FC and VFIOUSER 32.
 	MaxAqDepth *uint32 `json:"max_aq_depth,omitzero"`
 	// Number of data buffers in the transport's pool. Has no effect in v26.05, where it is deprecated. Default 511 for TCP, 4095 for RDMA.
 	NumSharedBuffers *uint32 `json:"num_shared_buffers,omitzero"`
@@ -1049,7 +1049,7 @@ type NVMfCreateTransportParams struct {
 	DisableCommandPassthru *bool `json:"disable_command_passthru,omitzero"`
 	// Granularity of the keep-alive timeout, in units of 100 ms. Default: 100. SPDK v25.05 and later.
 	Kas *uint16 `json:"kas,omitzero"`
-	// Shortest keep-alive timeout that a host may use, rounded up to a multiple of `kas`. Unit: ms. Default: 10000. SPDK v25.05 and later.
+	// Minimum keep-alive timeout that a host may use, rounded up to a multiple of `kas`. Unit: ms. Default: 10000. SPDK v25.05 and later.
 	MinKato *uint32 `json:"min_kato,omitzero"`
 	// Optional commands that controllers do not offer. SPDK v26.01 and later.
 	MaskedOncs []NVMfCreateTransportMaskedOnc `json:"masked_oncs,omitzero"`
@@ -1071,15 +1071,15 @@ type NVMfCreateTransportParams struct {
 	AcceptorBacklog *int32 `json:"acceptor_backlog,omitzero"`
 	// Whether to post each work request separately. RDMA only. Default: false.
 	NoWrBatching *bool `json:"no_wr_batching,omitzero"`
-	// Whether clients are not allowed to map BAR0, which interrupt mode and shadow doorbells need. VFIOUSER only. Default: false.
+	// Whether to forbid clients to map BAR0. Interrupt mode and shadow doorbells require this. VFIOUSER only. Default: false.
 	DisableMappableBar0 *bool `json:"disable_mappable_bar0,omitzero"`
 	// Whether to always raise an interrupt for a completion. VFIOUSER only. Default: false.
 	DisableAdaptiveIRQ *bool `json:"disable_adaptive_irq,omitzero"`
-	// Whether to offer no shadow doorbells. They are only offered with `disable_mappable_bar0`. VFIOUSER only. Default: false.
+	// Whether to disable shadow doorbells. SPDK offers them only with `disable_mappable_bar0`. VFIOUSER only. Default: false.
 	DisableShadowDoorbells *bool `json:"disable_shadow_doorbells,omitzero"`
-	// Whether to not offer the Compare command. VFIOUSER only. Default: false. SPDK up to v26.01.
+	// Whether to disable the Compare command. VFIOUSER only. Default: false. SPDK up to v26.01.
 	DisableCompare *bool `json:"disable_compare,omitzero"`
-	// Whether to spread a controller's queues over the poll groups in interrupt mode too, instead of keeping them in one. VFIOUSER only. Default: false.
+	// Whether to spread a controller's queues over the poll groups even in interrupt mode, instead of keeping them in one poll group. VFIOUSER only. Default: false.
 	EnableIntrModeSQSpreading *bool `json:"enable_intr_mode_sq_spreading,omitzero"`
 }
 
@@ -1133,7 +1133,7 @@ type NVMfGetStatsParams struct {
 
 // NVMfGetSubsystemsParams are the parameters of nvmf_get_subsystems.
 type NVMfGetSubsystemsParams struct {
-	// NQN of the only subsystem to list.
+	// List only the subsystem with this NQN.
 	NQN *string `json:"nqn,omitzero"`
 	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
@@ -1141,7 +1141,7 @@ type NVMfGetSubsystemsParams struct {
 
 // NVMfGetTransportsParams are the parameters of nvmf_get_transports.
 type NVMfGetTransportsParams struct {
-	// Type of the only transport to list.
+	// List only the transport of this type.
 	Trtype *string `json:"trtype,omitzero"`
 	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
@@ -1239,7 +1239,7 @@ type NVMfSetCrdtParams struct {
 
 // NVMfSetMaxSubsystemsParams are the parameters of nvmf_set_max_subsystems.
 type NVMfSetMaxSubsystemsParams struct {
-	// Largest number of subsystems. 0 means 1024.
+	// Maximum number of subsystems. 0 means 1024.
 	MaxSubsystems uint32 `json:"max_subsystems"`
 }
 
@@ -1261,7 +1261,7 @@ type NVMfSubsystemAddHostParams struct {
 	PSK *string `json:"psk,omitzero"`
 	// Key with which the host authenticates (DH-HMAC-CHAP). SPDK v24.05 and later.
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
-	// Key with which the controller authenticates to the host. Only together with `dhchap_key`. SPDK v24.05 and later.
+	// Key with which the controller authenticates to the host. Requires `dhchap_key`. SPDK v24.05 and later.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 
@@ -1283,7 +1283,7 @@ type NVMfSubsystemAddListenerParams struct {
 	ListenAddress NVMfListenAddress `json:"listen_address"`
 	// Name of the NVMe-oF target; optional if there is only one.
 	TgtName *string `json:"tgt_name,omitzero"`
-	// Whether to admit only connections secured by TLS. Not together with `allow_any_host`. Default: false. SPDK v23.05 and later.
+	// Whether to admit only connections secured by TLS. Cannot be combined with `allow_any_host`. Default: false. SPDK v23.05 and later.
 	SecureChannel *bool `json:"secure_channel,omitzero"`
 	// ANA state of all groups on the new listener. One of optimized, non_optimized, inaccessible. Default: optimized. SPDK v24.01 and later.
 	ANAState *NVMfSubsystemAddListenerANAState `json:"ana_state,omitzero"`
@@ -1403,7 +1403,7 @@ type NVMfSubsystemSetKeysParams struct {
 	TgtName *string `json:"tgt_name,omitzero"`
 	// Key with which the host authenticates (DH-HMAC-CHAP).
 	DHCHAPKey *string `json:"dhchap_key,omitzero"`
-	// Key with which the controller authenticates to the host. Only together with `dhchap_key`.
+	// Key with which the controller authenticates to the host. Requires `dhchap_key`.
 	DHCHAPCtrlrKey *string `json:"dhchap_ctrlr_key,omitzero"`
 }
 

@@ -96,7 +96,7 @@ func (c *Client) SpdkgateConfigSave(ctx context.Context, params SpdkgateConfigSa
 //
 // The proxy reads the counters of all bdevs once a minute, unless the configuration has `metrics.io_history:
 // false`. The proxy keeps the rates in memory, so they begin when the proxy starts. Samples over more than three
-// minutes, over a restart of the target, or over a reset of the counters are left out. A bdev without I/O in the
+// minutes, over a restart of the target, or over a reset of the counters are omitted. A bdev without I/O in the
 // last hour has no samples. At most 4,096 bdevs have samples at the same time. Percentiles of latencies come
 // from the histograms of bdevs that had I/O in the last minute, if they are on (`bdev_enable_histogram`): at
 // most 64 are read for a sample, and those known to be on come first.
@@ -359,9 +359,9 @@ type ProxyDeletion struct {
 	Frozen bool `json:"frozen"`
 }
 
-// ProxyHistogramState is the latency histogram of a bdev. `partial` means that the histogram leaves out I/O
-// channels that open later because of its options, so the proxy does not use it. `unknown` means that the
-// histogram was not read.
+// ProxyHistogramState is the latency histogram of a bdev. `partial` means that the histogram omits I/O channels
+// that open later because of its options, so the proxy does not use it. `unknown` means that the histogram was
+// not read.
 type ProxyHistogramState string
 
 // The values of ProxyHistogramState.
@@ -389,9 +389,9 @@ type ProxyIOSample struct {
 	ReadLatencyUS float64 `json:"read_latency_us"`
 	// Mean latency of writes in microseconds.
 	WriteLatencyUS float64 `json:"write_latency_us"`
-	// Median latency of all operations in microseconds, 0% to 3% too high. Left out if no histogram reports it.
+	// Median latency of all operations in microseconds, 0% to 3% too high. Omitted if no histogram reports it.
 	LatencyP50US *float64 `json:"latency_p50_us,omitzero"`
-	// Latency in microseconds that 99% of all operations did not exceed, 0% to 3% too high. Left out if no histogram reports it.
+	// Latency in microseconds that 99% of all operations did not exceed, 0% to 3% too high. Omitted if no histogram reports it.
 	LatencyP99US *float64 `json:"latency_p99_us,omitzero"`
 }
 
@@ -407,9 +407,9 @@ type ProxyLimits struct {
 	CallsWaiting uint64 `json:"calls_waiting"`
 	// How many calls may wait.
 	CallsWaitingLimit uint64 `json:"calls_waiting_limit"`
-	// Calls in the last second, including this one. Left out without a limit.
+	// Calls in the last second, including this one. Omitted without a limit.
 	CallsPerSecond *uint64 `json:"calls_per_second,omitzero"`
-	// How many calls per second may be made (`limits.user_calls_per_second`, `limits.users_calls_per_second`). Left out without a limit.
+	// How many calls per second may be made (`limits.user_calls_per_second`, `limits.users_calls_per_second`). Omitted without a limit.
 	CallsPerSecondLimit *uint64 `json:"calls_per_second_limit,omitzero"`
 }
 
@@ -433,7 +433,7 @@ type ProxyMissingExport struct {
 	NQN *string `json:"nqn,omitzero"`
 	// Method of the call.
 	Method string `json:"method"`
-	// Host that the call admits; left out if it admits none.
+	// Host that the call admits; omitted if it admits none.
 	Host *string `json:"host,omitzero"`
 	// iSCSI target node that the call creates.
 	IQN *string `json:"iqn,omitzero"`
@@ -457,7 +457,7 @@ type ProxyNotRestorable struct {
 type ProxySavedConfig struct {
 	// File on the target's host.
 	File string `json:"file"`
-	// When the file was saved, in the format of RFC 3339; left out if there is no file.
+	// When the file was saved, in the format of RFC 3339; omitted if there is no file.
 	SavedAt *string `json:"saved_at,omitzero"`
 	// Whether there are changes that are not saved yet.
 	Pending bool `json:"pending"`
@@ -469,7 +469,7 @@ type ProxySavedConfig struct {
 	NotRestorable []ProxyNotRestorable `json:"not_restorable"`
 	// Whether the missing objects disappeared while the target ran, without a call through the proxy. If the target keeps running, the proxy then saves its configuration.
 	Unsettled bool `json:"unsettled"`
-	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; left out once a process of the target has loaded it. Until then, changes are saved to held_file.
+	// When an administrator chose the file (`spdk-proxy saved use`), in the format of RFC 3339; omitted once a process of the target has loaded it. Until then, changes are saved to held_file.
 	ChosenAt *string `json:"chosen_at,omitzero"`
 	// File with the configuration of a target that lacks some of the saved configuration, or has not loaded the chosen file.
 	HeldFile *string `json:"held_file,omitzero"`
@@ -533,9 +533,9 @@ type ProxySnapshotRequest struct {
 
 // ProxyTargetInfo states what the proxy knows about the target.
 type ProxyTargetInfo struct {
-	// Whether the target examines logical volumes, and loads the lvstores, RAIDs and partitions that hosts write into them. Left out while the proxy does not know, for instance in the startup state.
+	// Whether the target examines logical volumes, and loads the lvstores, RAIDs and partitions that hosts write into them. Omitted while the proxy does not know, for instance in the startup state.
 	ExaminesVolumes *bool `json:"examines_volumes,omitzero"`
-	// When the proxy found out whether the target examines logical volumes, in the format of RFC 3339; left out while this is unknown.
+	// When the proxy found out whether the target examines logical volumes, in the format of RFC 3339; omitted while this is unknown.
 	Since *string `json:"since,omitzero"`
 	// Whether the proxy's configuration accepts that the target loads what hosts write (`target.accept_loading_what_hosts_write`).
 	Acknowledged bool `json:"acknowledged"`
@@ -547,7 +547,7 @@ type ProxyTenant struct {
 	Name string `json:"name"`
 	// Whether the caller belongs to the tenant.
 	Own bool `json:"own"`
-	// What the tenant may use. An amount that is left out is unlimited.
+	// What the tenant may use. An amount that is omitted is unlimited.
 	Quota ProxyTenantAmounts `json:"quota"`
 	// What the tenant uses.
 	Used ProxyTenantAmounts `json:"used"`
@@ -557,7 +557,7 @@ type ProxyTenant struct {
 	Bdevs []string `json:"bdevs"`
 	// Prefixes of the NQNs of the tenant's subsystems.
 	NQNPrefixes []string `json:"nqn_prefixes"`
-	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Left out if there is none.
+	// A subsystem whose NQN is this prefix and the UUID of a volume belongs to the owner of the volume. Omitted if there is none.
 	VolumeNQNPrefix *string `json:"volume_nqn_prefix,omitzero"`
 	// Prefixes of the names of the tenant's iSCSI targets.
 	IQNPrefixes []string `json:"iqn_prefixes"`
@@ -583,7 +583,7 @@ type ProxyTenantAmounts struct {
 	Hosts *uint64 `json:"hosts,omitzero"`
 	// Listeners, over all subsystems.
 	Listeners *uint64 `json:"listeners,omitzero"`
-	// Keys that the proxy stores. Left out if the configuration has no `target.keys`.
+	// Keys that the proxy stores. Omitted if the configuration has no `target.keys`.
 	Keys *uint64 `json:"keys,omitzero"`
 }
 
@@ -598,9 +598,9 @@ const (
 
 // SpdkgateConfigAwaitParams are the parameters of spdkgate_config_await.
 type SpdkgateConfigAwaitParams struct {
-	// The only NVMe-oF subsystem whose missing calls are reported.
+	// Report only the missing calls of this NVMe-oF subsystem.
 	NQN *string `json:"nqn,omitzero"`
-	// The only host whose missing calls are reported.
+	// Report only the missing calls of this host.
 	Host *string `json:"host,omitzero"`
 	// Whether missing calls about NVMe-oF subsystems (`nvmf`) or about iSCSI target nodes and initiator groups (`iscsi`) are reported. With `iscsi`, `nqn` and `host` have no effect. One of nvmf, iscsi. Default: nvmf.
 	Protocol *SpdkgateConfigAwaitProtocol `json:"protocol,omitzero"`
@@ -620,13 +620,13 @@ type SpdkgateConfigSaveParams struct {
 
 // SpdkgateGetIOHistoryParams are the parameters of spdkgate_get_io_history.
 type SpdkgateGetIOHistoryParams struct {
-	// The only bdev to report, with the samples of the last hour. If left out, each bdev that had I/O in the last minute is reported, with one sample.
+	// Report only this bdev, with the samples of the last hour. If omitted, each bdev that had I/O in the last minute is reported, with one sample.
 	Name *string `json:"name,omitzero"`
 }
 
 // SpdkgateGetTenantsParams are the parameters of spdkgate_get_tenants.
 type SpdkgateGetTenantsParams struct {
-	// The only tenant to report. If left out, all tenants that the user may see are reported.
+	// Report only this tenant. If omitted, all tenants that the user may see are reported.
 	Tenant *string `json:"tenant,omitzero"`
 }
 
@@ -648,7 +648,7 @@ type SpdkgateKeyRemoveParams struct {
 type SpdkgateLvolChangesParams struct {
 	// The snapshot, by UUID or as `LVSTORE/LVOL`.
 	Snapshot string `json:"snapshot"`
-	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If left out, the clusters allocated in the snapshot or in those below it are reported.
+	// The snapshot to compare with, by UUID or as `LVSTORE/LVOL`. If omitted, the clusters allocated in the snapshot or in those below it are reported.
 	Base *string `json:"base,omitzero"`
 	// Accept a volume as `snapshot`. The bitmap contains all clusters that were written to before the call. Clusters that hosts allocate during the call may be missing, or the call fails with -74. So make sure that no host writes, and compare with a second call afterwards. Default: false.
 	AllowVolume *bool `json:"allow_volume,omitzero"`
@@ -664,7 +664,7 @@ type SpdkgateLvolDeleteParams struct {
 type SpdkgateLvolSnapshotParams struct {
 	// Snapshots to take, of different volumes.
 	Snapshots []ProxySnapshotRequest `json:"snapshots"`
-	// Where the call waits once nothing can be written to the volumes, until `spdkgate_lvol_snapshot_barrier` opens it. If left out, the call does not wait.
+	// Where the call waits once nothing can be written to the volumes, until `spdkgate_lvol_snapshot_barrier` opens it. If omitted, the call does not wait.
 	Barrier *ProxySnapshotBarrier `json:"barrier,omitzero"`
 }
 

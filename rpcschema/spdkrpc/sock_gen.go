@@ -25,7 +25,7 @@ func (c *Client) SockGetDefaultImpl(ctx context.Context) (result SockDefaultImpl
 // The result: the options.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such implementation
+//   - -32602: Parameters could not be decoded, or there is no such implementation
 //
 // Only reads. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) SockImplGetOptions(ctx context.Context, params SockImplGetOptionsParams) (result SockImplOptions, err error) {
@@ -35,10 +35,10 @@ func (c *Client) SockImplGetOptions(ctx context.Context, params SockImplGetOptio
 
 // SockImplSetOptions calls sock_impl_set_options: set the options of an implementation of sockets.
 //
-// Options that are not given keep their values.
+// Options that are omitted keep their values.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, no such implementation, or the implementation refuses the options
+//   - -32602: Parameters could not be decoded, there is no such implementation, or the implementation refuses the options
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -49,7 +49,7 @@ func (c *Client) SockImplSetOptions(ctx context.Context, params SockImplSetOptio
 // SockSetDefaultImpl calls sock_set_default_impl: choose which implementation of sockets is used by default.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such implementation
+//   - -32602: Parameters could not be decoded, or there is no such implementation
 //   - -1: The target is past the startup state
 //
 // Changes the target. State: startup. Known to every SPDK since v23.01.
@@ -78,7 +78,7 @@ type SockImplOptions struct {
 	EnableZerocopySendServer bool `json:"enable_zerocopy_send_server"`
 	// Whether outgoing connections send without copying.
 	EnableZerocopySendClient bool `json:"enable_zerocopy_send_client"`
-	// Smallest length that is sent without copying. Unit: bytes.
+	// Minimum length of data that is sent without copying. Unit: bytes.
 	ZerocopyThreshold uint32 `json:"zerocopy_threshold"`
 	// TLS version; 0 for any, 13 for 1.3.
 	TLSVersion uint32 `json:"tls_version"`
@@ -114,7 +114,7 @@ type SockImplSetOptionsParams struct {
 	EnableZerocopySendServer *bool `json:"enable_zerocopy_send_server,omitzero"`
 	// Whether outgoing connections send without copying.
 	EnableZerocopySendClient *bool `json:"enable_zerocopy_send_client,omitzero"`
-	// Smallest length that is sent without copying. Unit: bytes.
+	// Minimum length of data that is sent without copying. Unit: bytes.
 	ZerocopyThreshold *uint32 `json:"zerocopy_threshold,omitzero"`
 	// For `ssl`, TLS version; 0 for any, 13 for 1.3.
 	TLSVersion *uint32 `json:"tls_version,omitzero"`

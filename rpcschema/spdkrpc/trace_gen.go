@@ -19,7 +19,7 @@ func (c *Client) TraceClear(ctx context.Context) error {
 // TraceClearTpointMask calls trace_clear_tpoint_mask: turn off some tracepoints of a group.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such group
+//   - -32602: Parameters could not be decoded, or there is no such group
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) TraceClearTpointMask(ctx context.Context, params TraceClearTpointMaskParams) error {
@@ -29,7 +29,7 @@ func (c *Client) TraceClearTpointMask(ctx context.Context, params TraceClearTpoi
 // TraceDisableTpointGroup calls trace_disable_tpoint_group: turn off all tracepoints of a group.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such group
+//   - -32602: Parameters could not be decoded, or there is no such group
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) TraceDisableTpointGroup(ctx context.Context, params TraceDisableTpointGroupParams) error {
@@ -39,7 +39,7 @@ func (c *Client) TraceDisableTpointGroup(ctx context.Context, params TraceDisabl
 // TraceEnableTpointGroup calls trace_enable_tpoint_group: turn on all tracepoints of a group.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such group
+//   - -32602: Parameters could not be decoded, or there is no such group
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) TraceEnableTpointGroup(ctx context.Context, params TraceEnableTpointGroupParams) error {
@@ -73,11 +73,11 @@ func (c *Client) TraceGetTpointGroupMask(ctx context.Context) (result TraceGroup
 	return result, err
 }
 
-// TraceSetTpointMask calls trace_set_tpoint_mask: turn on some tracepoints of a group; tracepoints that are on
-// already stay on.
+// TraceSetTpointMask calls trace_set_tpoint_mask: turn on some tracepoints of a group; tracepoints that are
+// already on stay on.
 //
 // Errors of SPDK:
-//   - -32602: Parameters could not be decoded, or no such group
+//   - -32602: Parameters could not be decoded, or there is no such group
 //
 // Changes the target. State: startup, runtime. Known to every SPDK since v23.01.
 func (c *Client) TraceSetTpointMask(ctx context.Context, params TraceSetTpointMaskParams) error {

@@ -11,7 +11,7 @@ import (
 // The kernel module ublk_drv must be loaded.
 //
 // Errors of SPDK:
-//   - -32603: A parameter is invalid, the ublk target runs already, or the kernel has no ublk
+//   - -32603: A parameter is invalid, the ublk target is already running, or the kernel has no ublk
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) UblkCreateTarget(ctx context.Context, params UblkCreateTargetParams) error {
@@ -83,7 +83,7 @@ func (c *Client) UblkStartDisk(ctx context.Context, params UblkStartDiskParams) 
 // UblkStopDisk calls ublk_stop_disk: remove a ublk block device from the target's host.
 //
 // Errors of SPDK:
-//   - -16: The block device is being stopped already
+//   - -16: The block device is already being stopped
 //   - -19: No such block device
 //   - -32603: A parameter is invalid, or out of memory
 //
@@ -113,7 +113,7 @@ type UblkCreateTargetParams struct {
 
 // UblkGetDisksParams are the parameters of ublk_get_disks.
 type UblkGetDisksParams struct {
-	// Number of the only block device to list. SPDK ignores 0 and lists all of them.
+	// List only the block device with this number. SPDK ignores 0 and lists all of them.
 	UblkID *uint32 `json:"ublk_id,omitzero"`
 }
 

@@ -21,7 +21,7 @@ func (c *Client) VFUTgtSetBasePath(ctx context.Context, params VFUTgtSetBasePath
 // virtio-blk device over vfio-user.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, the name exists or too long, or it is not a such bdev
+//   - -32602: A parameter is invalid, the name exists or is too long, or there is no such bdev
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioCreateBlkEndpoint(ctx context.Context, params VFUVirtioCreateBlkEndpointParams) error {
@@ -34,7 +34,7 @@ func (c *Client) VFUVirtioCreateBlkEndpoint(ctx context.Context, params VFUVirti
 // Only if SPDK was built with filesystem devices.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, the name exists or too long, or no such filesystem device
+//   - -32602: A parameter is invalid, the name exists or is too long, or there is no such filesystem device
 //
 // Changes the target. State: runtime. Known to SPDK v24.09 and later.
 func (c *Client) VFUVirtioCreateFsEndpoint(ctx context.Context, params VFUVirtioCreateFsEndpointParams) error {
@@ -45,7 +45,7 @@ func (c *Client) VFUVirtioCreateFsEndpoint(ctx context.Context, params VFUVirtio
 // for a virtual machine, without targets.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or the name exists or too long
+//   - -32602: A parameter is invalid, or the name exists or is too long
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioCreateSCSIEndpoint(ctx context.Context, params VFUVirtioCreateSCSIEndpointParams) error {
@@ -66,7 +66,7 @@ func (c *Client) VFUVirtioDeleteEndpoint(ctx context.Context, params VFUVirtioDe
 // with one LUN.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such endpoint or bdev, or the number is in use
+//   - -32602: A parameter is invalid, there is no such endpoint or bdev, or the number is in use
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioSCSIAddTarget(ctx context.Context, params VFUVirtioSCSIAddTargetParams) error {
@@ -77,7 +77,7 @@ func (c *Client) VFUVirtioSCSIAddTarget(ctx context.Context, params VFUVirtioSCS
 // endpoint.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, or no such endpoint or SCSI target
+//   - -32602: A parameter is invalid, or there is no such endpoint or SCSI target
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VFUVirtioSCSIRemoveTarget(ctx context.Context, params VFUVirtioSCSIRemoveTargetParams) error {

@@ -10,7 +10,7 @@ import (
 // several completions share one.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller, the delay is too long, or the rate is too low
+//   - -32602: A parameter is invalid, there is no such controller, the delay is too long, or the rate is too low
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostControllerSetCoalescing(ctx context.Context, params VhostControllerSetCoalescingParams) error {
@@ -23,7 +23,7 @@ func (c *Client) VhostControllerSetCoalescing(ctx context.Context, params VhostC
 // The controller's socket appears in the target's vhost directory under the controller's name.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, the name exists, or no such bdev or transport
+//   - -32602: A parameter is invalid, the name exists, or there is no such bdev or transport
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostCreateBlkController(ctx context.Context, params VhostCreateBlkControllerParams) error {
@@ -49,7 +49,7 @@ func (c *Client) VhostCreateSCSIController(ctx context.Context, params VhostCrea
 // the virtual machine has disconnected.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller, or a virtual machine is connected (up to v24.05)
+//   - -32602: A parameter is invalid, there is no such controller, or a virtual machine is connected (up to v24.05)
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostDeleteController(ctx context.Context, params VhostDeleteControllerParams) error {
@@ -75,7 +75,7 @@ func (c *Client) VhostGetControllers(ctx context.Context, params VhostGetControl
 // The result: number of the new SCSI target.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller or bdev, or the number is in use
+//   - -32602: A parameter is invalid, there is no such controller or bdev, or the number is in use
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostSCSIControllerAddTarget(ctx context.Context, params VhostSCSIControllerAddTargetParams) (result int32, err error) {
@@ -87,7 +87,7 @@ func (c *Client) VhostSCSIControllerAddTarget(ctx context.Context, params VhostS
 // virtio-scsi controller. SPDK responds when the virtual machine has released the target.
 //
 // Errors of SPDK:
-//   - -32602: A parameter is invalid, no such controller or SCSI target, or it is being removed already
+//   - -32602: A parameter is invalid, there is no such controller or SCSI target, or it is already being removed
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
 func (c *Client) VhostSCSIControllerRemoveTarget(ctx context.Context, params VhostSCSIControllerRemoveTargetParams) error {
@@ -111,7 +111,7 @@ func (c *Client) VhostStartSCSIController(ctx context.Context, params VhostStart
 // Errors of SPDK:
 //   - -1: The transport could not be created
 //   - -2: No such type of transport
-//   - -17: The transport exists already
+//   - -17: The transport already exists
 //   - -22: A parameter is invalid
 //
 // Changes the target. State: runtime. Known to every SPDK since v23.01.
@@ -158,7 +158,7 @@ type VhostController struct {
 	Ctrlr string `json:"ctrlr"`
 	// CPU mask in hexadecimal.
 	Cpumask string `json:"cpumask"`
-	// Longest delay of an interrupt. Unit: us.
+	// Maximum delay of an interrupt. Unit: us.
 	DelayBaseUS uint32 `json:"delay_base_us"`
 	// Rate of I/O above which interrupts are delayed. Unit: IO/s.
 	IOPSThreshold uint32 `json:"iops_threshold"`
@@ -204,7 +204,7 @@ type VhostSession struct {
 type VhostControllerSetCoalescingParams struct {
 	// Name of the controller.
 	Ctrlr string `json:"ctrlr"`
-	// Longest delay of an interrupt, 0 for none. Unit: us.
+	// Maximum delay of an interrupt, 0 for none. Unit: us.
 	DelayBaseUS uint32 `json:"delay_base_us"`
 	// Rate of I/O above which interrupts are delayed. Unit: IO/s.
 	IOPSThreshold uint32 `json:"iops_threshold"`
@@ -218,7 +218,7 @@ type VhostCreateBlkControllerParams struct {
 	DevName string `json:"dev_name"`
 	// CPU mask of the controller, hexadecimal or a list such as `[0,2-3]`, within the process's cores. Default: all cores of the process.
 	Cpumask *string `json:"cpumask,omitzero"`
-	// virtio-blk transport, in any case. Default: vhost_user_blk.
+	// virtio-blk transport, in upper or lower case. Default: vhost_user_blk.
 	Transport *string `json:"transport,omitzero"`
 	// Whether the device refuses writes. Default: false.
 	ReadOnly *bool `json:"readonly,omitzero"`
@@ -246,7 +246,7 @@ type VhostDeleteControllerParams struct {
 
 // VhostGetControllersParams are the parameters of vhost_get_controllers.
 type VhostGetControllersParams struct {
-	// Name of the only controller to list.
+	// List only the controller with this name.
 	Name *string `json:"name,omitzero"`
 }
 
@@ -276,12 +276,12 @@ type VhostStartSCSIControllerParams struct {
 
 // VirtioBlkCreateTransportParams are the parameters of virtio_blk_create_transport.
 type VirtioBlkCreateTransportParams struct {
-	// Name of the transport, in any case, such as `vhost_user_blk` or `vfio_user_blk`.
+	// Name of the transport, in upper or lower case, such as `vhost_user_blk` or `vfio_user_blk`.
 	Name string `json:"name"`
 }
 
 // VirtioBlkGetTransportsParams are the parameters of virtio_blk_get_transports.
 type VirtioBlkGetTransportsParams struct {
-	// Name of the only transport to list.
+	// List only the transport with this name.
 	Name *string `json:"name,omitzero"`
 }
