@@ -220,3 +220,29 @@ func TestConcurrentCallsShareSaves(t *testing.T) {
 		assert.Contains(t, subsystems, fmt.Sprintf(`spdk:s%d"`, i))
 	}
 }
+
+// The target dies after it has deleted an exported snapshot below a frozen volume, and before the
+// configuration is saved. After the restart, the snapshot's export does not count as missing.
+func TestDeletionBelowFrozenVolumeIsRecorded(t *testing.T) {
+	r := newRestartBench(t, withJournal(t))
+	r.call(t, "bdev_aio_create", fmt.Sprintf(`{"name":"disk0","filename":%q,"block_size":4096}`, r.disk))
+	r.call(t, "bdev_lvol_create_lvstore", `{"bdev_name":"disk0","lvs_name":"lvs0"}`)
+	r.call(t, "bdev_lvol_create", `{"lvs_name":"lvs0","lvol_name":"v","size_in_mib":8}`)
+	r.call(t, "bdev_lvol_snapshot", `{"lvol_name":"lvs0/v","snapshot_name":"s"}`)
+	r.call(t, "nvmf_create_transport", `{"trtype":"TCP"}`)
+	for i, name := range []string{"v", "s"} {
+		nqn := "nqn.2016-06.io.spdk:" + name
+		r.call(t, "nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q,"ana_reporting":true}`, nqn))
+		r.call(t, "nvmf_subsystem_add_ns", fmt.Sprintf(`{"nqn":%q,"namespace":{"bdev_name":"lvs0/%s"}}`, nqn, name))
+		r.call(t, "nvmf_subsystem_add_listener", fmt.Sprintf(`{"nqn":%q,"listen_address":{"trtype":"TCP","traddr":"127.0.0.1","trsvcid":"442%d"}}`, nqn, i))
+	}
+	require.NoError(t, r.target.ConnectHost("nqn.2016-06.io.spdk:v", "nqn.2016-06.io.spdk:host"))
+	r.save(t)
+	assert.Contains(t, r.call(t, safeDeleteMethod, `{"name":"lvs0/s"}`), `"frozen":true`)
+	r.target.Crash()
+	require.NoError(t, r.target.Restart())
+	r.reconnected(t)
+	status := r.save(t)
+	assert.Empty(t, status.Missing)
+	assert.Nil(t, status.HeldFile)
+}

@@ -7,8 +7,8 @@ import "encoding/json"
 // tenants. A parameter that tenants cannot send does not need bounds.
 type Allocates struct {
 	AtMost json.Number `json:"at-most"` // "" means no bound
-	// AtLeast is the smallest allowed value; smaller values need more memory. The value 0, which
-	// means the default, is also allowed. "" means no bound.
+	// AtLeast is the smallest allowed value; smaller values need more memory or calls. The value 0,
+	// which means the default or never, is also allowed. "" means no bound.
 	AtLeast json.Number `json:"at-least"`
 }
 

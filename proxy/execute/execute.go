@@ -74,7 +74,7 @@ func New(o Options) (*Executor, error) {
 	if e.restart, err = newRestart(o.Config, o.Schema, o.Log, e.targetNow); err != nil {
 		return nil, err
 	}
-	if e.quiescer, err = newQuiescer(o.Config, o.Target, o.Log, o.Observer, &e.changes.reader); err != nil {
+	if e.quiescer, err = newQuiescer(o.Config, o.Target, o.Log, o.Observer, &e.changes.reader, e.removing()); err != nil {
 		return nil, err
 	}
 	return e, nil

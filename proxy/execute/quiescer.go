@@ -2,6 +2,7 @@ package execute
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,13 +18,13 @@ import (
 )
 
 // newQuiescer creates the Quiescer, which freezes volumes for snapshots, and opens its journal.
-func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer, metadata *changes.Reader) (*quiesce.Quiescer, error) {
+func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer quiesce.Observer, metadata *changes.Reader, removing removalRecorder) (*quiesce.Quiescer, error) {
 	uids, err := c.PeerUIDs()
 	if err != nil {
 		return nil, err
 	}
 	o := quiesce.Options{
-		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: (&connections{}).connect, Process: persist.ProcessAt, Deleting: t.Deleting, Enter: enterOperation(t), HasExtentPage: metadata.HasExtentPage, Log: log, Observer: observer,
+		At: quiesce.Place{Socket: c.Target.Socket, PeerUIDs: uids}, Connect: (&connections{}).connect, Process: persist.ProcessAt, Deleting: t.Deleting, Removing: removing, Enter: enterOperation(t), HasExtentPage: metadata.HasExtentPage, Log: log, Observer: observer,
 	}
 	if c.Target.Freeze.Dir != "" {
 		if o.Folder, err = quiesce.OpenFolder(c.Target.Freeze.Dir); err != nil {
@@ -34,6 +35,30 @@ func newQuiescer(c *config.Config, t *target.Target, log *slog.Logger, observer 
 		log.Warn("snapshots of volumes in use are refused: there is no freeze journal. Set target.freeze.dir")
 	}
 	return quiesce.New(o), nil
+}
+
+// A removalRecorder records a deletion in the saver's journal; see quiesce.Options.Removing.
+type removalRecorder = func(ctx context.Context, t *quiesce.Target, uuid string) (end func(), err error)
+
+// removing returns nil if the configuration is not saved.
+func (e *Executor) removing() removalRecorder {
+	saver := e.restart.saver
+	if saver == nil {
+		return nil
+	}
+	return func(ctx context.Context, t *quiesce.Target, uuid string) (func(), error) {
+		ask := func(ctx context.Context, method string, params map[string]any) (text json.RawMessage, err error) {
+			err = t.Caller.Call(ctx, method, params, &text)
+			return text, err
+		}
+		params := map[string]any{"name": uuid}
+		process := saver.Before(context.WithoutCancel(ctx), false)
+		removed, err := saver.Removing(ctx, ask, deleteMethod, params, process)
+		return func() {
+			saver.Changed(deleteMethod, params)
+			removed()
+		}, err
+	}
 }
 
 // These constants limit the Quiescer's concurrent operations. Each operation uses one of the 64

@@ -110,21 +110,22 @@ func (r *removing) add(deleted map[string]*deletion) error {
 	err := r.load()
 	maps.Copy(r.entries, deleted)
 	r.version++
-	version := r.version
 	r.mu.Unlock()
 	if err != nil {
 		return err
 	}
+	return r.write()
+}
+
+// write writes the entries, unless they are on disk already.
+func (r *removing) write() error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
-	if r.written >= version {
-		return nil
-	}
 	r.mu.Lock()
-	version = r.version
+	version := r.version
 	text, err := json.Marshal(r.entries)
 	r.mu.Unlock()
-	if err != nil {
+	if err != nil || r.written == version {
 		return err
 	}
 	if err := r.folder.putText(journalName, text, time.Time{}, func() error { return nil }); err != nil {
@@ -224,7 +225,8 @@ func settle(ctx context.Context, t Target, known map[string]deletion) (removals 
 }
 
 // storeIsKnown reports whether the lvstore of a volume that the target lacks is loaded or has been
-// deleted. The lvstore was deleted if its disk exists and SPDK finds no lvstore on that disk.
+// deleted. The lvstore was deleted if the target itself has examined its disk, and found none.
+// storeIsKnown has no disk examined, because hosts may since have written an lvstore to it.
 func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	loaded := func() error {
 		_, err := ask(ctx, "bdev_lvol_get_lvstores", map[string]any{"uuid": d.Store})
@@ -234,10 +236,9 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	if d.Disk == "" || layers.NamesVolume(d.Disk) || !errors.Is(err, spdkrpc.NoSuchDevice) {
 		return err == nil
 	}
-	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil {
+	if _, err := ask(ctx, "bdev_get_bdevs", map[string]any{"name": d.Disk}); err != nil || !examines(ctx, ask, d.Disk) {
 		return false
 	}
-	_, _ = ask(ctx, examineBdev, map[string]any{"name": d.Disk}) // fails if SPDK examines automatically
 	if _, err := ask(ctx, "bdev_wait_for_examine", nil); err != nil {
 		return false
 	}
@@ -245,10 +246,28 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	return err == nil || errors.Is(err, spdkrpc.NoSuchDevice)
 }
 
-func (r *removing) forget(uuids []string) {
+// examines reports whether the target examines a disk by itself: all bdevs, or this one by name.
+func examines(ctx context.Context, ask Ask, disk string) bool {
+	var calls []entry
+	if askInto(ctx, ask, "framework_get_config", map[string]any{"name": "bdev"}, &calls) != nil {
+		return false
+	}
+	return slices.ContainsFunc(calls, func(e entry) bool {
+		return e.Method == setBdevOptions && e.Params[autoExamine] == true || e.Method == examineBdev && e.Params["name"] == disk
+	})
+}
+
+// forget removes entries, and returns once they have left the file. A later proxy would otherwise
+// treat these deletions as new.
+func (r *removing) forget(uuids []string) error {
+	if len(uuids) == 0 {
+		return nil
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, uuid := range uuids {
 		delete(r.entries, uuid)
 	}
+	r.version++
+	r.mu.Unlock()
+	return r.write()
 }

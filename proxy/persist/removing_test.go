@@ -1,6 +1,7 @@
 package persist
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -47,11 +48,10 @@ func TestDeletionJournalSurvivesTheProxy(t *testing.T) {
 	}, known, "the later call applies")
 	assert.ElementsMatch(t, []string{"u1", "lvs/v"}, next.namesOf([]rpcschema.Name{{Kind: "bdev", Value: "lvs/v"}}))
 	assert.Empty(t, next.namesOf([]rpcschema.Name{{Kind: "nqn", Value: "lvs/v"}, {Kind: "bdev", Value: "v"}}))
-	next.forget([]string{"u1"})
-	require.NoError(t, next.add(map[string]*deletion{"u3": {}}))
+	require.NoError(t, next.forget([]string{"u1"}))
 	known, err = newRemoving(t, dir).known()
 	require.NoError(t, err)
-	assert.Len(t, known, 2)
+	assert.Len(t, known, 1, "it has left the file")
 	assert.NotContains(t, known, "u1")
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, journalName), []byte(`{"u4": null, "u5": {"names": []}}`), 0o600))
@@ -75,7 +75,8 @@ func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 		bdev     error            // the response to a query of the volume
 		store    []error          // the responses to queries of its lvstore
 		disk     string           // the disk below an lvstore to be deleted
-		others   map[string]error // the responses to the disk's query and examination
+		config   string           // the target's configuration; by default, it examines the disk
+		others   map[string]error // the responses to the disk's query and to the wait
 		removed  bool
 		settled  bool
 		question int
@@ -90,7 +91,9 @@ func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 		"it was running, and it is gone": {process: "old", ended: true, bdev: absent, store: []error{nil}, removed: true, settled: true, question: 2},
 
 		"its lvstore is gone":                     {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, removed: true, settled: true, question: 6},
-		"the target examines bdevs automatically": {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, others: map[string]error{"bdev_examine": broken}, removed: true, settled: true, question: 6},
+		"the target examines bdevs automatically": {process: "old", bdev: absent, disk: "d", store: []error{absent, absent}, config: `[{"method": "bdev_set_options", "params": {"bdev_auto_examine": true}}]`, removed: true, settled: true, question: 6},
+		"its disk was not examined":               {process: "old", bdev: absent, disk: "d", store: []error{absent}, config: `[{"method": "bdev_set_options", "params": {"bdev_auto_examine": false}}, {"method": "bdev_examine", "params": {"name": "other"}}]`, question: 4},
+		"what the target examines is unknown":     {process: "old", bdev: absent, disk: "d", store: []error{absent}, config: `{`, question: 4},
 		"an examination finds its lvstore":        {process: "old", bdev: absent, disk: "d", store: []error{absent, nil}, removed: true, settled: true, question: 6},
 		"only the volume of the lvstore is gone":  {process: "old", bdev: absent, disk: "d", store: []error{nil}, removed: true, settled: true, question: 2},
 		"its disk is missing":                     {process: "old", bdev: absent, disk: "d", store: []error{absent}, others: map[string]error{"bdev_get_bdevs": absent}, question: 3},
@@ -110,8 +113,12 @@ func TestInterruptedDeletionsAreResolvedAfterRestart(t *testing.T) {
 				return nil, next
 			case method == "bdev_get_bdevs" && params["name"] == "u":
 				return nil, c.bdev
-			case method != "bdev_wait_for_examine":
-				assert.Equal(t, map[string]any{"name": c.disk}, params, method)
+			case method == "framework_get_config":
+				return json.RawMessage(cmp.Or(c.config, `[{"method": "bdev_examine", "params": {"name": "d"}}]`)), nil
+			case method == "bdev_get_bdevs":
+				assert.Equal(t, map[string]any{"name": c.disk}, params)
+			default:
+				assert.Equal(t, "bdev_wait_for_examine", method, "settle only reads")
 			}
 			return nil, c.others[method]
 		}

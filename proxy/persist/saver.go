@@ -298,7 +298,9 @@ func (s *Saver) readAndDecide(ctx context.Context, seen changes, acceptLoss bool
 		return outcome{}, err
 	}
 	o.cost, o.process, o.lost = cost, live.Saved.Process, lost
-	s.removing.forget(settled)
+	if err := s.removing.forget(settled); err != nil {
+		return outcome{}, err
+	}
 	s.comparedProcess.Store(&live.Saved.Process)
 	return o, nil
 }

@@ -57,6 +57,11 @@ func (q *Quiescer) delete(ctx context.Context, name string, mode Mode, plain Cal
 			return false, err
 		}
 		defer leave()
+		removed, err := q.opts.Removing(ctx, o.t, below.uuid)
+		if err != nil {
+			return false, notExecuted(err)
+		}
+		defer removed()
 		return true, q.whileFrozen(ctx, o.t, found.paths, entry{Deleting: []string{below.alias}}, func() error {
 			done := make(chan struct{})
 			defer close(done)

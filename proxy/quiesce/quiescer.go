@@ -22,6 +22,10 @@ type Options struct {
 	// not run during a deletion then wait until leave is called. If Deleting is nil, there are no
 	// such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
+	// Removing durably records that a volume's deletion is about to begin. It is called before other
+	// volumes are frozen for the deletion, and end after the deletion. If Removing is nil, nothing
+	// is recorded. The function plain of Delete records its deletion itself.
+	Removing func(ctx context.Context, t *Target, uuid string) (end func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
 	// frozen, and therefore takes longer. If Enter is nil, any number of operations may run at
@@ -72,6 +76,9 @@ func New(o Options) *Quiescer {
 	}
 	if o.Deleting == nil {
 		o.Deleting = func(context.Context, rpcschema.Release) (func(), error) { return func() {}, nil }
+	}
+	if o.Removing == nil {
+		o.Removing = func(context.Context, *Target, string) (func(), error) { return func() {}, nil }
 	}
 	if o.Enter == nil {
 		o.Enter = func(context.Context, string, bool) (func(), error) { return func() {}, nil }

@@ -146,7 +146,7 @@ func (g *Grant) admit(ctx context.Context, f *plan.Form, path string, v any) (an
 	}
 	for _, a := range f.Allocates {
 		if kind, bound := a.Exceeded(v); kind != "" && !slices.Contains(g.scope.Allow, AnySize) {
-			return nil, g.scope.refuse("%s: %s must be %s %s for a tenant, because SPDK allocates memory in proportion to it while the whole target waits: choose another value, or ask the administrator of this proxy for `allow: [%s]` under tenants",
+			return nil, g.scope.refuse("%s: %s must be %s %s for a tenant, because other values take memory or time from the whole target: choose another value, or ask the administrator of this proxy for `allow: [%s]` under tenants",
 				g.method.Name, g.shortPath(path), kind, bound, AnySize)
 		}
 	}
