@@ -22,9 +22,9 @@ type Options struct {
 	// not run during a deletion then wait until leave is called. If Deleting is nil, there are no
 	// such calls.
 	Deleting func(ctx context.Context, r rpcschema.Release) (leave func(), err error)
-	// Removing durably records that a volume's deletion is about to begin. It is called before other
-	// volumes are frozen for the deletion, and end after the deletion. If Removing is nil, nothing
-	// is recorded. The function plain of Delete records its deletion itself.
+	// Removing durably records that a volume's deletion is about to begin. It is called before
+	// other volumes are frozen for the deletion, and end after the deletion. If Removing is nil,
+	// nothing is recorded. The function plain of Delete records its deletion itself.
 	Removing func(ctx context.Context, t *Target, uuid string) (end func(), err error)
 	// Enter waits until a user's operation may run. Each operation has its own connection, and SPDK
 	// allows 64 in total. awaits means that the operation waits for its client while volumes are
