@@ -85,3 +85,14 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	}
 	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))
 }
+
+// isReleased reports whether a copy is not published to the move's node. If the original is, an
+// earlier move has completed the copy.
+func (m Mover) isReleased(ctx context.Context, original request.VolumeID, copied *csi.Volume) (bool, error) {
+	id, err := request.ParseVolumeID(copied.GetVolumeId())
+	if err != nil {
+		return false, err
+	}
+	is, err := m.Controller.Inspect(ctx, id, "", NodeOf(original))
+	return !is.Published, err
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -146,6 +147,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	if err != nil {
 		return Result{}, err
 	}
+	released, err := m.isReleased(ctx, id, result.Volume)
+	if err != nil {
+		return Result{}, err
+	}
 	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext(), m.Filesystem)
 	if err != nil {
 		return Result{}, fmt.Errorf("lock the copy: %w", err)
@@ -162,6 +167,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	}()
 	original, closeOriginal, err := m.attach(ctx, from, os.O_RDONLY)
 	if err != nil {
+		attached = errors.Is(err, syscall.EBUSY) // by another move of the volume, which needs the lock
 		return Result{}, fmt.Errorf("attach the original, %s: %w", id, err)
 	}
 	defer func() {
@@ -176,7 +182,13 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	if err != nil {
 		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
 	}
-	defer func() { err = errors.Join(err, closeCopy()) }()
+	defer func(copiedID string) {
+		failed := closeCopy()
+		if failed == nil && was.Published && released && errors.Is(err, ErrCopied) {
+			failed = m.unpublish(copiedID, NodeOf(id)) // an earlier move has completed the copy, which may be in use
+		}
+		err = errors.Join(err, failed)
+	}(result.id())
 	if copied.size < original.size {
 		return Result{}, fmt.Errorf("the copy %s has %d bytes on this machine, the original %d: disconnect it and repeat", result.id(), copied.size, original.size)
 	}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 	"github.com/spdkgate/spdkgate/driver/request"
@@ -65,12 +67,12 @@ func TestMove(t *testing.T) {
 		_, err = f.mover().Copy(t.Context(), original, nil, nil)
 		require.ErrorIs(t, err, ErrCopied)
 		assert.Equal(t, text, f.contents(copied), "data written to the copy stays")
+		assert.NotContains(t, f.node, copied.String(), "nodes can still attach the copy")
 		text[at]--
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 	}
 	assert.Equal(t, NodeOf(original), f.node[original.String()], "nodes still cannot attach it")
 
-	delete(f.node, copied.String())
 	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil))
 	assert.NoFileExists(t, f.file(original.String()))
 	assert.Empty(t, f.node)
@@ -266,4 +268,24 @@ func TestMoveAuthenticates(t *testing.T) {
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, authenticates), hostauth.ErrMissing)
 	require.NoError(t, m.DeleteOriginal(t.Context(), original, copied, authenticates))
 	assert.Equal(t, copied.String(), f.authenticated[2])
+}
+
+// busy is a Connector on a machine where another program has opened the device.
+type busy struct{ *farm }
+
+func (b busy) Connect(ctx context.Context, e connect.Export) (connect.Device, error) {
+	_, err := b.farm.Connect(ctx, e)
+	return connect.Device{}, errors.Join(err, syscall.EBUSY)
+}
+
+// Of two moves of a volume, the one that cannot open the original leaves it locked for the other.
+func TestOriginalStaysLockedForTheOtherMove(t *testing.T) {
+	f := newFarm(t, random())
+	m := f.mover()
+	m.Connector = busy{f}
+	_, err := m.Copy(t.Context(), original, nil, nil)
+	require.ErrorIs(t, err, syscall.EBUSY)
+	assert.Equal(t, NodeOf(original), f.node[original.String()])
+	_, err = f.mover().Copy(t.Context(), original, nil, nil)
+	require.NoError(t, err)
 }
