@@ -91,6 +91,17 @@ func TestUncertainPortalGroupClaimIsReadBack(t *testing.T) {
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 }
 
+// Another controller holds the claim when this call tries to create its own, and releases it before
+// this call reads it.
+func TestReleasedPortalGroupClaimIsNoObstacle(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	exists := func(context.Context, any) error {
+		return &spdkrpc.Error{Method: "iscsi_create_initiator_group", Kind: spdkrpc.InvalidParams, Code: -32602}
+	}
+	require.NoError(t, admit(t.Context(), f.through(&drivertest.FirstCall{Caller: f.fault, Method: "iscsi_create_initiator_group", Before: exists}), f.bdev(t), drivertest.Host("n1")))
+	assert.Len(t, f.portalGroups(t), 1)
+}
+
 // If another client changes an iSCSI target between the RPCs of an admission, the admission fails,
 // and a retry repairs the target.
 func TestConcurrentISCSITargetChangeFailsTheCall(t *testing.T) {

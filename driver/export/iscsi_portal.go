@@ -139,19 +139,25 @@ func freePortalGroup(groups []spdkrpc.ISCSIPortalGroup) int32 {
 // claimPortal creates the claim. It fails with ErrBusy if another controller has already created
 // one.
 func (i iscsi) claimPortal(ctx context.Context, at Portal) error {
-	failed := i.createClaim(ctx)
-	if failed == nil {
-		return nil
-	}
-	if readback.Clarifies(failed) {
+	var failed error
+	for range 3 { // SPDK may refuse the claim because of one that is then released
+		if failed = i.createClaim(ctx); failed == nil {
+			return nil
+		}
+		if !readback.Clarifies(failed) {
+			break
+		}
 		name, err := i.claim(ctx)
 		switch {
-		case err == nil && name != "" && i.isAbandoned(name):
-			return i.replaceClaim(ctx, name, at)
-		case err == nil && name != "":
-			return i.claimedError(at)
 		case err != nil:
-			failed = fmt.Errorf("%w; whether another controller holds the claim is unknown: %w", failed, err)
+			return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w; whether another controller holds the claim is unknown: %w", claimTag, failed, err)
+		case name != "" && i.isAbandoned(name):
+			return i.replaceClaim(ctx, name, at)
+		case name != "":
+			return i.claimedError(at)
+		}
+		if !errors.Is(failed, spdkrpc.InvalidParams) {
+			break
 		}
 	}
 	return fmt.Errorf("claim the creation of the portal group by initiator group %d: %w", claimTag, failed)
