@@ -93,8 +93,8 @@ func (i iscsi) admit(ctx context.Context, id string, h Host, mayExport func(cont
 	if isFenced(groups, h) {
 		return Admission{}, errors.Join(i.fencedError(h), i.withdraw(ctx, id, &h))
 	}
-	if err := missing.checkMayAdmit(i, id, h); err != nil {
-		return Admission{}, err
+	if err := missing.checkMayAdmit(i, id, h); err != nil { // the target has restarted meanwhile
+		return Admission{}, errors.Join(err, i.withdraw(ctx, id, &h))
 	}
 	if initiatorGroup(groups, h) != ig {
 		return Admission{}, fmt.Errorf("%w: initiator group %d changed during the call: try again", ErrBusy, ig)

@@ -16,15 +16,10 @@ import (
 )
 
 // savedNodes simulates a proxy whose saved configuration contains iSCSI objects that the target
-// lacks. A call that removes such an object fails in SPDK, but removes it from the saved
-// configuration.
+// lacks.
 type savedNodes struct {
-	spdkrpc.Caller
-	missing []spdkrpc.ProxyMissingExport
-	again   bool // whether the proxy keeps reporting them
-	old     bool // whether the proxy lacks the parameter protocol
-	fails   error
-	removed []string
+	savedObjects
+	old bool // whether the proxy lacks the parameter protocol
 }
 
 func (s *savedNodes) Call(ctx context.Context, method string, params, result any) error {
@@ -41,17 +36,11 @@ func (s *savedNodes) Call(ctx context.Context, method string, params, result any
 		return err
 	}
 	remove := func(object string, is func(spdkrpc.ProxyMissingExport) bool) error {
-		if !slices.ContainsFunc(s.missing, is) {
-			return s.Caller.Call(ctx, method, params, result)
+		refusal := &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -2, Message: "No such file or directory"}
+		if called, err := s.remove(object, refusal, is); called {
+			return err
 		}
-		s.removed = append(s.removed, object)
-		if s.fails != nil {
-			return s.fails
-		}
-		if !s.again {
-			s.missing = slices.DeleteFunc(s.missing, is)
-		}
-		return &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice, Code: -2, Message: "No such file or directory"}
+		return s.Caller.Call(ctx, method, params, result)
 	}
 	switch method {
 	case "spdkgate_config_await":
@@ -107,7 +96,7 @@ func TestWithdrawnTargetNodeLeavesTheSavedConfiguration(t *testing.T) {
 				f.malloc(t, volumeV)
 				require.NoError(t, admit(t.Context(), f.Service, volumeV, n2))
 			}
-			saved := &savedNodes{Caller: f.fault, missing: slices.Clone(c.missing), again: c.again, old: c.old, fails: c.fails}
+			saved := &savedNodes{savedObjects{Caller: f.fault, missing: slices.Clone(c.missing), again: c.again, fails: c.fails}, c.old}
 			err := f.through(saved).Withdraw(t.Context(), volumeV, c.host)
 			if c.err != nil {
 				require.ErrorIs(t, err, c.err)
@@ -132,7 +121,7 @@ func TestGroupOfMissingTargetNodeIsKept(t *testing.T) {
 	id := f.bdev(t)
 	require.NoError(t, admit(t.Context(), f.Service, id, n1))
 	group := f.initiatorGroups(t)[0]
-	saved := &savedNodes{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(volumeW, n1.IQN)}}
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(volumeW, n1.IQN)}}}
 	require.NoError(t, f.through(saved).Withdraw(t.Context(), id, &n1))
 	require.NoError(t, f.through(saved).RemoveUnusedGroup(t.Context(), export.Group{Tag: group.Tag, Initiator: n1.IQN}))
 	assert.Contains(t, f.initiatorGroups(t), group)
@@ -167,7 +156,7 @@ func TestMissingTargetNodePreventsPublication(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			f := newFixture(t, export.ISCSI, "")
 			f.malloc(t, volumeV)
-			saved := &savedNodes{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{c.missing}, old: c.old}
+			saved := &savedNodes{savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{c.missing}}, c.old}
 			err := admit(t.Context(), f.through(saved), volumeV, n2)
 			there, failed := f.Exists(t.Context(), volumeV)
 			require.NoError(t, failed)
@@ -188,7 +177,7 @@ func TestFencedHostLeavesSavedTargetNodes(t *testing.T) {
 	ctx := t.Context()
 	const other = "iqn.2026-11.example:other"
 	missing := []spdkrpc.ProxyMissingExport{missingNode(volumeV, n1.IQN), missingNode(volumeW, other), missingNode("both", n1.IQN, other), missingNode("open", "ANY")}
-	saved := &savedNodes{Caller: f.fault, missing: slices.Clone(missing)}
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: slices.Clone(missing)}}
 	s := f.through(saved)
 	planned, err := s.Fence(ctx, n1, "n1", true)
 	require.NoError(t, err)
@@ -227,7 +216,7 @@ func TestRemovedISCSIFenceLeavesTheSavedConfiguration(t *testing.T) {
 	_, err = f.Unfence(ctx, n1, false)
 	require.NoError(t, err)
 
-	saved := &savedNodes{Caller: f.fault, missing: slices.Clone(missing)}
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: slices.Clone(missing)}}
 	_, err = f.through(saved).Unfence(ctx, n1, true)
 	require.NoError(t, err)
 	assert.Empty(t, saved.removed, "a dry run changes nothing")
@@ -241,4 +230,51 @@ func TestRemovedISCSIFenceLeavesTheSavedConfiguration(t *testing.T) {
 	_, err = f.through(saved).Unfence(ctx, n1, false)
 	require.ErrorIs(t, err, export.ErrBusy, "another group has the mark's tag")
 	assert.Empty(t, saved.removed)
+}
+
+// A target restarts while a volume is published to a host, and has lost the host's mark since.
+func TestPublicationAfterALostMarkIsUndone(t *testing.T) {
+	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
+	_, err := f.Fence(t.Context(), n1, "n1", false)
+	require.NoError(t, err)
+	mark := f.initiatorGroups(t)[0]
+	_, err = f.Unfence(t.Context(), n1, false)
+	require.NoError(t, err)
+	id := f.bdev(t)
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault}}
+	lost := func(context.Context) {
+		saved.missing = []spdkrpc.ProxyMissingExport{{Method: "iscsi_create_initiator_group", Tag: &mark.Tag, Initiators: mark.Initiators}}
+	}
+	s := f.through(&drivertest.FirstCall{Caller: saved, Method: "iscsi_create_target_node", After: lost})
+	require.ErrorIs(t, admit(t.Context(), s, id, n1), export.ErrFenced)
+	there, err := f.Exists(t.Context(), id)
+	require.NoError(t, err)
+	assert.False(t, there)
+}
+
+// A deleted volume's target node is also removed from the saved configuration.
+func TestUnusedTargetNodeLeavesTheSavedConfiguration(t *testing.T) {
+	f := newFixture(t, export.ISCSI, "")
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(volumeV, "n1"), missingNode(volumeW, "n1")}}}
+	require.NoError(t, f.through(saved).RemoveUnused(t.Context(), volumeV))
+	assert.Equal(t, []string{export.IQN(volumeV)}, saved.removed)
+}
+
+// A missing target node needs its authentication group at the next start.
+func TestAuthGroupOfMissingTargetNodeIsKept(t *testing.T) {
+	f, n1 := newFixture(t, export.ISCSI, ""), withPasswords(t, drivertest.Host("n1"), "correct-horse-1", "")
+	id := f.bdev(t)
+	require.NoError(t, admit(t.Context(), f.Service, id, n1))
+	group := f.targetNode(t, id).CHAPGroup
+	require.NoError(t, f.rpc.ISCSIDeleteTargetNode(t.Context(), spdkrpc.ISCSIDeleteTargetNodeParams{Name: export.IQN(id)}))
+	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(id, n1.IQN)}}}
+	unused := export.UnusedKey{Tag: group}
+	listed, err := f.through(saved).UnusedKeys(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, listed)
+	require.NoError(t, f.through(saved).RemoveUnusedKey(t.Context(), unused))
+	assert.Contains(t, f.authGroups(t), group)
+	listed, err = f.UnusedKeys(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []export.UnusedKey{unused}, listed)
 }

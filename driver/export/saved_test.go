@@ -15,10 +15,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// savedExports simulates a proxy whose saved configuration contains calls that the target has not
+// savedObjects simulates a proxy whose saved configuration contains calls that the target has not
 // executed since its restart. A call that removes an object that these calls would create fails in
 // SPDK, but removes the object from the saved configuration.
-type savedExports struct {
+type savedObjects struct {
 	spdkrpc.Caller
 	missing []spdkrpc.ProxyMissingExport
 	again   bool  // whether the proxy keeps reporting them
@@ -26,19 +26,32 @@ type savedExports struct {
 	removed []string
 }
 
+// remove simulates a call that removes the object for which is returns true. If the object is not
+// missing, called is false, and the target must execute the call. refusal is SPDK's response.
+func (s *savedObjects) remove(object string, refusal error, is func(spdkrpc.ProxyMissingExport) bool) (called bool, err error) {
+	if !slices.ContainsFunc(s.missing, is) {
+		return false, nil
+	}
+	s.removed = append(s.removed, object)
+	if s.fails != nil {
+		return true, s.fails
+	}
+	if !s.again {
+		s.missing = slices.DeleteFunc(s.missing, is)
+	}
+	return true, refusal
+}
+
+// savedExports simulates such a proxy for NVMe-oF subsystems.
+type savedExports struct{ savedObjects }
+
 func (s *savedExports) Call(ctx context.Context, method string, params, result any) error {
-	remove := func(what string, is func(spdkrpc.ProxyMissingExport) bool) error {
-		if !slices.ContainsFunc(s.missing, is) {
-			return s.Caller.Call(ctx, method, params, result)
+	remove := func(object string, is func(spdkrpc.ProxyMissingExport) bool) error {
+		refusal := &spdkrpc.Error{Method: method, Kind: spdkrpc.InvalidParams, Code: -32602, Message: "Invalid parameters"}
+		if called, err := s.remove(object, refusal, is); called {
+			return err
 		}
-		s.removed = append(s.removed, what)
-		if s.fails != nil {
-			return s.fails
-		}
-		if !s.again {
-			s.missing = slices.DeleteFunc(s.missing, is)
-		}
-		return &spdkrpc.Error{Method: method, Kind: spdkrpc.InvalidParams, Code: -32602, Message: "Invalid parameters"}
+		return s.Caller.Call(ctx, method, params, result)
 	}
 	text, err := json.Marshal(params)
 	if err != nil {
@@ -113,7 +126,7 @@ func TestWithdrawnExportLeavesTheSavedConfiguration(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, admit(t.Context(), f.Service, id, n2))
 			}
-			saved := &savedExports{Caller: f.fault, missing: slices.Clone(c.missing), again: c.again, fails: c.fails}
+			saved := &savedExports{savedObjects{Caller: f.fault, missing: slices.Clone(c.missing), again: c.again, fails: c.fails}}
 			err := f.through(saved).Withdraw(t.Context(), volumeV, c.host)
 			if c.err != nil {
 				require.ErrorIs(t, err, c.err)
@@ -138,7 +151,7 @@ func TestFencedHostLeavesTheSavedConfiguration(t *testing.T) {
 			if h.Multipath != "" {
 				missing = append(missing, spdkrpc.ProxyMissingExport{NQN: new(export.NQN(volumeW)), Host: &h.Multipath})
 			}
-			saved := &savedExports{Caller: f.fault, missing: slices.Clone(missing)}
+			saved := &savedExports{savedObjects{Caller: f.fault, missing: slices.Clone(missing)}}
 			s := f.through(saved)
 			planned, err := s.Fence(ctx, h, "n1", true)
 			require.NoError(t, err)
@@ -172,7 +185,7 @@ func TestRemovedFenceLeavesTheSavedConfiguration(t *testing.T) {
 	_, err = f.Unfence(ctx, h, false)
 	require.NoError(t, err)
 
-	saved := &savedExports{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{{NQN: &mark, Method: "nvmf_create_subsystem"}}}
+	saved := &savedExports{savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{{NQN: &mark, Method: "nvmf_create_subsystem"}}}}
 	was, err := f.through(saved).Unfence(ctx, h, true)
 	require.NoError(t, err)
 	assert.False(t, was)

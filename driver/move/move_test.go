@@ -73,6 +73,16 @@ func TestMove(t *testing.T) {
 	}
 	assert.Equal(t, NodeOf(original), f.node[original.String()], "nodes still cannot attach it")
 
+	// An interrupted move has locked the copy. It may be older than the original, so it stays locked.
+	text := f.contents(copied)
+	text[0]++
+	require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
+	f.node[copied.String()] = NodeOf(original)
+	_, err = f.mover().Copy(t.Context(), original, nil, nil)
+	require.ErrorIs(t, err, ErrCopied)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished)
+	delete(f.node, copied.String())
+
 	require.NoError(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil))
 	assert.NoFileExists(t, f.file(original.String()))
 	assert.Empty(t, f.node)

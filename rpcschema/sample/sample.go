@@ -149,21 +149,16 @@ func (k Maker) integer(s *rpcschema.Schema) json.Number {
 	if n.Cmp(low) < 0 {
 		n.Add(low, step).Sub(n, big.NewInt(1)) // round up to a multiple
 	}
-	if s.Allocates != nil { // a value that tenants may also send
-		n = maximum(n, bound(s.Allocates.AtLeast, "0"))
+	if s.Allocates != nil {
+		if least := bound(s.Allocates.AtLeast, "0"); n.Cmp(least) < 0 {
+			n.Set(least) // tenants may also send this value
+		}
 	}
 	if k.Extreme || n.Cmp(high) > 0 {
 		n.Set(high)
 	}
 	n.Sub(n, new(big.Int).Mod(n, step))
 	return json.Number(n.String())
-}
-
-func maximum(a, b *big.Int) *big.Int {
-	if a.Cmp(b) < 0 {
-		return b
-	}
-	return a
 }
 
 func bound(n json.Number, otherwise string) *big.Int {
