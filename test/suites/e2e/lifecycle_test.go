@@ -25,8 +25,9 @@ func TestUnusedVolumeIsExpanded(t *testing.T) {
 	written, before := n.write("first", "/volume/file"), n.kib("first")
 	n.run("delete", "pod", "first")
 	n.run("patch", "pvc", "data", "--patch", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
-	// wait for the expansion before the volume is mounted again: this kernel may refuse to grow a
-	// mounted file system
+	// The next pod must find the volume expanded and unmounted, because this kernel may refuse to
+	// grow a mounted file system.
+	n.detached("data")
 	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi")
 	n.apply(pod("second", "data"))
 	n.ready("second")
@@ -45,6 +46,7 @@ func TestRefusedExpansionCompletesOnTheNextMount(t *testing.T) {
 	n.await("pv/"+n.volume("data"), "jsonpath={.spec.capacity.storage}=128Mi")
 	written := n.write("first", "/volume/file")
 	n.run("delete", "pod", "first")
+	n.detached("data")
 	n.apply(pod("second", "data"))
 	n.ready("second")
 	assert.Greater(t, n.kib("second"), before+48*1024)

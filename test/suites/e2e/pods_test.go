@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -94,4 +95,17 @@ func (n *namespace) kib(pod string) int {
 func (n *namespace) volume(claim string) string {
 	n.t.Helper()
 	return n.run("get", "pvc", claim, "--output=jsonpath={.spec.volumeName}")
+}
+
+// detached waits until a claim's volume is attached to no node, and so is unmounted everywhere.
+func (n *namespace) detached(claim string) {
+	n.t.Helper()
+	volume := n.volume(claim)
+	n.eventually("volume "+claim+" is detached", func(ctx context.Context) error {
+		nodes, err := env.cluster.Kubectl().Run(ctx, "", "get", "volumeattachments", "--output=jsonpath={.items[?(@.spec.source.persistentVolumeName=='"+volume+"')].spec.nodeName}")
+		if err == nil && nodes != "" {
+			err = fmt.Errorf("it is attached to %s", nodes)
+		}
+		return err
+	})
 }
