@@ -152,7 +152,7 @@ func Table(exports []Export, connections bool) string {
 		row(cell([]string{e.Volume}), cell([]string{e.NQN}), cell(hosts), cell(e.Listeners), connected)
 		switch {
 		case e.Volume == "":
-			notes = append(notes, e.NQN+" exports nothing, for example because its volume was deleted. If nobody needs it, delete it (spdk-proxy unexport VOLUME --nqn "+quote(e.NQN)+")")
+			notes = append(notes, e.NQN+" exports nothing, for example because its volume was deleted. If it is not needed, delete it (spdk-proxy unexport VOLUME --nqn "+quote(e.NQN)+")")
 		case !e.ANA:
 			notes = append(notes, e.NQN+" has no ANA reporting: no snapshot of its volume is possible while a host is connected")
 		}
