@@ -171,3 +171,24 @@ func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
 		return total == 0
 	}, long, time.Millisecond)
 }
+
+// A tenant can delete its export after an administrator has deleted the volume.
+func TestTenantDeletesExportOfDeletedVolume(t *testing.T) {
+	b := newTenantBench(t)
+	v := resultText(t, b.as(t, teamA, "bdev_lvol_create", `{"lvol_name":"vol","size_in_mib":8,"lvs_name":"lvs-a"}`, http.StatusOK))
+	nqn := `"nqn":"nqn.2020-04.io.spdk.csi:uuid:` + v + `"`
+	host := `"host":"nqn.2014-08.org.nvmexpress:uuid:11111111-2222-4333-8444-555555555555"`
+	b.as(t, teamA, "nvmf_create_subsystem", `{`+nqn+`,"serial_number":"s"}`, http.StatusOK)
+	b.as(t, teamA, "nvmf_subsystem_add_ns", `{`+nqn+`,"namespace":{"bdev_name":"`+v+`"}}`, http.StatusOK)
+	b.as(t, teamA, "nvmf_subsystem_add_host", `{`+nqn+`,`+host+`}`, http.StatusOK)
+	assert.Contains(t, b.as(t, "admin", "bdev_lvol_delete", `{"name":"`+v+`"}`, http.StatusOK).body, `"result":true`)
+
+	assert.Contains(t, b.as(t, teamA, "nvmf_get_subsystems", "", http.StatusOK).body, v)
+	for _, user := range []string{teamA, teamB} {
+		assert.Contains(t, b.as(t, user, "nvmf_subsystem_add_host", `{`+nqn+`,`+host+`}`, http.StatusOK).body, `"error"`)
+	}
+	assert.NotContains(t, b.as(t, teamB, "nvmf_get_subsystems", "", http.StatusOK).body, v)
+	assert.Contains(t, b.as(t, teamB, "nvmf_delete_subsystem", `{`+nqn+`}`, http.StatusOK).body, `"error"`)
+	assert.Contains(t, b.as(t, teamA, "nvmf_delete_subsystem", `{`+nqn+`}`, http.StatusOK).body, `"result":true`)
+	assert.NotContains(t, b.as(t, "admin", "nvmf_get_subsystems", "", http.StatusOK).body, v)
+}

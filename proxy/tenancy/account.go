@@ -268,6 +268,19 @@ func (a *account) changed(nqn string) bool {
 	return a.subsystems[nqn]
 }
 
+// changedAlone reports whether the tenant, and no other tenant, has created or changed a
+// subsystem. Such a subsystem still belongs to the tenant after its volume is gone, but the tenant
+// can only see and delete it. It cannot admit hosts, because a volume that is only missing for a
+// while may return as another tenant's.
+func (s *Scope) changedAlone(nqn string) bool {
+	for _, other := range s.tenancy.scopes {
+		if other != s && other.exports.changed(nqn) {
+			return false
+		}
+	}
+	return s.exports.changed(nqn)
+}
+
 // forgetSubsystems removes subsystems that no longer exist from the account, unless a call may
 // still create them.
 func (a *account) forgetSubsystems(existing map[string]bool) {

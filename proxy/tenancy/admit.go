@@ -66,6 +66,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	g.ownership = &ownershipCheck{scope: s, ask: ask, began: now()}
 	g.ownership.fresh = m.Mutates
+	g.ownership.stale = !m.Mutates || m.Name == "nvmf_delete_subsystem"
 	if err := g.admitParams(ctx, params); err != nil {
 		return nil, err
 	}

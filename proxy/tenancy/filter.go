@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/addresses"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -290,15 +291,15 @@ func (f *filter) ownsAddress(i int) bool {
 	if f.TypeAt(i) != jsonwalk.Object {
 		return false
 	}
-	var a addressParts
+	var a addresses.Parts
 	for m := f.Walk(i); m.Next(); {
 		var value string
 		var sound bool
-		if value, sound, m.End = f.TextAt(m.Value); !sound || !a.set(m.Name, value) {
+		if value, sound, m.End = f.TextAt(m.Value); !sound || !a.Set(m.Name, value) {
 			return false
 		}
 	}
-	return f.grant.scope.ownsAddressParts(a)
+	return a.In(f.grant.scope.addresses)
 }
 
 // restored returns SPDK's error with the names that the client wrote.

@@ -19,9 +19,11 @@ type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
 	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
+	absent map[string]bool // UUIDs that no bdev has
 	listed bool            // bdevs contains all of the target's bdevs
 	bases  bases
 	fresh  bool      // the call changes objects, so cached volumes must not be used
+	stale  bool      // the call only reads or deletes, so it may name a subsystem whose volume is gone
 	asked  int       // number of bdevs that were queried one by one
 	began  time.Time // when the call, or its result, arrived
 
@@ -44,7 +46,9 @@ func (v *ownershipCheck) owns(ctx context.Context, kind, name string) (bool, err
 	case kind == "bdev" && rpcschema.LooksLikeUUID(name):
 		return v.ownsUUID(ctx, name)
 	case v.scope.dependsOnVolume(kind, name):
-		return v.ownsUUID(ctx, strings.TrimPrefix(name, v.scope.VolumeNQN))
+		id := strings.TrimPrefix(name, v.scope.VolumeNQN)
+		own, err := v.ownsUUID(ctx, id)
+		return own || err == nil && v.stale && v.isAbsent(id) && v.scope.changedAlone(name), err
 	}
 	return v.scope.ownsNamed(kind, name), nil
 }
@@ -88,7 +92,7 @@ func (v *ownershipCheck) ownsUUID(ctx context.Context, name string) (bool, error
 	}
 	answer, err := v.ask(ctx, "bdev_get_bdevs", params)
 	if errors.Is(err, spdkrpc.NoSuchDevice) {
-		v.note(name, false)
+		v.noteAbsent(name)
 		_, err := v.storeOwner(ctx, "") // the same query as for a foreign volume
 		return false, err
 	}
@@ -132,6 +136,7 @@ func (v *ownershipCheck) resolve(ctx context.Context) error {
 	for i, name := range names {
 		switch {
 		case errors.Is(errs[i], spdkrpc.NoSuchDevice):
+			v.noteAbsent(name)
 		case errs[i] != nil:
 			return notExecuted(errs[i])
 		default:
@@ -164,6 +169,22 @@ func (v *ownershipCheck) note(name string, own bool) {
 	}
 	before, known := v.bdevs[name]
 	v.bdevs[name] = own && (before || !known)
+	delete(v.absent, name)
+}
+
+// noteAbsent records that no bdev has a UUID.
+func (v *ownershipCheck) noteAbsent(name string) {
+	v.note(name, false)
+	if v.absent == nil {
+		v.absent = map[string]bool{}
+	}
+	v.absent[name] = true
+}
+
+// isAbsent reports whether the target has reported that no bdev has a UUID.
+func (v *ownershipCheck) isAbsent(name string) bool {
+	_, known := v.bdevs[name]
+	return v.absent[name] || v.listed && !known
 }
 
 // learn records the owners of the bdevs in a list that are named by UUID. For other names, the

@@ -3,6 +3,8 @@ package tenancy
 import (
 	"maps"
 	"slices"
+
+	"github.com/spdkgate/spdkgate/proxy/tenancy/addresses"
 )
 
 // Scopes returns the scopes of all tenants, by name.
@@ -15,7 +17,7 @@ func (t *Tenancy) Scopes() (list []*Scope) {
 
 // AllowsAddress reports whether the tenant may listen at an address.
 func (s *Scope) AllowsAddress(host, port string) bool {
-	return s.ownsAddressParts(addressParts{host: host, port: port})
+	return addresses.Parts{Host: host, Port: port}.In(s.addresses)
 }
 
 // Owns reports whether a name of the given kind (lvstore, bdev, nqn, …) belongs to the tenant,

@@ -3,12 +3,11 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
-	"net/netip"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/addresses"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/globs"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/plan"
@@ -61,16 +60,10 @@ type Tenancy struct {
 type Scope struct {
 	Tenant
 	tenancy   *Tenancy
-	addresses []address
+	addresses []addresses.Address
 	volumes   *account      // account of bytes and volumes
 	exports   *account      // account of subsystems, hosts and listeners
 	counting  chan struct{} // contains an element while Usage counts
-}
-
-// An address is an address to listen on; port 0 means all ports.
-type address struct {
-	ip   netip.Addr
-	port uint16
 }
 
 // New returns a Tenancy. ofUser maps users to their tenants; users without a tenant are absent. If
@@ -90,7 +83,7 @@ func New(tenants []Tenant, ofUser map[string]string, schema *rpcschema.Document,
 	for _, tenant := range tenants {
 		s := &Scope{Tenant: tenant, tenancy: t, volumes: newAccount(), exports: newAccount(), counting: make(chan struct{}, 1)}
 		for _, a := range tenant.Addresses {
-			parsed, err := parseAddress(a)
+			parsed, err := addresses.Parse(a)
 			if err != nil {
 				return nil, err
 			}
@@ -158,62 +151,20 @@ func (s *Scope) ownsNamed(kind, name string) bool {
 	return false
 }
 
-// addressParts is the address of an NVMe-oF listener or an iSCSI portal in a call or a result.
-type addressParts struct{ host, port string }
-
-// set sets one member. It returns false for a member or value that is not permitted in a tenant's
-// address.
-func (a *addressParts) set(name, value string) bool {
-	into := &a.port
-	switch name {
-	case "traddr":
-		into = &a.host
-	case "host":
-		into, value = &a.host, strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-	case "trsvcid", "port":
-	case "trtype", "transport":
-		upper := strings.ToUpper(value)
-		return upper == "TCP" || upper == "RDMA"
-	default:
-		return name == "adrfam"
-	}
-	if *into != "" && *into != value {
-		return false
-	}
-	*into = value
-	return true
-}
-
-// ownsAddressParts reports whether an address to listen on belongs to the tenant. Anything other
-// than an IP address in its usual spelling belongs to no tenant.
-func (s *Scope) ownsAddressParts(a addressParts) bool {
-	ip, err := netip.ParseAddr(a.host)
-	number, portErr := strconv.ParseUint(a.port, 10, 16)
-	if err != nil || portErr != nil || number == 0 || strconv.FormatUint(number, 10) != a.port {
-		return false
-	}
-	for _, own := range s.addresses {
-		if own.ip == ip.Unmap() && (own.port == 0 || uint64(own.port) == number) {
-			return true
-		}
-	}
-	return false
-}
-
 // ownsAddress reports whether an address in a call belongs to the tenant.
 func (s *Scope) ownsAddress(v any) bool {
 	object, ok := v.(map[string]any)
 	if !ok {
 		return false
 	}
-	var a addressParts
+	var a addresses.Parts
 	for name, member := range object {
 		value, ok := member.(string)
-		if !ok || !a.set(name, value) {
+		if !ok || !a.Set(name, value) {
 			return false
 		}
 	}
-	return s.ownsAddressParts(a)
+	return a.In(s.addresses)
 }
 
 // plain reports whether a name is not empty and contains no unsafe characters. Unsafe characters

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/spdkgate/spdkgate/proxy/tenancy/addresses"
 	"github.com/spdkgate/spdkgate/proxy/tenancy/globs"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
@@ -95,7 +95,7 @@ func (t Tenant) validate() (wrong []error) {
 		complain("volume_nqn_prefix: it must begin with nqn. and end with a colon, such as nqn.2020-04.io.spdk.csi:uuid:")
 	}
 	for _, a := range t.Addresses {
-		if _, err := parseAddress(a); err != nil {
+		if _, err := addresses.Parse(a); err != nil {
 			complain("addresses: %w", err)
 		}
 	}
@@ -139,15 +139,4 @@ func oneOrNone(text string) []string {
 		return nil
 	}
 	return []string{text}
-}
-
-func parseAddress(text string) (address, error) {
-	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
-		return address{ip: ip.Unmap()}, nil
-	}
-	ap, err := netip.ParseAddrPort(text)
-	if err != nil || ap.Port() == 0 || ap.Addr().Zone() != "" {
-		return address{}, fmt.Errorf("%q must be an IP address, or one with its port: 192.0.2.10, 192.0.2.10:4420, [2001:db8::1]:4420", text)
-	}
-	return address{ip: ap.Addr().Unmap(), port: ap.Port()}, nil
 }

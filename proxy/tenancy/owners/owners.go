@@ -41,7 +41,7 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	var c content
 	if err == nil {
 		if err = json.Unmarshal(text, &c); err != nil {
-			err = fmt.Errorf("%s: %w. It records which tenants own which subsystems. Restore it; or remove it, and subsystems whose volumes were deleted no longer count in quotas", path, err)
+			err = fmt.Errorf("%s: %w. It records which tenants own which subsystems. Restore it; or remove it, and subsystems whose volumes were deleted no longer count in quotas, and their tenants can no longer delete them", path, err)
 		}
 	}
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *File) changed() {
 	}
 	f.mu.Unlock()
 	if err := f.write(c); err != nil {
-		f.log.Error("cannot store which tenants own which subsystems; after a restart of the proxy, subsystems whose volumes were deleted do not count in quotas", "error", err)
+		f.log.Error("cannot store which tenants own which subsystems; after a restart of the proxy, subsystems whose volumes were deleted do not count in quotas, and their tenants cannot delete them", "error", err)
 		return
 	}
 	f.written = latest
