@@ -153,7 +153,7 @@ func TestProxyChartServes(t *testing.T) {
 	defer cancel()
 	run := func(args ...string) *exec.Cmd {
 		args = append([]string{binary(t, "spdk-proxy")}, args...)
-		if user == 0 { // otherwise it has no capabilities anyway
+		if user == 0 { // other users have no capabilities by default
 			args = append([]string{"setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"}, args...)
 		}
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)

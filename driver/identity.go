@@ -39,7 +39,7 @@ func (i *Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 	return resp, nil
 }
 
-// Probe reports that the process is working. The state of targets does not matter: if the liveness
+// Probe reports that the process is working. The state of targets does not matter. If the liveness
 // probe failed because of one target, Kubernetes would restart a healthy driver and interrupt work
 // on the other targets.
 func (i *Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {

@@ -49,7 +49,7 @@ func TestProxyIsNotAliveBeforeItServes(t *testing.T) {
 }
 
 // Alive returns an error if the handler responds with an error.
-func TestFailedResponseIsNotAlive(t *testing.T) {
+func TestProxyWhoseHandlerFailsIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)
 	require.NoError(t, b.proxy.Alive(t.Context()))

@@ -116,7 +116,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 }
 
 // Valid and invalid credentials of every kind, alone and combined, have the documented outcomes.
-func TestCredentialsAndTheirOutcomes(t *testing.T) {
+func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
 	dashboard, nobodys := pair(g.authority.Client(named("dashboard.example"))), pair(g.authority.Client(named("other.example")))
@@ -193,7 +193,7 @@ func TestCredentialsAndTheirOutcomes(t *testing.T) {
 }
 
 // Without tokens or issuers, error messages mention only passwords.
-func TestMessagesMentionOnlyPasswords(t *testing.T) {
+func TestErrorsMentionOnlyConfiguredMethods(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "", "", strings.NewReader(version))
 	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])

@@ -24,7 +24,7 @@ const changesMethod = "spdkgate_lvol_changes"
 
 // chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
 // metadata to the file, so chained writes the metadata that SPDK would have written. Snapshot sN
-// allocates clusters from number N on, as many as the target reports for the snapshot.
+// allocates as many clusters as the target reports for it, starting with number N.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
@@ -60,7 +60,7 @@ func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]
 
 // A snapshot below a larger volume can be deleted only if the metadata shows that the volume has
 // its own extent page, or that the snapshot does not have one.
-func TestMetadataPermitDeletionsBelowLargerVolumes(t *testing.T) {
+func TestMetadataDecidesDeletionsBelowLargerVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocated map[string][]uint64
 		missing   bool
@@ -145,7 +145,7 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 
 // Targets before v24.05 do not report numbers of clusters, so changes can be read only if the
 // configuration allows that.
-func TestChangesBeforeV2405MustBePermitted(t *testing.T) {
+func TestChangesBeforeV2405RequirePermission(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
 		b.chained(t)
@@ -207,7 +207,7 @@ func TestTenantsReadOnlyTheirChanges(t *testing.T) {
 
 // Errors for tenants contain neither paths on the target's host nor bdevs below lvstores. The log
 // contains both.
-func TestTenantsChangesErrorsNameNoDevices(t *testing.T) {
+func TestChangesErrorsHideDevicesFromTenants(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		oneTeam(c)
 		c.Tenants["team"] = config.Tenant{LVStores: []string{"lvs0"}}

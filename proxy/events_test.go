@@ -192,7 +192,7 @@ func TestEventsReportTargetStates(t *testing.T) {
 	up := f.await("target_restarted")
 	assert.Contains(t, up.Text, "v26.05")
 	created := 0
-	// the first events may be ones that the proxy finds when it begins to poll
+	// the first events may be those that the proxy finds when it begins to poll
 	reported := func() bool {
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"after%d","num_blocks":8,"block_size":512}}`, created))
 		created++
@@ -289,7 +289,7 @@ func TestUnauthorizedListenersAreRefused(t *testing.T) {
 // A reload that revokes the right to a stream ends the stream at once. Other streams stay open.
 func TestReloadEndsForbiddenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // so that it is not the periodic check that ends them
+	b.proxy.web.StreamCheck = time.Hour // so that the periodic check does not end them
 	s := serve(t, b)
 	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
 	s.listening(t, 2)
@@ -319,7 +319,7 @@ func TestEventStreamsEndWhenTheServerStops(t *testing.T) {
 
 // Notifications that SPDK has discarded, and notifications from times without listeners, are
 // reported as gaps.
-func TestLostNotificationsAreGaps(t *testing.T) {
+func TestLostNotificationsAreReportedAsGaps(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.proxy.events = events.New(10000)
 	b.proxy.observe.Events = b.proxy.events

@@ -103,8 +103,8 @@ func TestBarriersCountAsRunningCalls(t *testing.T) {
 	open()
 }
 
-// A user limited to one call at a time can delete a volume: the deletion counts as one call,
-// although the proxy makes several calls for it.
+// A user limited to one call at a time can delete a volume, because the deletion counts as one
+// call, although the proxy makes several calls for it.
 func TestDeletionCountsAsOneCall(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 1}})
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v0","snapshot_name":"s"}`)

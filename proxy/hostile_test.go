@@ -116,7 +116,7 @@ func TestHostileConnectionsAreClosed(t *testing.T) {
 
 // The proxy refuses calls that a page on another site makes an administrator's browser send. The
 // log contains the administrator's name.
-func TestPagesOnOtherSitesAreRefused(t *testing.T) {
+func TestCrossSiteRequestsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05")
 	pages := []string{"/metrics", "/metrics/target", "/openrpc.json"}
 	for name, header := range map[string][]string{

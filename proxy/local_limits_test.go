@@ -94,7 +94,7 @@ func TestLocalClientsAreLimited(t *testing.T) {
 }
 
 // A client that does not read its responses is disconnected and does not delay other clients.
-func TestNonReadingLocalClientsAreDisconnected(t *testing.T) {
+func TestLocalClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	b := newBench(t, "v26.05", local(t, "admin"))
 	s := serveLocally(t, b)
 	slow := s.program()

@@ -275,7 +275,7 @@ func TestWaitingCallOfDisconnectedLocalClientIsDropped(t *testing.T) {
 	require.NoError(t, p.Close())
 	close(gone)
 	require.Eventually(t, func() bool { return len(b.log.Lines(t, "call")) == 2 }, long, time.Millisecond)
-	status := map[any]any{} // the order of the two lines is undefined: a call releases its slot before it is logged
+	status := map[any]any{} // the order of the two lines is undefined, because a call releases its slot before it is logged
 	for _, line := range b.log.Lines(t, "call") {
 		status[line["method"]] = line["status"]
 	}

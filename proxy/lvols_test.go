@@ -128,7 +128,7 @@ func TestDeletionsWaitForShallowCopies(t *testing.T) {
 }
 
 // A deletion that names the volume by its UUID in capital letters, which SPDK accepts, also waits.
-func TestDeletionsByOtherNamesWait(t *testing.T) {
+func TestDeletionByUUIDInCapitalsWaits(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Target.SnapshotsInUse = config.SnapshotsAllow })
 	b.family(t)
 	var list []spdkrpc.BdevInfo

@@ -23,8 +23,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// A wireClient reproduces an existing client: the exact bytes that its HTTP library sends, and the
-// way in which it reads responses.
+// A wireClient reproduces an existing client, with the exact bytes that its HTTP library sends and
+// the way in which it reads responses.
 type wireClient struct {
 	name   string
 	file   string // file with the client's calls in testdata/clients
@@ -34,7 +34,7 @@ type wireClient struct {
 	checks func(t *testing.T, request map[string]any, status int, response map[string]any) (failure string)
 }
 
-// The order matters: each client leaves a transport or groups on the target.
+// The order matters, because each client leaves a transport or groups on the target.
 var wireClients = []wireClient{
 	{name: "spdk-csi, iSCSI", file: "spdk-csi-iscsi.txt", header: spdkCSIHeader, kept: true, checks: asSPDKCSI},
 	{name: "spdk-csi, NVMe", file: "spdk-csi-nvmf.txt", header: spdkCSIHeader, kept: true, checks: asSPDKCSI},
@@ -88,7 +88,7 @@ func TestCinderWorksAsATenant(t *testing.T) {
 	assert.Contains(t, call("nvmf_create_subsystem", `{"nqn":"nqn.2016-06.io.spdk:foreign2","allow_any_host":true}`), "tenant")
 }
 
-// asSPDKCSI reads a response as rpcClient.call in spdk-csi does: it ignores the body if the status
+// asSPDKCSI reads a response as rpcClient.call in spdk-csi does. It ignores the body if the status
 // is 400 or higher, requires ids to be equal numbers, and distinguishes errors by their text.
 func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {
@@ -101,7 +101,7 @@ func asSPDKCSI(t *testing.T, request map[string]any, status int, response map[st
 	return ""
 }
 
-// asCinder reads a response as _rpc_call in Cinder does: the status must be ok as defined by the
+// asCinder reads a response as _rpc_call in Cinder does. The status must be ok as defined by the
 // Python library requests, and the response must contain a result.
 func asCinder(_ *testing.T, _ map[string]any, status int, response map[string]any) string {
 	if status >= http.StatusBadRequest {

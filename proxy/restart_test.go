@@ -159,7 +159,7 @@ func TestSavedFileSurvivesTargetWithoutConfiguration(t *testing.T) {
 	assert.Equal(t, string(before), string(text))
 }
 
-func TestOnlyChangesAreFollowedByASave(t *testing.T) {
+func TestOnlyChangesTriggerASave(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
 	pending := func() bool { return r.proxy.execute.Saver().Status().Pending }
@@ -316,7 +316,7 @@ func TestTenantsManageOnlyTheirKeys(t *testing.T) {
 	assert.Contains(t, (<-waits).body, "true")
 }
 
-func TestEnablingSavingNeedsARestart(t *testing.T) {
+func TestEnablingSavingRequiresARestart(t *testing.T) {
 	r := newRestartBench(t)
 	changed := *r.config
 	changed.Target.Save.Keep = 7

@@ -82,7 +82,7 @@ func TestConditionsApplyToOldNames(t *testing.T) {
 }
 
 // Users who have only the role read-only do not see secrets. Users with more rights do.
-func TestReadersSeeNoSecrets(t *testing.T) {
+func TestReadersDoNotSeeSecrets(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05", withRoles(t, "both: {extends: [read-only], allow: [accel_crypto_keys_get]}",
 		map[string][]string{"reader": {"read-only"}, "both": {"both"}, "scraper": {"metrics"}}))

@@ -82,7 +82,7 @@ func TestSavedStatusIsAvailableWithoutATarget(t *testing.T) {
 	assert.Contains(t, without.post(`{"id":1,"method":"spdkgate_config_get_status"}`).body, "target.save")
 }
 
-func TestSavedStatusIsNotForTenants(t *testing.T) {
+func TestTenantsCannotReadSavedStatus(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		c.Target.Save = config.Save{Dir: filepath.Join(t.TempDir(), "target"), Keep: 5}
 		c.Roles["volumes"] = config.Role{Allow: rules("spdkgate_*")}
@@ -93,7 +93,7 @@ func TestSavedStatusIsNotForTenants(t *testing.T) {
 }
 
 // A target that lacks some of its exports is ready, but not strictly ready.
-func TestStrictReadinessNeedsAllExports(t *testing.T) {
+func TestStrictReadinessRequiresAllExports(t *testing.T) {
 	r := newRestartBench(t)
 	ready := func(path string) int { return r.do("GET", path, "", "", nil).StatusCode }
 	assert.Equal(t, http.StatusServiceUnavailable, ready("/readyz/strict"), "the target was not compared with the saved configuration yet")

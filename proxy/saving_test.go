@@ -40,7 +40,7 @@ func TestUnusedKeyFilesAreRemoved(t *testing.T) {
 
 // SPDK does not save a second NVMe-oF target, so the proxy refuses to create one if it saves the
 // configuration.
-func TestTargetsThatAreNotSavedAreNotCreated(t *testing.T) {
+func TestSecondTargetIsRefusedIfConfigurationIsSaved(t *testing.T) {
 	sent := func(b *bench) (found bool) {
 		for _, c := range b.target.Calls() {
 			found = found || c.Method == "nvmf_create_target"
@@ -60,7 +60,7 @@ func TestTargetsThatAreNotSavedAreNotCreated(t *testing.T) {
 }
 
 // The proxy does not start if it cannot open a file. The error names the key or the file.
-func TestServerNeedsItsFiles(t *testing.T) {
+func TestServerRequiresItsFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	open := t.TempDir()

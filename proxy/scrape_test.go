@@ -299,7 +299,7 @@ func TestResourcesAreLogged(t *testing.T) {
 
 // A GET request is limited like the equivalent call: in memory and concurrency, and while the proxy
 // is stopping.
-func TestGETRequestsHaveTheLimitsOfCalls(t *testing.T) {
+func TestGETRequestsHaveSameLimitsAsCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {
 		b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 		get := func() got { return b.do("GET", path, "admin", adminPassword, nil) }

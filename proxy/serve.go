@@ -78,7 +78,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, local ...net.Listene
 	}
 	// If systemd holds the socket, new connections wait there for the next process.
 	_ = l.Close()
-	<-ended // so that no further connection is accepted
+	<-ended // so that no further connections are accepted
 	programs.StopAccepting()
 	return s.stop(server, programs)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-func TestCallsAndTheirResponses(t *testing.T) {
+func TestCallsReturnTheDocumentedResponses(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.post(createMalloc)
 	assert.Equal(t, 200, g.StatusCode)
@@ -108,7 +108,7 @@ func TestErrorsCarryTheRequestID(t *testing.T) {
 	assert.Contains(t, b.post(`{"id":"x7",`).body, `"id":null`)
 }
 
-func TestSPDKsMethodNotFound(t *testing.T) {
+func TestMethodNotFoundFromSPDKIsReturned(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Error: jsonrpc.Errorf(-32601, "Method not found")})
 	g := b.post(`{"id":1,"method":"bdev_get_bdevs"}`)
@@ -179,7 +179,7 @@ func TestRolesApplyToDeprecatedNames(t *testing.T) {
 
 // SPDK receives a new encoding of the parameters that package policy has checked, not the client's
 // bytes.
-func TestClientBytesAreNotForwarded(t *testing.T) {
+func TestForwardedParametersAreReencoded(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.post(createMalloc)
 	b.target.ForgetCalls()
@@ -225,7 +225,7 @@ func TestOldAndNewCallsFitEachRelease(t *testing.T) {
 	}
 }
 
-func TestMethodMissingFromTheRelease(t *testing.T) {
+func TestMethodMissingFromReleaseIsReported(t *testing.T) {
 	b := newBench(t, "v23.01")
 	g := b.post(`{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	assert.Equal(t, 400, g.StatusCode)
@@ -369,7 +369,7 @@ func TestPanicsAreContained(t *testing.T) {
 	<-drained // returns only if no call counts as in flight
 }
 
-func TestDisconnectedClientIsNoticed(t *testing.T) {
+func TestDisconnectedClientIsDetected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Delay: 50 * time.Millisecond})
 	ctx, leave := context.WithCancel(t.Context())

@@ -300,7 +300,7 @@ func TestSignOutEndsTheSession(t *testing.T) {
 
 // An attacker cannot give a user a session whose id the attacker knows, because each sign-in
 // creates a new id.
-func TestSessionsAreNotFixed(t *testing.T) {
+func TestSessionFixationIsPrevented(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	u.cookie = strings.Repeat("A", 43)

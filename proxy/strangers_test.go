@@ -66,7 +66,7 @@ func TestUnauthenticatedRequestsDoNotBlockUsers(t *testing.T) {
 
 // The proxy waits at most one second for an unauthenticated request's body, regardless of the path
 // and of the limit for users.
-func TestUnauthenticatedRequestsEndSoon(t *testing.T) {
+func TestUnauthenticatedRequestsTimeOutEarly(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(time.Hour) })
 	assert.LessOrEqual(t, b.proxy.web.UnreadBodyWait, time.Second)
 	s := serve(t, b)

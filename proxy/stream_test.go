@@ -190,7 +190,7 @@ func TestUnauthorizedStreamsAreRefused(t *testing.T) {
 }
 
 // A session cookie does not open a stream, because a page could not prove that it is the console.
-func TestStreamNeedsCredentials(t *testing.T) {
+func TestStreamRequiresCredentials(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()
 	u.signIn(passwordOf("admin", adminPassword))
@@ -349,7 +349,7 @@ func TestLongAndFragmentedMessagesAreRead(t *testing.T) {
 }
 
 // When a client disconnects, its waiting calls end and their resources are released.
-func TestDisconnectedStreamClientHoldsNothing(t *testing.T) {
+func TestDisconnectedStreamClientReleasesItsResources(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.UserInFlight = 1 })
 	s := serve(t, b)
 	c := s.stream("admin", adminPassword)

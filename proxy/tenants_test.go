@@ -148,7 +148,7 @@ func TestReloadChangesTenants(t *testing.T) {
 
 // If a result must be filtered, both the result and the filtered copy count against the user's
 // memory limit before filtering begins.
-func TestResultsCountBeforeTheyAreFiltered(t *testing.T) {
+func TestResultsAreCountedBeforeFiltering(t *testing.T) {
 	b := newTenantBench(t)
 	for i := range 20 {
 		b.as(t, "admin", "bdev_lvol_create", fmt.Sprintf(`{"lvol_name":"v%d","size_in_mib":8,"lvs_name":"lvs-b"}`, i), http.StatusOK)

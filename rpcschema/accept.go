@@ -11,7 +11,7 @@ import (
 )
 
 // An acceptor recognizes parameters that are certainly valid, without allocating memory. Nearly all
-// calls have such parameters. An acceptor never rejects a call: the JSON Schema validator checks
+// calls have such parameters. An acceptor never rejects a call. The JSON Schema validator checks
 // everything that the acceptor does not accept, and writes the error messages. An acceptor
 // understands only the keywords used in this project's document; a schema with any other keyword
 // has no acceptor.

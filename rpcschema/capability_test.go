@@ -57,8 +57,9 @@ func TestCapabilitiesMatchTheSchema(t *testing.T) {
 	}
 }
 
-// Each capability names its proof: the SPDK source file, and the commit or the real targets.
-func TestCapabilitiesNameTheirSource(t *testing.T) {
+// Each capability states its evidence, which is the SPDK source file and either the commit or the
+// real targets.
+func TestCapabilitiesStateTheirSource(t *testing.T) {
 	source := regexp.MustCompile(`^"(lib|module)/[a-z0-9_/]+\.[ch]: .*([0-9a-f]{10}|seen on real v\d\d\.\d\d and v\d\d\.\d\d)\b.*"$`)
 	f, err := parser.ParseFile(token.NewFileSet(), "capability.go", nil, parser.SkipObjectResolution)
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 
 // Scales reports whether the two forms differ at most by a factor.
 func (rep *Replaces) Scales() bool { return rep.BothWays() && !rep.List }
 
-// inWords returns advice on what to write instead of the old form.
+// inWords returns advice on how to replace the old form.
 func (rep *Replaces) inWords(name string) string {
 	switch {
 	case rep.Factor > 0:

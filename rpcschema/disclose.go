@@ -56,7 +56,7 @@ func (d *Document) RedactResult(method string, result json.RawMessage) (json.Raw
 	if m == nil {
 		return nil, fmt.Errorf("redact a result: %w", &UnknownMethodError{Method: method})
 	}
-	// Do not copy the bytes: nothing writes to them, and a copy would double the memory needed.
+	// Do not copy the bytes. They are never written to, and a copy would double the memory needed.
 	r := &redaction{Edit: jsonwalk.NewEdit(unsafe.String(unsafe.SliceData(result), len(result)))}
 	r.Expect(len(result) + len(result)/8)
 	end := r.value(d.redactions.of(d, m), r.Space(0))

@@ -64,8 +64,8 @@ type Method struct {
 	Params []*Param `json:"params"`
 	// ParamsForm is the form of a call without parameters; see WithoutParams.
 	ParamsForm string `json:"x-spdk-params"`
-	// OneOf lists groups of parameters of which exactly one must be given. AnyOf lists groups of
-	// parameters of which at least one must be given.
+	// OneOf lists groups of parameters, exactly one of which must be given. AnyOf lists groups of
+	// parameters, at least one of which must be given.
 	OneOf  [][]string `json:"x-spdk-one-of"`
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
@@ -76,7 +76,7 @@ type Method struct {
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK returns when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
-	// Relaxed gives the releases that ignore unknown parameters; nil means none. See
+	// Relaxed lists the releases that ignore unknown parameters; nil means none. See
 	// IgnoresUnknown.
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead describes the replacement for a removed method.

@@ -41,8 +41,8 @@ func TestExport(t *testing.T) {
 	assert.True(t, driver.Param("name").Required, "v24.01 requires it")
 }
 
-// A member can have the same name as a keyword of JSON Schema: bdev_ftl_get_properties returns the
-// member properties.
+// A member can have the same name as a keyword of JSON Schema. For example, bdev_ftl_get_properties
+// returns the member properties.
 func TestMemberMayBeNamedLikeAKeyword(t *testing.T) {
 	d, err := Load([]byte(`{"methods":[{"name":"m","params":[],"result":{"name":"r","schema":{"type":"object",
 		"properties":{"properties":{"type":"object","properties":{"a":{"type":"string"}}},"required":{"type":"boolean"}},"required":["properties"]}}}]}`))

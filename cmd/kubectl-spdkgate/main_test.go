@@ -157,7 +157,7 @@ $`, out)
 $`, out)
 }
 
-func TestCommandsRunInTheControllersPod(t *testing.T) {
+func TestCommandsRunInControllerPod(t *testing.T) {
 	calls := kubectlOf(t, cluster+`case "$*" in *spdk-csi*) echo done; cat >/dev/null; echo note >&2; exit 1;; esac`)
 	const exec = "exec --namespace=spdkcsi deployment/spdkcsi-controller --container=spdkcsi-controller -- spdk-csi "
 	for _, c := range []struct {
@@ -201,7 +201,7 @@ func TestCompletion(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, ":4\n"), "no second node, and no file names: %s", out)
 }
 
-func TestDefaults(t *testing.T) {
+func TestDefaultDriverNameAndHelp(t *testing.T) {
 	assert.Equal(t, driver.DefaultName, command().PersistentFlags().Lookup("drivername").DefValue)
 	out, _, err := run(t, "--help")
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	}
 }
 
-// Every command inherits output escaping from the root command: a PersistentPreRun hook of its own
+// Every command inherits output escaping from the root command. A PersistentPreRun hook of its own
 // would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	root := command()

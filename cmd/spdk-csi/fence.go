@@ -129,8 +129,8 @@ func (f fenceFlags) run(ctx context.Context, out, notes io.Writer, do func(conte
 // errNotAdmitted means that the node could not use any volumes even before it was fenced.
 var errNotAdmitted = errors.New("no export admitted the node")
 
-// fenceOnAll fences the node on all targets. It fails if no export admitted the node: its name may
-// have been mistyped, so the intended node may still be able to write.
+// fenceOnAll fences the node on all targets. It fails if no export admitted the node, because the
+// name may be mistyped, and the intended node may still be able to write.
 func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error {
 	var known atomic.Bool
 	err := f.run(ctx, out, notes, func(ctx context.Context, t doctor.Target) ([]string, error) {

@@ -23,8 +23,8 @@ import (
 // A nodeService is the node service and its background tasks.
 type nodeService struct {
 	*node.Node
-	health *monitor.Monitor // of the volumes; nil if the plugin does not check them
-	healer *heal.Healer     // of replicated volumes; nil if the plugin does not use them
+	health *monitor.Monitor // nil if the plugin does not check its volumes
+	healer *heal.Healer     // nil if the plugin does not use replicated volumes
 }
 
 func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger) (plugin nodeService, err error) {

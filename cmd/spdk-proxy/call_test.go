@@ -55,8 +55,8 @@ func TestCallReportsTooManyFailedLogins(t *testing.T) {
 	assert.NotContains(t, o.stderr, "unreachable")
 }
 
-// Commands that make few calls do not open a stream: opening one costs more than the calls.
-func TestCommandsWithFewCallsOpenNoStream(t *testing.T) {
+// Commands that make few calls do not open a stream, because opening one costs more than the calls.
+func TestCommandsWithFewCallsDoNotOpenStreams(t *testing.T) {
 	var mu sync.Mutex
 	var paths []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -108,7 +108,7 @@ func TestCredentialsAreNotSentUnencryptedToOtherHosts(t *testing.T) {
 }
 
 // If another program responds at the URL, the error says so.
-func TestCallOfAServerThatIsNoProxy(t *testing.T) {
+func TestCallReportsServersThatAreNotProxies(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>welcome</html>") }))
 	defer server.Close()
 	password := filepath.Join(t.TempDir(), "password")
@@ -124,7 +124,7 @@ func TestCallOfAServerThatIsNoProxy(t *testing.T) {
 }
 
 // The command accepts rpc.discover, which the schema does not list.
-func TestCallDiscover(t *testing.T) {
+func TestCallAcceptsRPCDiscover(t *testing.T) {
 	o := run(t, "", append([]string{"call", "rpc.discover"}, through(t, target(t))...)...)
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, `"name": "bdev_get_bdevs"`)

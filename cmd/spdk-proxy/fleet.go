@@ -24,7 +24,7 @@ import (
 // errAttention only sets the exit code; the output contains the reasons.
 var errAttention = errors.New("need attention")
 
-// The states of servers whose status cannot be read.
+// States of servers whose status cannot be read.
 const (
 	stateNoCredentials = "no-credentials"
 	stateUnreachable   = "unreachable"

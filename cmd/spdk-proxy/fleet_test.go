@@ -37,7 +37,7 @@ func silent(t testing.TB) string {
 // The command fleet shows servers that are up, servers that are down or do not respond, and servers
 // that refuse the user. Servers that need attention are listed first.
 func TestFleet(t *testing.T) {
-	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads what hosts write
+	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads data that hosts write
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()
 	stored(t, sim)
@@ -116,9 +116,9 @@ servers:
 	assert.Contains(t, run(t, "", "__complete", "fleet", healthy, "-o", "").stdout, "yaml")
 }
 
-// The default of --parallel lets a hundred servers be read at the same time: the servers close the
-// connections only once all of them are connected.
-func TestHundredServersAreReadAtTheSameTime(t *testing.T) {
+// With the default of --parallel, a hundred servers are read at the same time. The servers close
+// the connections only once all of them are connected.
+func TestFleetReadsHundredServersConcurrently(t *testing.T) {
 	const servers = 100
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ in the subdirectory NAME.`,
 	return cmd
 }
 
-// askedInstance returns the instance to whose socket the client has connected.
+// askedInstance returns the instance whose socket the client is connected to.
 func askedInstance(connection *os.File) service.Instance {
 	conn, err := net.FileConn(connection)
 	if err != nil {

@@ -293,7 +293,7 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
-// All mistakes are reported together: misspelled keys do not hide wrong roles.
+// All mistakes are reported together. Misspelled keys do not hide wrong roles.
 func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)

@@ -46,7 +46,7 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits output escaping from the root command: a PersistentPreRun hook of its own
+// Every command inherits output escaping from the root command. A PersistentPreRun hook of its own
 // would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)

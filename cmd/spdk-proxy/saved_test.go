@@ -23,7 +23,7 @@ func savedFile(t *testing.T, dir, name string, nqns ...string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text+`]}]}`), 0o600))
 }
 
-func TestSaved(t *testing.T) {
+func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	run := func(args ...string) (string, error) {
 		root := newRoot()

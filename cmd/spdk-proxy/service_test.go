@@ -190,7 +190,7 @@ func systemdSocket(t *testing.T) net.Listener {
 }
 
 // Clients that connect during a restart wait, and are then served.
-func TestRestartRefusesNoConnections(t *testing.T) {
+func TestConnectionsAreAcceptedDuringRestart(t *testing.T) {
 	l := systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
 	change(t, path, "127.0.0.1:0", l.Addr().String())

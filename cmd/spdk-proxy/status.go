@@ -99,8 +99,8 @@ var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
 	"yaml": (*terminal.Status).YAML,
 }
 
-// thisPage returns the format for text on standard output: as wide as the terminal, and with colors
-// unless $NO_COLOR is set.
+// thisPage returns the format for text on standard output. It is as wide as the terminal, and has
+// colors unless $NO_COLOR is set.
 func thisPage() terminal.Page {
 	out := int(os.Stdout.Fd())
 	if !term.IsTerminal(out) {

@@ -62,7 +62,7 @@ The user needs a role that allows notify_get_notifications.`,
 type eventPrinter struct {
 	out  io.Writer
 	json bool
-	left int    // events to print; 0: no limit
+	left int    // number of events to print; 0 means no limit
 	last string // id of the last event
 }
 

@@ -76,7 +76,7 @@ func TestLvstoresAreKeptInTheDataDirectory(t *testing.T) {
 	assert.FileExists(t, filepath.Join(data, spdktest.MarkerFile))
 }
 
-func TestFaultTextsAreParsed(t *testing.T) {
+func TestFaultSpecificationsAreParsed(t *testing.T) {
 	for text, want := range map[string]spdktest.Fault{
 		"bdev_get_bdevs:hang":                         {Method: "bdev_get_bdevs", Do: spdktest.Hang},
 		"bdev_lvol_*:close,executed,skip=3,times=2":   {Method: "bdev_lvol_*", Do: spdktest.Close, Executed: true, Skip: 3, Times: 2},
@@ -117,7 +117,7 @@ func TestUnsupportedFlagsAreRefused(t *testing.T) {
 		cmd := command(io.Discard)
 		cmd.SetArgs(append([]string{"--socket", filepath.Join(t.TempDir(), "s")}, c.args...))
 		ctx, stop := context.WithCancel(context.Background())
-		stop() // ends the simulation at once in case it starts by mistake
+		stop() // ends the simulation immediately if it starts by mistake
 		require.ErrorContains(t, cmd.ExecuteContext(ctx), c.says)
 	}
 }

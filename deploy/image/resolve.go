@@ -69,7 +69,7 @@ func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err 
 			return nil, err
 		}
 		for _, p := range found {
-			p.program, p.arch = r.program, arch // arch is the index's: some packages are for all architectures
+			p.program, p.arch = r.program, arch // arch is that of the index, because some packages are for all architectures
 			all = append(all, p)
 		}
 	}

@@ -102,8 +102,8 @@ type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
 const (
-	// ClearZeroes makes clusters read as zeroes: by unmapping if the bdev below the lvstore is
-	// known to zero what it unmaps, otherwise by writing zeroes.
+	// ClearZeroes makes clusters read as zeroes. It unmaps them if the bdev below the lvstore is
+	// known to zero unmapped blocks, and writes zeroes otherwise.
 	ClearZeroes Clear = "zeroes"
 	// ClearWriteZeroes writes zeroes, regardless of the bdev below the lvstore.
 	ClearWriteZeroes Clear = "write_zeroes"

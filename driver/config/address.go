@@ -22,8 +22,8 @@ type Address struct {
 	// nodes connect to.
 	ListenAddr string `json:"listenAddr,omitzero"`
 	ListenPort string `json:"listenPort,omitzero"`
-	// Topology holds the labels that a node must have to use the address; if empty, every node uses
-	// it.
+	// Topology holds the labels that a node must have to use the address; if it is empty, every
+	// node uses the address.
 	Topology map[string]string `json:"topology,omitzero"`
 }
 

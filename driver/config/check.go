@@ -8,7 +8,7 @@ import (
 
 // A Check configures the periodic check of all targets for leftovers, which only reports.
 type Check struct {
-	// Interval is the time between two checks; 1h by default, at least 5m, or 0 for no checks.
+	// Interval is the time between two checks, at least 5m, or 0 for no checks; the default is 1h.
 	Interval string `json:"interval,omitzero"`
 }
 

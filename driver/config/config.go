@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Path and CredentialsDir are where the controller's files are, as with spdk-csi. The environment
-// variables PathEnv and CredentialsEnv override the paths.
+// Path and CredentialsDir are the locations of the controller's files, as in spdk-csi. The
+// environment variables PathEnv and CredentialsEnv override the paths.
 const (
 	PathEnv        = "SPDKCSI_CONFIG"
 	Path           = "/etc/spdkcsi-config/config.json"
@@ -68,13 +68,14 @@ type Target struct {
 	// treats the volumes in it as deleted.
 	Lvstores []string `json:"lvstores,omitzero"`
 	// Topology holds the labels that a node must have to reach the target, such as
-	// topology.kubernetes.io/zone; if empty, every node reaches it.
+	// topology.kubernetes.io/zone; if it is empty, every node can reach the target.
 	Topology map[string]string `json:"topology,omitzero"`
 	// Labels are the labels by which a StorageClass selects targets, with its parameter
 	// targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
-	// KeyPrefix begins the names of DH-HMAC-CHAP keys that the driver places on the target; "csi-"
-	// when empty ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of its key_prefixes.
+	// KeyPrefix is the prefix of the names of the DH-HMAC-CHAP keys that the driver places on the
+	// target; the default is "csi-" ([export.DefaultKeyPrefix]). A tenant of the proxy needs one of
+	// its key_prefixes.
 	KeyPrefix string `json:"keyPrefix,omitzero"`
 	// LoopDir is the data directory of a simulated target.
 	LoopDir string `json:"loopDir,omitzero"`

@@ -15,19 +15,20 @@ import (
 // A Placement configures how targets and lvstores are chosen for new volumes, and how full they may
 // become. All keys have defaults.
 type Placement struct {
-	// Candidates is how many targets in each topology may get the volume with a given name; 2 by
-	// default.
+	// Candidates is the number of targets in each topology that may get the volume with a given
+	// name; the default is 2.
 	Candidates int `json:"candidates,omitzero"`
-	// Margin is how many further targets are asked whether they have the volume; 1 by default.
-	// While volumes are being created, up to Margin targets can be added to nodes at a time.
+	// Margin is the number of further targets that are asked whether they have the volume; the
+	// default is 1. While volumes are being created, up to Margin targets can be added to nodes at
+	// a time.
 	Margin *int `json:"margin,omitzero"`
-	// ThinOvercommit bounds the sum of the sizes of an lvstore's volumes, as a multiple of its
-	// size; 1 by default, so that thin volumes alone cannot fill it.
+	// ThinOvercommit limits the total size of an lvstore's volumes, as a multiple of the lvstore's
+	// size. With the default, 1, thin volumes alone cannot fill the lvstore.
 	ThinOvercommit float64 `json:"thinOvercommit,omitzero"`
-	// ReservePercent is the percentage of an lvstore that new volumes leave free; 5 by default.
+	// ReservePercent is the percentage of an lvstore that new volumes leave free; the default is 5.
 	ReservePercent *float64 `json:"reservePercent,omitzero"`
-	// TargetTimeout limits how long one target may take to list its lvstores and volumes; 10s by
-	// default.
+	// TargetTimeout limits how long one target may take to list its lvstores and volumes; the
+	// default is 10s.
 	TargetTimeout string `json:"targetTimeout,omitzero"`
 }
 
@@ -98,8 +99,7 @@ func (p Placement) Timeout() time.Duration {
 }
 
 // checkTopology checks the topologies and labels of targets. All topologies must have the same
-// keys: if one target had no zone and the others had one, its volumes would be accessible from all
-// zones.
+// keys. Otherwise, the volumes of a target without a zone would be accessible from all zones.
 func checkTopology(nodes []Target) (problems []error) {
 	keys := slices.Sorted(maps.Keys(nodes[0].Topology))
 	for i, n := range nodes {

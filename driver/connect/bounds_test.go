@@ -82,8 +82,8 @@ func (o *observedTransport) disconnect(ctx context.Context, _ Export, _ *operati
 	return nil
 }
 
-// Every operation has a time limit: the caller's deadline, or the configured timeout if there is
-// none.
+// Every operation has a time limit, which is the caller's deadline, or the configured timeout if
+// there is none.
 func TestOperationsHaveADeadline(t *testing.T) {
 	const configured, callers = time.Hour, 10 * time.Hour
 	o := &observedTransport{}

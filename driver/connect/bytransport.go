@@ -20,8 +20,8 @@ type transport interface {
 	reconnect(ctx context.Context, e Export, step *operation.Step) error
 }
 
-// byTransport implements Connector: it selects the transport, sets the deadline, locks the target,
-// names the operation in errors, and logs it.
+// byTransport implements Connector. It selects the transport, sets the deadline, locks the target,
+// adds the operation to errors, and logs it.
 type byTransport struct {
 	transports map[Transport]transport
 	operations operation.Group

@@ -320,7 +320,7 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 
 // If the target's LUNs cannot be listed, the volume is not detached, because one of the LUNs may be
 // in use.
-func TestISCSIDisconnectNeedsTheLUNs(t *testing.T) {
+func TestISCSIDisconnectRequiresTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
 	k.file("sys/class/iscsi_session/session1/device/target1:0:0", "not a directory")

@@ -145,7 +145,7 @@ func (n *nvme) ensureController(ctx context.Context, e Export, step *operation.S
 	return false, n.explain(ctx, e, address, err)
 }
 
-// hostFor returns the host name with which this node connects; see [Host.Multipath].
+// hostFor returns the host name that this node connects with; see [Host.Multipath].
 func (n *nvme) hostFor(e Export) Host {
 	if e.Multipath && n.nativeMultipath() {
 		return n.host.Multipath()
@@ -159,8 +159,8 @@ func (n *nvme) nativeMultipath() bool {
 }
 
 // prepare loads the kernel modules for NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
-// exist. If the transport's module may be missing, missing is the reason. Only an attempt to
-// connect shows whether the module really is missing.
+// exist. missing is the reason why the transport's module may be missing, or nil. Only an attempt
+// to connect shows whether the module really is missing.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {

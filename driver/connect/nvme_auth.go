@@ -15,7 +15,7 @@ import (
 // reconnects. The kernel stores the keys with the controller, so the driver does not store them on
 // the node.
 
-// keyOptions returns what to append to [fabricsOptions] for an export's keys.
+// keyOptions returns the options for an export's keys, to be appended to [fabricsOptions].
 func keyOptions(e Export) string {
 	if e.Authentication != hostauth.DHCHAP {
 		return ""

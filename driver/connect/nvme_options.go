@@ -11,17 +11,17 @@ import (
 // NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. A zero field means
 // that field's documented default. The options apply only to controllers that are created later.
 type NVMeOptions struct {
-	// CtrlLossTimeout is how long the kernel tries to reconnect to a lost target before it fails
-	// all I/O and removes the device; the default is 10 minutes. With a negative value, the kernel
-	// tries forever.
+	// CtrlLossTimeout is the time for which the kernel tries to reconnect to a lost target before
+	// it fails all I/O and removes the device; the default is 10 minutes. With a negative value,
+	// the kernel tries forever.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between attempts to reconnect to a lost target; the default is 2
 	// s.
 	ReconnectDelay time.Duration
 	// KeepAlive is the time after which an unresponsive target counts as lost; the default is 5 s.
 	KeepAlive time.Duration
-	// FastIOFail is how long I/O waits for a lost target before it fails, even if the kernel is
-	// still trying to reconnect; the default is unlimited.
+	// FastIOFail is the time for which I/O waits for a lost target before it fails, even if the
+	// kernel is still trying to reconnect; the default is unlimited.
 	FastIOFail time.Duration
 	// IOQueues limits the number of I/O queues; the default is one for each CPU.
 	IOQueues int

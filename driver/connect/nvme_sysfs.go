@@ -159,9 +159,9 @@ func (n *nvme) namespaces(controllers []controller, subsystems map[string][]stri
 }
 
 // namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
-// attribute "uuid" is not reliable: for a namespace without a UUID, it contains the NGUID formatted
-// as a UUID. If the target provides only a 16-byte NGUID, namespaceUUID returns the NGUID as the
-// UUID.
+// attribute "uuid" is not reliable, because for a namespace without a UUID it contains the NGUID,
+// formatted as a UUID. If the target provides only a 16-byte NGUID, namespaceUUID returns the NGUID
+// as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
 }

@@ -177,7 +177,7 @@ func TestRangesPerMessageAreBounded(t *testing.T) {
 
 // A client that stops reading its stream does not delay any deletion. The stream ends when the
 // client cancels it.
-func TestAbandonedStreamsDelayNothing(t *testing.T) {
+func TestAbandonedStreamsDoNotDelayOtherCalls(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	const cluster = 64

@@ -27,7 +27,7 @@ func (c counted) Call(ctx context.Context, method string, params, result any) er
 	outcome := strings.ReplaceAll(string(spdkrpc.KindOf(err)), " ", "_")
 	c.metrics.TargetCall(c.target, method, cmp.Or(outcome, "ok"), time.Since(began))
 	lost := errors.Is(err, spdkrpc.Unreachable) || errors.Is(err, spdkrpc.OutcomeUnknown)
-	if !lost || ctx.Err() == nil { // a call that the driver canceled shows nothing about the target
+	if !lost || ctx.Err() == nil { // a canceled call reveals nothing about the target
 		c.metrics.TargetUp(c.target, !lost)
 	}
 	if !lost && !errors.Is(err, spdkrpc.ErrCredentials) {

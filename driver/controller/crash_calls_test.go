@@ -75,7 +75,7 @@ func (b *crashBench) zeroed(t *testing.T) map[string]string {
 	return map[string]string{"clearMethod": "write_zeroes"}
 }
 
-// largerBytes returns the size for copies of 4 MiB volumes: on releases before v24.05, a copy
+// largerBytes returns the size for copies of 4 MiB volumes. On releases before v24.05, a copy
 // cannot be larger than its source.
 func (b *crashBench) largerBytes(t *testing.T) int64 {
 	t.Helper()

@@ -52,10 +52,10 @@ type crashTarget struct {
 
 	mu    sync.Mutex
 	count int
-	at    int // which call the fate applies to; 0 for none
+	at    int // number of the call that the fate applies to; 0 for none
 	fate  fate
 	dead  bool          // the controller has died
-	ended chan struct{} // closed when the CSI call whose RPC gets a late reply has ended
+	ended chan struct{} // closed when the CSI call whose RPC receives a late reply has ended
 
 	overtake func() // makes the CSI call from another controller
 }
@@ -192,7 +192,7 @@ func port(transport string) string {
 	return "4420"
 }
 
-// until retries a call as a sidecar does: until it succeeds, or fails with a final code.
+// until retries a call as a sidecar does, until it succeeds or fails with a final code.
 func (b *crashBench) until(t *testing.T, what string, call func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -23,7 +23,7 @@ type creation struct {
 	origin           volume.Origin    // the source of a copy; empty for an empty volume
 	source           request.VolumeID // the id of the source
 	where            placement.Accessibility
-	shared, rawBlock bool // for several nodes; without a file system
+	shared, rawBlock bool // may be used by several nodes, without a file system
 	secrets          map[string]string
 }
 

@@ -33,9 +33,9 @@ type measuredVolume struct {
 	seen             time.Time // when the volume was last confirmed as published
 }
 
-// measuredFor is how long a volume counts as published without confirmation. csi-attacher lists the
-// volumes every minute, but no longer queries this replica once another replica has become the
-// leader.
+// measuredFor is the time for which a volume counts as published without confirmation. csi-attacher
+// lists the volumes every minute, but no longer queries this replica once another replica has
+// become the leader.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.

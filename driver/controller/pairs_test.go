@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// A world holds the objects through which calls interfere with each other: a volume, its clone and
+// A world holds objects on which calls interfere with each other, namely a volume, its clone and
 // its snapshot.
 type world struct {
 	*crashBench

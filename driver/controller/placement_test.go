@@ -56,8 +56,8 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 }
 
 // While one target is down and another hangs, a volume is created if the targets that its name
-// selects are working. Calls for other names fail in time, name the unresponsive target, and create
-// nothing on other targets.
+// selects are working. Calls for other names fail by their deadline, name the unresponsive target,
+// and create nothing on other targets.
 func TestCreateWhileTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -137,7 +137,7 @@ func TestCreateWhileTargetsAreDown(t *testing.T) {
 	assert.Equal(t, names, total, "each volume must be created once")
 }
 
-// The number of calls does not depend on the number of targets: with 100 targets, volumes need no
+// The number of calls does not depend on the number of targets. With 100 targets, volumes need no
 // more calls than with five.
 func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	calls := func(n int) (sum int) {

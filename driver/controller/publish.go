@@ -125,7 +125,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	var host *export.Host
 	if node := req.GetNodeId(); node != "" {
 		if err := request.CheckNodeID(node); err != nil {
-			return done, nil // no volume can have been published to it
+			return done, nil // such a node cannot have any published volumes
 		}
 		host = new(hostOf(node))
 		c.nodes.note(node)

@@ -124,8 +124,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// Kubernetes receives what the target reports about a volume's health. For an unresponsive target,
-// the call fails instead of reporting a health condition.
+// Kubernetes receives the target's report about a volume's health. For an unresponsive target, the
+// call fails instead of reporting a health condition.
 func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

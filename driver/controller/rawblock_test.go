@@ -20,9 +20,9 @@ func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.info = info
 }
 
-// TestRawBlockVolumesNeedATargetThatDoesNotExamine creates and publishes volumes with and without a
+// TestRawBlockVolumesRequireAutoExamineOff creates and publishes volumes with and without a
 // file system.
-func TestRawBlockVolumesNeedATargetThatDoesNotExamine(t *testing.T) {
+func TestRawBlockVolumesRequireAutoExamineOff(t *testing.T) {
 	rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 	for name, c := range map[string]struct {
 		info    *spdkrpc.ProxyTargetInfo

@@ -21,9 +21,9 @@ import (
 )
 
 // createReplicated creates a volume with two replicas, or finds the one that an earlier call
-// created. The witness is created first and records the places, so that each retry uses the same
-// places. If a replica definitely cannot be created in its place, createReplicated undoes
-// everything.
+// created. The witness is created first and records where the replicas are placed, so that each
+// retry uses the same places. If a replica definitely cannot be created in its place,
+// createReplicated undoes everything.
 func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim, n creation, parameters map[string]string) (*csi.Volume, error) {
 	if err := c.checkReplication(); err != nil {
 		return nil, err

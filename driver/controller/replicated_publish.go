@@ -98,8 +98,8 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 	}}, nil
 }
 
-// sameReplicas fails unless the replicas that were found are those with which the volume was
-// created. Another lvol with the same name may have been created since then.
+// sameReplicas fails unless the replicas that were found are the ones that the volume was created
+// with. Another lvol with the same name may have been created since then.
 func sameReplicas(sites []*site, made request.Replicated) error {
 	for i, s := range sites {
 		switch x := made.Replicas[i]; {

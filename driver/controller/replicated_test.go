@@ -84,7 +84,7 @@ func TestReplicatedVolume(t *testing.T) {
 
 // Calls that do not support replicated volumes refuse such a volume. A replica cannot be deleted
 // alone.
-func TestReplicatedVolumeRefusals(t *testing.T) {
+func TestUnsupportedCallsRefuseReplicatedVolumes(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
 	v, id := b.make(t)
@@ -144,7 +144,7 @@ func TestReplicatedVolumeRefusals(t *testing.T) {
 }
 
 // An iSCSI target cannot have replicas; the error names such a target.
-func TestReplicasNeedNVMe(t *testing.T) {
+func TestReplicasRequireNVMe(t *testing.T) {
 	b := newReplicatedController(t)
 	b.Controller.targets.byName["t1"] = volume.NewTarget(volume.Config{Config: export.Config{Name: "t1", Transport: export.ISCSI}})
 	_, err := b.createFrom(t.Context(), b.request("pvc-1", 9*mib))
@@ -247,7 +247,7 @@ func TestVolumeIsPublishedWithoutOneServer(t *testing.T) {
 }
 
 // A publication that has been overtaken by another one does not admit any host.
-func TestOvertakenPublicationAdmitsNoHost(t *testing.T) {
+func TestSupersededPublicationDoesNotAdmitHosts(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
 	b.witnesses.onPublish = func() {

@@ -26,7 +26,7 @@ type targets struct {
 	placement []placement.Target // the same targets, for package placement
 	choice    placement.Choice
 	timeout   time.Duration // limits how long a target may take to list its lvstores and volumes
-	check     time.Duration // interval between checks for leftovers; 0: none
+	check     time.Duration // interval between checks for leftovers; 0 means no checks
 	byName    map[string]*volume.Target
 	pools     map[string]*x509.CertPool
 	metrics   *metrics.Metrics // nil for no metrics

@@ -83,8 +83,8 @@ func TestPublishContextHasAllAddresses(t *testing.T) {
 	}
 }
 
-// mkfs options are checked before a volume is created, against those that are allowed for the file
-// system named by Kubernetes or the class.
+// mkfs options are checked before a volume is created, based on the file system that Kubernetes or
+// the class specifies.
 func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {

@@ -61,7 +61,7 @@ func TestFailedReadIsReported(t *testing.T) {
 }
 
 // A repair reports success only if it has removed the object, and it can be repeated.
-func TestRepairSurvivesTheFailureOfEachCall(t *testing.T) {
+func TestRepairRecoversFromFailureOfAnyCall(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {
 		t.Run(w.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ const (
 	Orphan Kind = "orphan"
 	// LeakedExport is an export of a volume that does not exist.
 	LeakedExport Kind = "leaked-export"
-	// LeakedGroup is an iSCSI initiator group to which nothing refers.
+	// LeakedGroup is an iSCSI initiator group that is not used.
 	LeakedGroup Kind = "leaked-group"
 	// LeakedKey is an authentication key that no host uses any longer.
 	LeakedKey Kind = "leaked-key"
@@ -89,7 +89,7 @@ type Finding struct {
 	repair   func(context.Context) error
 }
 
-// Key identifies the finding: it is the same in several readings.
+// Key identifies the finding across readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
 // Confirmed returns the findings that both readings contain, with the contents of the second.

@@ -53,8 +53,8 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	return found
 }
 
-// refused returns the reason why a reachable target refused to be read, and what an administrator
-// can do. If the target did not refuse, the kind is empty.
+// refused returns the reason why a reachable target could not be read, and what an administrator
+// can do about it. If the target did not refuse, the kind is empty.
 func (r *Reading) refused() (kind Kind, problem, command string) {
 	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
 	switch {

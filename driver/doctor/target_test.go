@@ -307,7 +307,7 @@ func TestConnectedExportIsNotRemoved(t *testing.T) {
 	assert.Contains(t, found[0].Problem, "nqn.host")
 }
 
-// An object that has changed since it was found is not repaired: in this test, the internal
+// An object that has changed since it was found is not repaired. In this test, the internal
 // snapshot's clone now has a host. An export without a host is never deleted, because a publication
 // could admit a host at the same moment, and would then lose the export.
 func TestChangedObjectsAreNotRepaired(t *testing.T) {
@@ -328,7 +328,7 @@ func TestChangedObjectsAreNotRepaired(t *testing.T) {
 	assert.Equal(t, before, f.objects(t))
 }
 
-// Objects that a running call creates temporarily are not reported: either they no longer exist
+// Objects that a running call creates temporarily are not reported. Either they no longer exist
 // when the target is read again, or the call holds their lock.
 func TestObjectsOfRunningCallsAreNotReported(t *testing.T) {
 	f := newFixture(t, export.TCP)

@@ -20,9 +20,9 @@ type FaultyCaller struct {
 	failed   string
 }
 
-// FailCall fails the n-th call from now on; 1 is the next one, 0 is none. If executed is true, the
-// target executes the call before it fails, so that only the reply is lost. If deadly is true, all
-// later calls also fail, as if the caller had died.
+// FailCall makes the n-th call from now on fail; 1 is the next call, and 0 means none. If executed
+// is true, the target executes the call, and only the reply is lost. If deadly is true, all later
+// calls also fail, as if the caller had died.
 func (f *FaultyCaller) FailCall(n int, executed, deadly bool) {
 	f.set(n, executed, deadly, nil)
 }

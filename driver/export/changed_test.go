@@ -93,7 +93,7 @@ func TestUncertainPortalGroupClaimIsReadBack(t *testing.T) {
 
 // Another controller holds the claim when this call tries to create its own, and releases it before
 // this call reads it.
-func TestReleasedPortalGroupClaimIsNoObstacle(t *testing.T) {
+func TestReleasedPortalGroupClaimIsIgnored(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	exists := func(context.Context, any) error {
 		return &spdkrpc.Error{Method: "iscsi_create_initiator_group", Kind: spdkrpc.InvalidParams, Code: -32602}

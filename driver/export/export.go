@@ -43,7 +43,7 @@ func (h Host) is(hostNQN string) bool {
 	return hostNQN == h.NQN || hostNQN == h.Multipath && h.Multipath != ""
 }
 
-// isMultipath reports whether a host NQN is the Multipath name of a Host: only these names contain
+// isMultipath reports whether a host NQN is the Multipath name of a Host. Only these names contain
 // a version 8 UUID.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
@@ -91,8 +91,8 @@ type Config struct {
 	// KeyPrefix is the prefix of the names of the driver's keys on the target; empty means
 	// DefaultKeyPrefix.
 	KeyPrefix string
-	// ClaimPatience is how long this controller respects another controller's claim to create the
-	// portal group; 0 means DefaultClaimPatience.
+	// ClaimPatience is the time for which this controller respects another controller's claim to
+	// create the portal group; 0 means DefaultClaimPatience.
 	ClaimPatience time.Duration
 }
 
@@ -176,8 +176,8 @@ func (c Config) CheckShareable() error {
 }
 
 // Withdraw ends a host's admission, or the admissions of all hosts if h is nil. It removes the
-// export if no host is left. The target closes the connections of withdrawn hosts. Withdraw
-// succeeds if the host is not admitted.
+// export when the last host is removed. The target closes the connections of withdrawn hosts.
+// Withdraw succeeds if the host is not admitted.
 func (s *Service) Withdraw(ctx context.Context, id string, h *Host) error {
 	if s.Transport == ISCSI {
 		return iscsi{s}.withdraw(ctx, id, h)

@@ -19,12 +19,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
 
-// volumeV and volumeW are bdevs on each target in TestExportSurvivesTheFailureOfEachCall.
+// volumeV and volumeW are bdevs on each target in TestExportRecoversFromFailureOfAnyCall.
 var volumeV, volumeW = uuid.NewSHA1(uuid.NameSpaceDNS, []byte("v")).String(), uuid.NewSHA1(uuid.NameSpaceDNS, []byte("w")).String()
 
 type faultyOperation struct {
 	name    string
-	only    export.Transport // transport to test; empty for all
+	only    export.Transport // transport to test; empty means all
 	prepare func(t *testing.T, f *fixture)
 	do      func(ctx context.Context, s *export.Service) (any, error)
 	leaves  bool // whether a failure leaves behind initiator groups, which Inspect finds
@@ -132,9 +132,9 @@ func operationsThatMayFail(t *testing.T) []faultyOperation {
 	}
 }
 
-// TestExportSurvivesTheFailureOfEachCall fails each call of each operation. The operation must
+// TestExportRecoversFromFailureOfAnyCall fails each call of each operation. The operation must
 // report success only if all of its steps are done, and a retry must complete it.
-func TestExportSurvivesTheFailureOfEachCall(t *testing.T) {
+func TestExportRecoversFromFailureOfAnyCall(t *testing.T) {
 	if realtarget.Given() {
 		t.Skip("needs simulated targets, one for each failure")
 	}

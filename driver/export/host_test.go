@@ -110,7 +110,7 @@ func TestForeignExportIsNotChanged(t *testing.T) {
 }
 
 // A volume cannot be frozen while a connected host would fail its I/O during the freeze.
-func TestFreezeRequiresHostsThatHoldIO(t *testing.T) {
+func TestFreezeRequiresHostsThatQueueIO(t *testing.T) {
 	f := newFixture(t, export.TCP, "v26.05")
 	id, ctx, h := f.bdev(t), t.Context(), drivertest.MultipathHost("n1")
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not exported")

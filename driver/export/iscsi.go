@@ -308,7 +308,7 @@ func (i iscsi) withdrawFrom(ctx context.Context, id string, node *spdkrpc.ISCSIT
 				return false, err
 			}
 		case len(others) > 0:
-			return false, nil // another node is admitted; only one can be, so h is not
+			return false, nil // another node is admitted; since there can be only one, h is not
 		}
 	}
 	return true, i.delete(ctx, id)

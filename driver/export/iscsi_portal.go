@@ -21,11 +21,11 @@ import (
 // once the portal group exists, or has definitely not been created. If the outcome is unknown or
 // the controller dies, the claim remains.
 //
-// A claim that remains longer than any call can take counts as abandoned: a controller that has
-// seen the claim for that long replaces it with its own claim. To prevent two controllers from
-// replacing the claim concurrently, a controller first creates another initiator group, the
-// removal. Each claim has a unique name, so that a new claim is not mistaken for the abandoned one
-// during the removal.
+// A claim that remains longer than any call can take counts as abandoned. A controller that has
+// seen the claim for that long replaces it with its own. To prevent two controllers from replacing
+// the claim concurrently, a controller first creates another initiator group, the removal. Each
+// claim has a unique name, so that a new claim is not mistaken for the abandoned one during the
+// removal.
 const (
 	claimTag    = leastTag - 1
 	removalTag  = leastTag - 2

@@ -65,7 +65,7 @@ func missingNode(id string, initiators ...string) spdkrpc.ProxyMissingExport {
 
 // A target node that a restarted target would create again is removed from the saved configuration
 // when its volume is withdrawn.
-func TestWithdrawnTargetNodeLeavesTheSavedConfiguration(t *testing.T) {
+func TestWithdrawnTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.Host("n1"), drivertest.Host("n2")
 	name := export.IQN(volumeV)
 	list := func(m ...spdkrpc.ProxyMissingExport) []spdkrpc.ProxyMissingExport { return m }
@@ -172,7 +172,7 @@ func TestMissingTargetNodePreventsPublication(t *testing.T) {
 }
 
 // A fenced host is also removed from target nodes that a restarted target would create.
-func TestFencedHostLeavesSavedTargetNodes(t *testing.T) {
+func TestFencedHostIsRemovedFromSavedTargetNodes(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	ctx := t.Context()
 	const other = "iqn.2026-11.example:other"
@@ -206,7 +206,7 @@ func TestFencedHostLeavesSavedTargetNodes(t *testing.T) {
 }
 
 // A fenced host's mark is removed from the saved configuration even if the target has lost it.
-func TestRemovedISCSIFenceLeavesTheSavedConfiguration(t *testing.T) {
+func TestRemovedISCSIFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	ctx := t.Context()
 	_, err := f.Fence(ctx, n1, "n1", false)
@@ -253,7 +253,7 @@ func TestPublicationAfterALostMarkIsUndone(t *testing.T) {
 }
 
 // A deleted volume's target node is also removed from the saved configuration.
-func TestUnusedTargetNodeLeavesTheSavedConfiguration(t *testing.T) {
+func TestUnusedTargetNodeIsRemovedFromSavedConfiguration(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	saved := &savedNodes{savedObjects: savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{missingNode(volumeV, "n1"), missingNode(volumeW, "n1")}}}
 	require.NoError(t, f.through(saved).RemoveUnused(t.Context(), volumeV))

@@ -134,7 +134,7 @@ func TestReplacementOfAnAbandonedClaimFails(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			if method != "iscsi_create_initiator_group" || err != nil { // the first such call fails anyway: the claim exists
+			if method != "iscsi_create_initiator_group" || err != nil { // the first such call fails because the claim exists
 				require.ErrorContains(t, err, "injected failure", method)
 			}
 			f.fault.Reset()

@@ -33,8 +33,8 @@ func (c Config) CheckReplicable() error {
 
 // AdmitReplica makes a replica reachable for the host of a publication, and for no other hosts.
 // AdmitReplica first deletes the subsystems of all other publications of the replica. It admits the
-// host last, after stillPublished, which checks that the publication is still the newest one: a
-// call that was delayed must not admit the host of an earlier publication.
+// host last, after stillPublished, which checks that the publication is still the newest one. A
+// delayed call must not admit the host of an earlier publication.
 //
 // If something else exports the replica, AdmitReplica fails with [ErrForeign] and changes nothing.
 func (s *Service) AdmitReplica(ctx context.Context, id string, generation uint64, h Host, stillPublished func(context.Context) error) error {

@@ -81,7 +81,7 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 
 // Only calls that would make a restarted target export the volume again are removed from the saved
 // configuration.
-func TestWithdrawnExportLeavesTheSavedConfiguration(t *testing.T) {
+func TestWithdrawnExportIsRemovedFromSavedConfiguration(t *testing.T) {
 	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
 	nqn := export.NQN(volumeV)
 	admits := func(hosts ...string) (list []spdkrpc.ProxyMissingExport) {
@@ -142,7 +142,7 @@ func TestWithdrawnExportLeavesTheSavedConfiguration(t *testing.T) {
 }
 
 // A fenced host is also removed from exports that a restarted target would create.
-func TestFencedHostLeavesTheSavedConfiguration(t *testing.T) {
+func TestFencedHostIsRemovedFromSavedConfiguration(t *testing.T) {
 	for name, h := range map[string]export.Host{"multipath": drivertest.MultipathHost("n1"), "one name": drivertest.Host("n1")} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, export.TCP, "")
@@ -173,7 +173,7 @@ func TestFencedHostLeavesTheSavedConfiguration(t *testing.T) {
 
 // A fenced host's mark is removed from the saved configuration even if the target has lost the mark
 // in a restart.
-func TestRemovedFenceLeavesTheSavedConfiguration(t *testing.T) {
+func TestRemovedFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 	h := drivertest.Host("n1")
 	f := newFixture(t, export.TCP, "")
 	ctx := t.Context()

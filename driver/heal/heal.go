@@ -67,8 +67,8 @@ type Options struct {
 	Connector Connector
 	Witnesses Witnesses
 	Log       *slog.Logger
-	// Grace is how long a server may be unresponsive before its replica is dropped from the mirror;
-	// the default is 5 s.
+	// Grace is the time for which a server may be unresponsive before its replica is dropped from
+	// the mirror; the default is 5 s.
 	Grace time.Duration
 	// Exclusive returns an error if another process may still change the mirrors of this node; the
 	// healer then changes nothing. Nil means that there is no other process.
@@ -95,8 +95,8 @@ const (
 	stepTimeout = 30 * time.Second
 	// connectTimeout limits an attempt to connect to one replica.
 	connectTimeout = 15 * time.Second
-	// retryAgain is how long after a retry of the writes another failure counts as the same
-	// failure.
+	// retryAgain is the time after a retry of the writes during which another failure counts as the
+	// same failure.
 	retryAgain = 30 * time.Second
 	// completeInterval is the time between two checks of whether a rebuild is complete.
 	completeInterval = 5 * time.Second

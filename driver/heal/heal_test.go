@@ -32,7 +32,7 @@ type fake struct {
 	noAPI   bool
 	fail    map[string]error // by step
 
-	mu    sync.Mutex // of what concurrent connections change: live and steps
+	mu    sync.Mutex // guards live and steps, which concurrent connections change
 	steps []string
 }
 

@@ -16,10 +16,10 @@ const (
 	reconnect      // connect to the replica's server again
 	add            // start to rebuild the replica
 	complete       // end the rebuild if it is complete
-	wait           // the time for the next attempt has not come; next never returns it
+	wait           // the next attempt is not due yet; next never returns this step
 )
 
-// An observation contains what a round has found out about a volume.
+// An observation contains a round's findings about a volume.
 type observation struct {
 	mirror.Status
 	// live contains the replicas whose devices have a server that responds.

@@ -11,7 +11,7 @@ import (
 
 var setA, setB, both = replica.SetOf(0), replica.SetOf(1), replica.SetOf(0, 1)
 
-func TestNextStepFollowsTheObservation(t *testing.T) {
+func TestNextStepDependsOnObservation(t *testing.T) {
 	pair, single, rebuild := mirror.Status{Members: both}, mirror.Status{Members: setA, Missing: setB}, mirror.Status{Members: setA, Rebuilding: setB}
 	failing := func(s mirror.Status, failed replica.Set) mirror.Status { s.Failed = failed; return s }
 	for name, c := range map[string]struct {

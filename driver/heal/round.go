@@ -136,7 +136,7 @@ func (v *volume) round(ctx context.Context) (State, step, error) {
 		return v.previous(), wait, nil
 	}
 	if v.unfinished {
-		if _, err := v.mirror.Start(ctx); err != nil { // it runs: this ends what was interrupted
+		if _, err := v.mirror.Start(ctx); err != nil { // the mirror is running, so this completes an interrupted operation
 			return v.previous(), nothing, err
 		}
 		v.unfinished = false

@@ -8,11 +8,11 @@ package hostname
 import "github.com/google/uuid"
 
 // namespace is the UUID namespace in which node ids are hashed. Controllers and nodes of all
-// releases must use the same namespace: changing it would lock every node out of its volumes.
+// releases must use the same namespace. Changing it would lock every node out of its volumes.
 var namespace = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 // A Host holds the names under which a node connects to targets. NVMe requires that each host NQN
-// has one host identifier, and that both differ between nodes: a target would treat two nodes that
+// has one host identifier, and that both differ between nodes. A target would treat two nodes that
 // share either of them as one host.
 type Host struct {
 	UUID string // host identifier (hostid), lower case

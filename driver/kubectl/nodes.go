@@ -35,7 +35,7 @@ type NodeOptions struct {
 const nodesInFlight = 8
 
 // NodeStates returns the nodes that run the driver, and fenced nodes that are not in the cluster,
-// ordered by name. It reads each source independently: values that could not be read are nil in the
+// ordered by name. It reads each source independently. Values that could not be read are nil in the
 // nodes, and the error explains why. The error may be returned together with nodes.
 func (c Client) NodeStates(ctx context.Context, driver string, o NodeOptions) ([]Node, error) {
 	r := c.readNodes(ctx, driver, o)

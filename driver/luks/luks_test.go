@@ -248,7 +248,7 @@ func TestSuspendedMappingIsResumed(t *testing.T) {
 }
 
 // Passphrases never appear in arguments, logs or errors.
-func TestPassphrasesNeverAppear(t *testing.T) {
+func TestPassphrasesAreNeverExposed(t *testing.T) {
 	l, w := newWorld(t)
 	v := w.volume()
 	v.MayFormat = true

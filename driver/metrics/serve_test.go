@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMetricsNeedATokenOrALoopbackAddress(t *testing.T) {
+func TestMetricsRequireATokenOrALoopbackAddress(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))

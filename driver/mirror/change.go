@@ -110,7 +110,7 @@ func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error,
 		return nil, false, errors.Join(err, m.kernel.clear(name))
 	}
 	// If both legs have failed, the kernel fails writes instead of holding them. Such a write may
-	// be on one replica only, and no log marks it.
+	// be on one replica only, and is not marked in any log.
 	k, _, statusErr := m.kernel.find(name)
 	p, parseErr := parseProgress(k.status)
 	failed = statusErr != nil || parseErr != nil || !p.alive[leg]

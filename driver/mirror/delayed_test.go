@@ -25,8 +25,8 @@ func rebuilt(t *testing.T) (*world, *Mirror) {
 	return w, m
 }
 
-// A write that lists a replica is delayed in the API server. When the mirror has continued without
-// that replica, the write must not be executed, although nothing else in the witness has changed.
+// A write that lists a replica is delayed in the API server. Once the mirror has continued without
+// that replica, the write must not be executed, even if nothing else in the witness has changed.
 func TestDelayedWriteDoesNotRestoreADroppedReplica(t *testing.T) {
 	w, m := rebuilt(t)
 	w.synced = 0 // from now on, the write can be executed

@@ -68,14 +68,14 @@ type memory struct {
 	failing   error                         // returned by reads
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
-	formatted string // how the log has been formatted since a table last used it: clear or set
+	formatted string // how the log was formatted since a table last used it, clear or set
 }
 
 type mapped struct {
 	mapping
 	inactive target
 	open     bool
-	health   string // of the legs, as in the status; empty if no I/O has failed
+	health   string // state of the legs, as in the status; empty if no I/O has failed
 }
 
 func newWorld(t *testing.T) *world {

@@ -12,7 +12,7 @@ import (
 type logFormat int
 
 const (
-	keepMarks  logFormat = iota // the existing ones; if the log is not valid, all
+	keepMarks  logFormat = iota // the existing marks, or all of them if the log is not valid
 	clearMarks                  // none
 	setMarks                    // all
 )

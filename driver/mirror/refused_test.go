@@ -125,7 +125,7 @@ func TestAddRefusesReplicasWithUnclearContents(t *testing.T) {
 	assert.Empty(t, w.after())
 }
 
-// The package does not change a mirror whose table it would not have loaded itself.
+// The package does not change a mirror whose table it could not have loaded itself.
 func TestForeignTableIsRefused(t *testing.T) {
 	w, m := started(t)
 	for _, table := range []string{

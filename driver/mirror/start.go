@@ -27,7 +27,7 @@ func (m *Mirror) Start(ctx context.Context) (replica.Decision, error) {
 		return m.adopt(ctx)
 	}
 	m.stopped = false
-	if err := m.remove(); err != nil { // what an interrupted start or stop has left behind
+	if err := m.remove(); err != nil { // leftovers of an interrupted start or stop
 		return replica.Decision{}, err
 	}
 	d, err := m.start(ctx)

@@ -162,8 +162,8 @@ func readBlank(d disk) (replica.State, superblock, error) {
 	return replica.Blank, superblock{}, nil
 }
 
-// writeSuperblock writes both copies of the superblock, starting with the older one, so that at
-// least one copy is valid after an interruption.
+// writeSuperblock writes both copies of the superblock, the older one first, so that at least one
+// copy is valid after an interruption.
 func writeSuperblock(d disk, s superblock) error {
 	block, err := s.encode()
 	if err != nil {

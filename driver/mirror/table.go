@@ -81,7 +81,7 @@ func parseTable(t target) (table, error) {
 	}
 	var parsed table
 	var err error
-	kind, _, first, _, _ := next(), next(), next(), next(), next() // what is skipped is compared below
+	kind, _, first, _, _ := next(), next(), next(), next(), next() // the skipped parts are compared below
 	if kind == "disk" {
 		parsed.log = first
 	}

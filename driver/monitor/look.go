@@ -87,7 +87,7 @@ func describe(p connect.Paths) string {
 	return strings.Join(all, "; ")
 }
 
-// faults maps each mount fault to a kind of finding and to what to do about it.
+// faults maps each mount fault to a kind of finding and its remedy.
 var faults = map[mount.Fault]struct {
 	kind Kind
 	text string

@@ -68,7 +68,7 @@ type Monitor struct {
 	statusFile string
 	unreported bool // the status file could not be written
 
-	reads    operation.Group // of the source; also writes of the status file
+	reads    operation.Group // of the source, and of writes to the status file
 	adopted  bool
 	failed   bool               // the last round could not read the list of volumes or mounts
 	attempts map[string]attempt // by volume id

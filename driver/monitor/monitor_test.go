@@ -59,7 +59,8 @@ func newFakeNode(t *testing.T) (*Monitor, *fakeNode) {
 	return m, f
 }
 
-// mounts writes the mount table: a line for each mount, "path number options superblock-options".
+// mounts writes the mount table, with a line "path number options superblock-options" for each
+// mount.
 func (f *fakeNode) mounts(lines ...string) {
 	text := ""
 	for _, l := range lines {
@@ -142,7 +143,7 @@ func (f *fakeNode) has(expected int, states ...string) {
 	f.paths[nqn] = p
 }
 
-// removed is a device number that no device has.
+// removed is an unused device number.
 const removed = "259:1048000"
 
 func TestMonitorReportsEachFinding(t *testing.T) {
@@ -237,8 +238,7 @@ func scrape(m *Monitor) string {
 	return w.Body.String()
 }
 
-// The monitor logs a line when the state of a volume changes, and nothing while the state remains
-// the same.
+// The monitor logs a line only when the state of a volume changes.
 func TestOnlyChangesAreLogged(t *testing.T) {
 	m, f := newFakeNode(t)
 	f.stage(2, "live", "connecting")

@@ -60,10 +60,10 @@ var Kinds = []Kind{OK, Unknown, PathsLost, ReadOnly, Connecting, Hanging, NotMou
 
 func (k Kind) severity() int { return slices.Index(Kinds, k) }
 
-// A Finding describes one problem with a volume, and what to do about it.
+// A Finding describes one problem with a volume, and its remedy.
 type Finding struct {
 	Kind Kind
-	Path string // of the mount that has the problem; empty for other problems
+	Path string // path of the mount that has the problem; empty for other problems
 	Text string
 }
 

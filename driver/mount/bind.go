@@ -103,7 +103,7 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 
 // BindDevice publishes a raw block volume: it mounts a block device's node over the file target,
 // which it creates if necessary. All publications of a device on one node are either read-only or
-// read-write: a bind mount cannot write-protect a device, so BindDevice write-protects the device
+// read-write. A bind mount cannot write-protect a device, so BindDevice write-protects the device
 // itself.
 func (m *Mounter) BindDevice(ctx context.Context, device, target string, readOnly bool) error {
 	number, err := blockRdev(device)

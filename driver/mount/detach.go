@@ -12,10 +12,10 @@ import (
 )
 
 // A mount that is in use is detached (lazily unmounted) only if its device has been removed from
-// the kernel. Such a device never reappears: a volume that is connected again becomes a new device.
-// Later writes through the old mount therefore cannot reach the volume, and detaching the mount
-// loses no data. If the device still exists, the mount may contain data that is not on the target
-// yet, so the mount remains until it can be unmounted.
+// the kernel. Such a device never reappears, because a volume that is connected again becomes a new
+// device. Later writes through the old mount therefore cannot reach the volume, and detaching the
+// mount loses no data. If the device still exists, the mount may contain data that is not on the
+// target yet, so the mount remains until it can be unmounted.
 
 // detachGone detaches a mount that is in use if its device has been removed, and logs the evidence.
 // If the device still exists, detachGone fails with ErrBusy.

@@ -72,14 +72,14 @@ type Stage struct {
 	Flags    []string // mount options of mount(8)
 	ReadOnly bool
 	// Shared means that other nodes may mount the device concurrently, even if only to read from
-	// it. The device is then not written to: a file system whose journal must be replayed is not
+	// it. The device is then not written to, so a file system whose journal must be replayed is not
 	// mounted.
 	Shared bool
 	// MayFormat permits creating a file system if the device is empty. It must be false for volumes
 	// that may contain data: clones, restored volumes, and volumes that were formatted before.
 	MayFormat bool
-	// MayFinish permits creating a file system if an earlier mkfs by this package was interrupted,
-	// so that its unfinished file system was never mounted.
+	// MayFinish permits creating a file system if this package's earlier mkfs was interrupted and
+	// its unfinished file system was never mounted.
 	MayFinish bool
 	// Unused means that no data has been stored on the device yet, and that its contents are
 	// random, as on a newly encrypted device. Unless the device has a complete file system, it is

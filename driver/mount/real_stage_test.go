@@ -79,7 +79,7 @@ func TestThinVolumeStaysThin(t *testing.T) {
 	}
 }
 
-func TestStageRefusals(t *testing.T) {
+func TestStageRefusesUnsuitableDevices(t *testing.T) {
 	last := int64(fsMiB*mib - 4096)
 	for _, tt := range []struct {
 		name    string

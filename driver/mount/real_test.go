@@ -32,7 +32,7 @@ const mib = 1 << 20
 // fileSystems lists every type that can be created.
 var fileSystems = []string{ext4, xfs, btrfs}
 
-// fsMiB is large enough for every type of file system: mkfs.xfs needs 300 MiB.
+// fsMiB is large enough for every type of file system. mkfs.xfs needs 300 MiB.
 const fsMiB = 320
 
 func newDisk(t *testing.T, sizeMiB int64) *disk {

@@ -50,7 +50,7 @@ func (t Table) Paths() []string {
 // A Fault is a reason why a mount cannot be used, according to the kernel's mount table and sysfs.
 type Fault string
 
-// The faults. NoFault does not mean that the file system is usable: see [Mounter.Probe] and
+// The faults. NoFault does not mean that the file system is usable; see [Mounter.Probe] and
 // [Mounter.Check].
 const (
 	NoFault            Fault = ""

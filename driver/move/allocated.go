@@ -19,7 +19,7 @@ type allocations struct {
 	copied   string
 
 	base      string                // with base, before lists the clusters that changed since this snapshot
-	before    *inventory.Allocation // those of the original, before it was copied
+	before    *inventory.Allocation // allocated clusters of the original before it was copied
 	uncounted bool                  // SPDK does not count the clusters of one of the volumes
 }
 

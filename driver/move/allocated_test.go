@@ -29,8 +29,8 @@ func allocation(list ...int) inventory.Allocation {
 
 // sparse returns a farm whose original has only the clusters 0 and 3. In all other clusters, the
 // original's file contains bytes that no host would read. want is the content that hosts read. The
-// copy is thin: a cluster becomes allocated when it is written to, and outside the written parts,
-// it then contains stale bytes of a deleted volume.
+// copy is thin. A cluster becomes allocated when it is written to, and its unwritten parts then
+// contain stale bytes of a deleted volume.
 func sparse(t *testing.T) (f *farm, want []byte) {
 	want = make([]byte, clusters*clusterBytes)
 	copy(want[:clusterBytes], bytes.Repeat([]byte("data"), clusterBytes/8)) // the first half
@@ -105,7 +105,7 @@ func TestOnlyAllocatedClustersAreRead(t *testing.T) {
 	require.ErrorIs(t, err, ErrCopied)
 }
 
-// Stale bytes in the copy are overwritten: an interrupted copy may have content in any cluster, and
+// Stale bytes in the copy are overwritten. An interrupted copy may have content in any cluster, and
 // a thick copy contains data of deleted volumes.
 func TestStaleBytesOfTheCopyAreOverwritten(t *testing.T) {
 	for name, known := range map[string]bool{"the copy's clusters are known": true, "they are unknown": false} {
@@ -160,9 +160,9 @@ func TestUnknownClustersAreRead(t *testing.T) {
 	}
 }
 
-// An allocated cluster that is missing from a list is noticed: either through the target's cluster
-// count, or because the whole volume is read.
-func TestMissingClustersInAListAreNoticed(t *testing.T) {
+// An allocated cluster that is missing from a list is detected, either through the target's cluster
+// count or because the whole volume is read.
+func TestMissingClustersInListAreDetected(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, counted, all bool
 		readEverything     bool
@@ -204,7 +204,7 @@ func TestMissingClustersInAListAreNoticed(t *testing.T) {
 
 // If the original is resized during the copy, the move fails, even if the original's clusters are
 // unknown.
-func TestResizedOriginalIsNoticed(t *testing.T) {
+func TestResizedOriginalIsDetected(t *testing.T) {
 	for name, size := range map[string]int64{"it has grown": 2 * clusters * clusterBytes, "it has shrunk": clusterBytes} {
 		f, _ := sparse(t)
 		f.allocated = nil
@@ -223,7 +223,7 @@ func TestResizedOriginalIsNoticed(t *testing.T) {
 
 // The copy is not completed if the original's clusters changed during the copy, or if it is unknown
 // whether they changed.
-func TestChangedOriginalIsNoticed(t *testing.T) {
+func TestChangedOriginalIsDetected(t *testing.T) {
 	for name, c := range map[string]struct {
 		later inventory.Allocation
 		err   error

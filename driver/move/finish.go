@@ -53,8 +53,8 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 	return nil
 }
 
-// isComplete fails unless a volume is a complete copy of the original. The copy may be published to
-// a node, because a copy is only published to nodes once it is complete.
+// isComplete fails unless a volume is a complete copy of the original. The copy may already be
+// published to a node, which happens only once the copy is complete.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
 	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
 	switch {

@@ -73,7 +73,7 @@ func TestMove(t *testing.T) {
 	}
 	assert.Equal(t, NodeOf(original), f.node[original.String()], "nodes still cannot attach it")
 
-	// An interrupted move has locked the copy, which may be older than the original.
+	// An interrupted move may have locked a copy that is older than the original.
 	text := f.contents(copied)
 	text[0]++
 	require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))

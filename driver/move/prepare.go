@@ -97,7 +97,7 @@ func (m Mover) prepareFrom(ctx context.Context, original request.VolumeID, snaps
 	}
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: sourceName(original), VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1},
-		// Nothing is written, so there is nothing to clear. Some releases cannot clear clones.
+		// Since nothing is written, nothing has to be cleared. Some releases cannot clear clones.
 		Parameters:          map[string]string{"clearMethod": "unmap-may-expose-deleted-data"},
 		VolumeContentSource: &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot}}},
 	})

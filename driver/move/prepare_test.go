@@ -17,7 +17,7 @@ import (
 
 const worker = "worker-1"
 
-// preparable returns a farm whose original is used by a node, and has data in the clusters 0 and 2.
+// preparable returns a farm whose original is used by a node and contains data in clusters 0 and 2.
 func preparable(t *testing.T) *farm { return preparableOf(t, clusterBytes) }
 
 func preparableOf(t *testing.T, cluster int64) *farm {
@@ -40,7 +40,7 @@ func preparableOf(t *testing.T, cluster int64) *farm {
 	return f
 }
 
-// differing returns the clusters of a volume whose contents are not those of base.
+// differing returns the clusters of a volume whose contents differ from those of base.
 func (f *farm) differing(id string, base []byte) inventory.Allocation {
 	text, err := os.ReadFile(f.file(id))
 	require.NoError(f.t, err)
@@ -73,7 +73,7 @@ func (f *farm) prepare() {
 	delete(f.node, original.String())
 }
 
-// checkMoved checks that a move has succeeded, and that nothing of Prepare is left.
+// checkMoved checks that a move has succeeded, and that Prepare has left nothing behind.
 func (f *farm) checkMoved(where string) {
 	assert.True(f.t, bytes.Equal(f.contents(original), f.contents(copied)), where)
 	assert.Equal(f.t, map[string]string{original.String(): NodeOf(original)}, f.node, where)
@@ -111,8 +111,9 @@ func TestSecondCopyCopiesOnlyChanges(t *testing.T) {
 	assert.NotEmpty(t, again.SHA256)
 }
 
-// If it is not certain that the copy equals the base, or what has changed since, then everything is
-// copied and verified. Each case damages a cluster of the copy that is unchanged in the original.
+// If it is uncertain whether the copy equals the base, or which clusters have changed since,
+// everything is copied and verified. Each case damages a cluster of the copy that is unchanged in
+// the original.
 func TestUncertainBaseIsNotUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(f *farm)
@@ -217,7 +218,7 @@ func TestInterruptedSecondCopyForgetsTheBase(t *testing.T) {
 
 // If Prepare is killed at any of its calls, the mark never names a snapshot that the copy does not
 // equal, the node keeps the original, and both a repeated Prepare and a move succeed.
-func TestKilledPrepare(t *testing.T) {
+func TestKilledPrepareCanBeRepeated(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -263,7 +264,7 @@ func TestKilledPrepare(t *testing.T) {
 }
 
 // The same for a move after Prepare.
-func TestKilledSecondCopy(t *testing.T) {
+func TestKilledSecondCopyCanBeRepeated(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -297,7 +298,7 @@ func TestKilledSecondCopy(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-func TestPrepareRefusals(t *testing.T) {
+func TestPrepareRefusesUnsuitableVolumes(t *testing.T) {
 	f := preparable(t)
 	f.prepare()
 	_, err := f.mover().Prepare(t.Context(), original, nil, nil)
@@ -305,8 +306,8 @@ func TestPrepareRefusals(t *testing.T) {
 	assert.Equal(t, markOf(original.String(), snapshot.UUID), f.contents(copied)[:markBytes])
 	assert.Equal(t, PrepareNodeOf(original), f.node[copied.String()])
 
-	// After Keep, the snapshot no longer exists, and a new one must not be copied over the old one:
-	// a process that copies the old one may still be running.
+	// After Keep, the snapshot no longer exists, and a new one must not be copied over the old one,
+	// because a process that copies the old one may still be running.
 	require.NoError(t, f.mover().Keep(t.Context(), original))
 	assert.Len(t, f.named, 2)
 	_, err = f.mover().Prepare(t.Context(), original, nil, nil)

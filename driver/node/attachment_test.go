@@ -12,7 +12,7 @@ import (
 )
 
 // A volume is formatted only if one context allows it and none forbids it.
-func TestFormattingNeedsPermission(t *testing.T) {
+func TestFormattingRequiresPermission(t *testing.T) {
 	for name, c := range map[string]struct {
 		volume, published string
 		want              bool

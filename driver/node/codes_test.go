@@ -136,7 +136,7 @@ func unstageCall(n *Node, f *fakeNode, _ *csi.VolumeCapability, _ string) error 
 	return err
 }
 
-// NodeUnstageVolume returns a final code only if nothing remains of the volume, or if another
+// NodeUnstageVolume returns a final code only if no trace of the volume remains, or if another
 // volume is staged at the path.
 func TestUnstageWithDamagedRecordIsRetried(t *testing.T) {
 	n, f := newFakeNode(t)

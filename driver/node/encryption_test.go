@@ -252,7 +252,7 @@ func TestPublishReopensTheEncryptedDevice(t *testing.T) {
 
 // The node passes to the Encrypter whether a volume is used read-only or by several nodes, so that
 // the header is not changed in these cases.
-func TestReadOnlyAndSharedModesReachEncryption(t *testing.T) {
+func TestReadOnlyAndSharedModesArePassedToEncryption(t *testing.T) {
 	for _, c := range []*csi.VolumeCapability{
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY, false),
 		drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true),

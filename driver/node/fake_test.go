@@ -22,7 +22,7 @@ const nodeA = "node-a"
 
 var writer = drivertest.Writer()
 
-// A fakeNode replaces the packages that the node service calls: it connects and mounts volumes in
+// A fakeNode replaces the packages that the node service calls. It connects and mounts volumes in
 // memory, fails the steps chosen by a test, and records the service's requests.
 type fakeNode struct {
 	t         *testing.T

@@ -154,7 +154,7 @@ func (n *Node) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRe
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: size}, err
 }
 
-// A rescanned describes a device whose size the kernel has read again.
+// A rescanned describes a device whose size has been reread by the kernel.
 type rescanned struct {
 	size      int64
 	encrypted bool

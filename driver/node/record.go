@@ -21,7 +21,7 @@ import (
 //
 // The record is a file in the staging directory, next to the directory on which the volume is
 // mounted, so that no mount hides it. The record is written before anything is connected, and
-// removed after everything is disconnected. If there is no record, there is nothing to disconnect.
+// removed after everything is disconnected. Without a record, there is nothing to disconnect.
 type stageRecord struct {
 	// Version is the format of the record: see recordVersion. A missing version means 1.
 	Version  int            `json:"version,omitzero"`

@@ -122,7 +122,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 				// Afterwards, another process can unstage the volume and stage it again.
 				clear(f.fail)
 				if state.parts != nil && state.parts[0] == "unreadable record" {
-					return // an administrator must clean up, as the error says
+					return // as the error says, an administrator must clean up
 				}
 				_, err = f.node().NodeUnstageVolume(t.Context(), f.unstageRequest())
 				require.NoError(t, err)

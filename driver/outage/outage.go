@@ -24,8 +24,8 @@ const (
 	memory = 30 * time.Minute
 )
 
-// A Log counts failed calls by target and kind. A nil *Log counts nothing, so every failure is
-// logged. A Log is safe for concurrent use.
+// A Log counts failed calls by target and kind. With a nil *Log, every failure is logged. A Log is
+// safe for concurrent use.
 type Log struct {
 	log *slog.Logger
 	now func() time.Time

@@ -54,8 +54,8 @@ func Order(stores []Store, volume string, strategy class.Strategy, rank func(tar
 }
 
 // spread returns a pseudorandom number that depends on the names of the store and the volume,
-// weighted by the store's free space. Thus volumes are distributed in proportion to free space,
-// even thin ones, which do not use any space when they are created.
+// weighted by the store's free space. This distributes volumes in proportion to free space, even
+// thin ones, which use no space when they are created.
 func spread(s Store, volume string) float64 {
 	return float64(s.FreeBytes) / -math.Log(draw(s.Target, s.Name, volume))
 }

@@ -56,8 +56,8 @@ type Choice struct {
 	Margin int
 }
 
-// DefaultChoice is the default: there is an alternative to a full target, and one target can be
-// added at a time.
+// DefaultChoice is the default. It provides an alternative to a full target, and allows targets to
+// be added one at a time.
 var DefaultChoice = Choice{Candidates: 2, Margin: 1}
 
 // Of returns the targets that are queried for a volume's name before the volume is created, and the

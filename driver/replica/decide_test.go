@@ -165,7 +165,7 @@ func TestWitnessTransitionsAreChecked(t *testing.T) {
 
 // A stop counts as clean only between Stop and the next Start. The log covers a replica from Log
 // until that replica is in sync again.
-func TestCleanAndLoggedStatesEnd(t *testing.T) {
+func TestCleanStopAndLogCoverageExpire(t *testing.T) {
 	w := NewWitness(setAB).Publish("node1")
 	first := w.Writer
 	_, err := w.Stop(first)

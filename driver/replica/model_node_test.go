@@ -1,6 +1,6 @@
 package replica
 
-// The steps of a node: those of its plugin and those of its mirror.
+// The steps of a node are those of its plugin and those of its mirror.
 
 // stage adds the steps of a node on which no array is running.
 func (m *stepper) stage(s world, n int) {

@@ -6,9 +6,9 @@ import (
 )
 
 // The model of a replicated volume contains all events that can happen to two nodes, the replicas'
-// servers, the links between them, and the API server. Its decisions and transitions are those of
-// this package; a test can replace one of them with a wrong one. Data is abstract: a replica has a
-// content, and may lack an acknowledged write.
+// servers, the links between them, and the API server. The model uses this package's decisions and
+// transitions; a test can replace one of them with an incorrect one. Data is abstract. A replica
+// has a content, and may lack an acknowledged write.
 
 // rules contains the decisions that the model makes.
 type rules struct {
@@ -96,7 +96,7 @@ type hold uint8
 const (
 	free       hold = iota
 	afterDrop       // writes in flight return, new ones wait for the superblocks
-	afterError      // all writes wait for the witness; only if errors pass
+	afterError      // all writes wait for the witness; used only with errorsPass
 )
 
 // A nodeState is the state of a node's kernel and plugin.
@@ -117,8 +117,8 @@ type nodeState struct {
 	Full       bool
 	Failing    Set // replicas whose servers returned an error, so that writes to them are held
 	Hold       hold
-	Core       bool // the log is in memory only, so that a write marks nothing
-	Bit        bool // the marks of the log on the replicas, as the kernel knows them
+	Core       bool // the log is only in memory, so writes leave no marks
+	Bit        bool // the log's marks on the replicas, as known to the kernel
 	Dropped    Set  // replicas that the mirror has lost and the witness does not list in Logged
 
 	Write     bool // a write is in flight
@@ -162,9 +162,9 @@ func runningWorld() world {
 	return s
 }
 
-// canonical reduces the state to the facts on which decisions depend: the order of epochs relative
-// to the witness, which contents are equal, and plans that can succeed. If reduced is true, it also
-// omits the mirror of an inert node, and marks of a log that is not in use.
+// canonical reduces the state to the facts on which decisions depend, namely the order of epochs
+// relative to the witness, which contents are equal, and plans that can succeed. If reduced is
+// true, it also omits the mirror of an inert node, and marks of a log that is not in use.
 func (s world) canonical(reduced bool) world {
 	s.rankEpochs()
 	for n := range s.Nodes {
@@ -182,7 +182,7 @@ func (s world) canonical(reduced bool) world {
 	}
 	if reduced && s.W.Logged == 0 && !s.logInUse() {
 		for id := range s.Replicas {
-			s.Replicas[id].Bit = false // no decision depends on it; an extra mark only costs a copy
+			s.Replicas[id].Bit = false // decisions do not depend on it; an extra mark only costs a copy
 		}
 	}
 	var names [2*MaxReplicas + nodeCount + 1]uint8

@@ -15,8 +15,7 @@ func changed(row func(w Witness, v View, d Decision) Decision) func(Writer, Witn
 	}
 }
 
-// ours returns the replicas that are Ours and are not being rebuilt, regardless of what the witness
-// lists.
+// ours returns the replicas that are Ours and are not being rebuilt, regardless of the witness.
 func ours(w Witness, v View) Set {
 	return v.where(w.Replicas, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 }

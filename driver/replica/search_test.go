@@ -37,8 +37,8 @@ type result struct {
 }
 
 // search explores all states breadth first, up to the depth and the number of states, and stops at
-// the first violation. It stores a 64-bit hash of each visited state, so states with equal hashes
-// count as one.
+// the first violation. Only a 64-bit hash of each visited state is stored, so states with equal
+// hashes count as one.
 func search(m *stepper, initial world, depth, limit int) result {
 	seed := maphash.MakeSeed()
 	initial = initial.canonical(m.reduced)

@@ -28,9 +28,9 @@ var targetName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 // IsTargetName reports whether a target can have this name, which becomes part of volume ids.
 func IsTargetName(s string) bool { return targetName.MatchString(s) && s != ReplicatedTarget }
 
-// ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form: locks are
-// identified by the id, so a volume must not have two ids. For any other form, the error wraps
-// [ErrNoSuchID], because this driver has never issued such an id.
+// ParseVolumeID parses the id of a volume or snapshot. It accepts only the exact form, because
+// locks are identified by the id, and a volume must not have two ids. For any other form, the error
+// wraps [ErrNoSuchID], because this driver has never issued such an id.
 func ParseVolumeID(s string) (VolumeID, error) {
 	var id VolumeID
 	target, lvol, qualified := strings.Cut(s, ":")

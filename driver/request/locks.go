@@ -18,7 +18,7 @@ import (
 //	all others        the id
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]int // number of shared locks; -1 for an exclusive one
+	held map[string]int // number of shared locks; -1 for an exclusive lock
 }
 
 // NewLocks returns Locks in which nothing is locked.

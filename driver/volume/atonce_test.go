@@ -14,7 +14,7 @@ import (
 )
 
 // A lateList delays the list of lvstores until the target has reported that all of them are loaded.
-// The lateList counts the calls of bdev_wait_for_examine that follow.
+// From then on, lateList counts the calls of bdev_wait_for_examine.
 type lateList struct {
 	spdkrpc.Caller
 	waited     chan struct{} // closed after the first bdev_wait_for_examine
@@ -42,7 +42,7 @@ func (l *lateList) Call(ctx context.Context, method string, params, result any) 
 
 // The volumes of an lvstore that is listed for the first time may still be loading, even if all
 // other lvstores are loaded.
-func TestStoresWaitForNewLvstores(t *testing.T) {
+func TestNewLvstoreIsListedOnlyAfterItsVolumesAreLoaded(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	late := &lateList{Caller: b.fault, waited: make(chan struct{})}
 	s := b.Target.Service(spdkrpc.NewClient(late))

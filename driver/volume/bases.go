@@ -8,8 +8,8 @@ import (
 )
 
 // Cloning a volume creates an internal snapshot, the base (see name.go). The base is needed as long
-// as both sides exist: the volume and its clone, or snapshots of them. A base with a single clone
-// is no longer needed: when it is deleted, SPDK moves its contents to the clone.
+// as both the volume (or a snapshot of it) and the clone (or a snapshot of it) exist. A base with a
+// single clone is no longer needed. When it is deleted, SPDK moves its contents to the clone.
 
 // removeWithBases deletes an lvol and those bases above it that are then no longer needed.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
@@ -110,10 +110,10 @@ func (s *Service) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweep deletes orphaned bases: those that are not needed and whose source has been deleted.
-// Crashes, concurrent deletions and earlier versions of the driver leave such bases behind. If the
-// source of a base exists, a clone of the base may be about to be created; such a base is deleted
-// together with its source.
+// sweep deletes orphaned bases, which are bases that are not needed and whose source has been
+// deleted. Crashes, concurrent deletions and earlier versions of the driver leave such bases
+// behind. If the source of a base exists, a clone of the base may be about to be created; such a
+// base is deleted together with its source.
 //
 // sweep returns no error, because its caller's deletion has succeeded. After a failure, the next
 // deletion sweeps again.

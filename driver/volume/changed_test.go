@@ -126,9 +126,9 @@ func (d deletions) Call(ctx context.Context, method string, params, result any) 
 	return d.Caller.Call(ctx, method, params, result)
 }
 
-// A base that only the volume needs is deleted before the volume: after a crash between the two
-// deletions, the remaining lvols can still be found from the volume. A base that a clone also needs
-// is deleted after the volume.
+// A base that only the volume needs is deleted before the volume, so that after a crash between the
+// two deletions, the remaining lvols can still be found from the volume. A base that a clone also
+// needs is deleted after the volume.
 func TestBasesAreDeletedInOrder(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)

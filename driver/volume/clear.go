@@ -28,11 +28,11 @@ func clearMethod(st Store, c class.Clear) spdkrpc.LvolClearMethod {
 // bdev_get_bdevs identifies these bdevs.
 const mallocProduct = "Malloc disk"
 
-// unmapZeroes reports whether the bdev below an lvstore zeroes what it unmaps. In SPDK's source,
-// two kinds of bdev zero the unmapped range: bdev_malloc writes zeroes, and bdev_aio with fallocate
-// punches holes. NVMe devices may ignore deallocation. Other bdevs forward the unmap to a bdev that
-// is unknown here. bdev_aio without fallocate does nothing, but reports success. If the proxy hides
-// a bdev from the driver's user, unmapZeroes returns false.
+// unmapZeroes reports whether the bdev below an lvstore zeroes the blocks that it unmaps. In SPDK's
+// source, two kinds of bdev zero the unmapped range: bdev_malloc writes zeroes, and bdev_aio with
+// fallocate punches holes. NVMe devices may ignore deallocation. Other bdevs forward the unmap to a
+// bdev that is unknown here. bdev_aio without fallocate does nothing, but reports success. If the
+// proxy hides a bdev from the driver's user, unmapZeroes returns false.
 func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	aio := b.DriverSpecific.AIO
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
@@ -75,9 +75,9 @@ func (s *Service) createClone(ctx context.Context, st Store, parent Volume, name
 			return "", err
 		}
 	}
-	// If SPDK refuses to set the parent, keep the volume: another call for the same name may have
-	// made it a clone, or may be about to do so. The caller reads the volume again, and a retry
-	// completes the clone.
+	// If SPDK refuses to set the parent, keep the volume, because another call for the same name
+	// may have made it a clone, or may be about to do so. The caller reads the volume again, and a
+	// retry completes the clone.
 	return id, s.setParent(ctx, v, parent, name)
 }
 

@@ -44,7 +44,7 @@ func (b *testService) aio(t *testing.T, name string, fallocate *bool) (file stri
 	return file
 }
 
-func TestClearMethodFollowsTheBdev(t *testing.T) {
+func TestClearMethodDependsOnBdev(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	release, err := b.rpc.Release(t.Context())
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestClearMethodFollowsTheBdev(t *testing.T) {
 				return b.rpc.BdevMallocDelete(ctx, spdkrpc.BdevMallocDeleteParams{Name: "disk-memory"})
 			}, spdkrpc.LvolClearMethodUnmap,
 		},
-		// A stacked bdev is assumed not to zero what it unmaps, even if the bdev below it does.
+		// A stacked bdev is assumed not to zero unmapped blocks, even if the bdev below it does.
 		"disk-stacked": {
 			func() error {
 				_, err := b.rpc.BdevMallocCreate(t.Context(), spdkrpc.BdevMallocCreateParams{Name: new("disk-below"), NumBlocks: 16384, BlockSize: 4096})

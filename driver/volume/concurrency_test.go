@@ -56,8 +56,8 @@ func (g *gate) Call(ctx context.Context, method string, params, result any) erro
 	return g.Caller.Call(ctx, method, params, result)
 }
 
-// Every RPC of an export can be in flight for all volumes at once: the driver does not hold any
-// lock during an RPC.
+// Every RPC of an export can be in flight for all volumes at once, because the driver does not hold
+// any lock during an RPC.
 func TestExportsRunConcurrently(t *testing.T) {
 	const volumes = 32
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {

@@ -38,7 +38,7 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// TestFailurePoints is the quick subset of TestCrashPoints: at each call, either the caller dies or
+// TestFailurePoints is a quick subset of TestCrashPoints. At each call, either the caller dies or
 // the target refuses the call.
 func TestFailurePoints(t *testing.T) {
 	drivertest.Serial(t)
@@ -281,7 +281,7 @@ func cloned(t *testing.T, b *testService) (v, c Volume) {
 	return v, c
 }
 
-// cloneClass returns a class that every release can clone: releases before v24.05 cannot clear a
+// cloneClass returns a class that every release can clone. Releases before v24.05 cannot clear a
 // clone's clusters.
 func (b *testService) cloneClass(t *testing.T) class.Class {
 	t.Helper()
@@ -293,7 +293,7 @@ func (b *testService) cloneClass(t *testing.T) class.Class {
 	return class.Class{}
 }
 
-// largerBytes returns the size for copies of 4 MiB volumes: on releases before v24.05, a copy
+// largerBytes returns the size for copies of 4 MiB volumes. On releases before v24.05, a copy
 // cannot be larger than its source.
 func (b *testService) largerBytes(t *testing.T) int64 {
 	t.Helper()

@@ -139,8 +139,8 @@ func (s *Service) matches(ctx context.Context, v Volume, spec Spec, want Origin,
 }
 
 // createdThin reports whether a volume was created thin. Taking a snapshot makes the volume itself
-// thin, while the snapshot remains thin or thick, as the volume was before. Thus the volume's
-// oldest snapshot shows how the volume was created.
+// thin, while the snapshot remains thin or thick, as the volume was before. The volume's oldest
+// snapshot therefore shows how the volume was created.
 func (s *Service) createdThin(ctx context.Context, v Volume) (bool, error) {
 	at := v
 	for {

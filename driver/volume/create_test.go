@@ -76,8 +76,8 @@ func TestLostCreationReplyDoesNotReportMissingSpace(t *testing.T) {
 	assert.False(t, v.Thin)
 }
 
-// deleting behaves like a target that is still clearing a deleted volume: the volume has no bdev,
-// but its name is in use.
+// deleting behaves like a target that is still clearing a deleted volume, which has no bdev but
+// whose name is in use.
 type deleting struct{ spdkrpc.Caller }
 
 func (d deleting) Call(ctx context.Context, method string, params, result any) error {

@@ -10,8 +10,9 @@ import (
 
 // If a volume's blob is busy, SPDK refuses to delete the volume, but may still remove it from its
 // lists. Such a volume looks deleted, but its clusters remain allocated, its data is not cleared,
-// and the volume reappears when the target restarts. So an unlisted volume counts as deleted only
-// if SPDK reports that it does not exist, or if every allocated cluster belongs to a listed volume.
+// and the volume reappears when the target restarts. Therefore, an unlisted volume counts as
+// deleted only if SPDK reports that it does not exist, or if every allocated cluster belongs to a
+// listed volume.
 
 // An Unlisted describes the allocated clusters of an lvstore that do not belong to any listed
 // volume.

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A volume that the target no longer lists after a refused deletion has not been deleted: it
+// A volume that the target no longer lists after a refused deletion has not been deleted. It
 // reappears after a restart.
 func TestDroppedVolumeIsNotReportedAsDeleted(t *testing.T) {
 	for _, release := range []string{"v26.05", "v24.01"} {

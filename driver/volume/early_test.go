@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An earlyList simulates a target that is still loading its lvstores: until a snapshot is taken,
+// An earlyList simulates a target that is still loading its lvstores. Until a snapshot is taken,
 // its lists of lvols are incomplete.
 type earlyList struct {
 	spdkrpc.Caller

@@ -134,7 +134,7 @@ func TestISCSIExportsAppearInTheLayout(t *testing.T) {
 	assert.Empty(t, b.state(t).Targets)
 }
 
-// A leftover export does not prevent the deletion of its volume: the driver removes the export,
+// A leftover export does not prevent the deletion of its volume. The driver removes the export,
 // even if it is incomplete or its volume no longer exists.
 func TestLeftoverExportsDoNotPreventDeletion(t *testing.T) {
 	b := newTestService(t, export.TCP)

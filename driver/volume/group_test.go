@@ -155,7 +155,7 @@ func TestUnfreezableGroupsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.InUse, "iSCSI, for example")
 }
 
-// A group never contains snapshots from two moments: leftovers of an interrupted attempt are
+// A group never contains snapshots from different moments. Leftovers of an interrupted attempt are
 // deleted, not completed.
 func TestIncompleteGroupsAreNotCompleted(t *testing.T) {
 	b := newTestService(t, export.TCP)

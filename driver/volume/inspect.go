@@ -33,7 +33,7 @@ type Listed struct {
 	Name     string
 	Kind     Kind
 	Source   string  // UUID of a snapshot's source volume, or of a replica's volume; empty if unknown
-	Requests string  // equal for snapshots that were requested under the same name; otherwise empty
+	Requests string  // the same for all snapshots requested under one name; otherwise empty
 	Degraded bool    // SPDK could not create its bdev
 	Group    GroupID // the group to which the snapshot belongs; empty if none
 	Nested   bool    // its lvstore is nested

@@ -12,7 +12,7 @@ import (
 )
 
 // Limits count as set if the target reports the same values. Limits that are not set do not matter.
-func TestEqualLimitsAreNotSetAgain(t *testing.T) {
+func TestUnchangedLimitsAreNotSetAgain(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	limits := class.Limits{IOPS: new(uint64(2000)), ReadMiBPerSecond: new(uint64(20))}
@@ -27,7 +27,7 @@ func TestEqualLimitsAreNotSetAgain(t *testing.T) {
 	assert.Equal(t, calls, b.fault.Calls(), "the volume already has these limits")
 }
 
-func TestAnyDifferentLimitDiffers(t *testing.T) {
+func TestLimitsDifferIfAnyLimitDiffers(t *testing.T) {
 	now := spdkrpc.BdevRateLimits{RWIOsPerSec: 1000, RWMbytesPerSec: 2, RMbytesPerSec: 3, WMbytesPerSec: 4}
 	same := func() class.Limits {
 		return class.Limits{IOPS: new(uint64(1000)), MiBPerSecond: new(uint64(2)), ReadMiBPerSecond: new(uint64(3)), WriteMiBPerSecond: new(uint64(4))}

@@ -75,9 +75,9 @@ func (s *Service) CheckRawBlock(ctx context.Context) error {
 	return nil
 }
 
-// checkHidden decides whether lvstores may be used if the proxy does not show their base bdevs, as
-// is the case for a tenant's users. A proxy that supports spdkgate_target_get_info hides nested
-// lvstores from these users.
+// checkHidden decides whether lvstores may be used if the proxy hides their base bdevs, as it does
+// from a tenant's users. A proxy that supports spdkgate_target_get_info hides nested lvstores from
+// these users.
 func (s *Service) checkHidden(ctx context.Context) error {
 	_, err := s.targetInfo(ctx)
 	if errors.Is(err, spdkrpc.MethodNotFound) || notAllowed(err) {

@@ -204,7 +204,7 @@ func (r rewriting) Call(ctx context.Context, method string, params, result any) 
 
 // A proxy that does not show base bdevs to a tenant's users must also hide nested lvstores from
 // these users.
-func TestHiddenBaseBdevsNeedANewProxy(t *testing.T) {
+func TestHiddenBaseBdevsRequireANewerProxy(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	hiding := rewriting{b.fault, func(method string, text []byte) []byte {

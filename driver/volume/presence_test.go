@@ -15,7 +15,7 @@ import (
 
 // As long as any lvstore is not loaded, no volume counts as absent, because it might be in that
 // lvstore.
-func TestVolumesOfAnUnloadedStoreAreNotAbsent(t *testing.T) {
+func TestVolumesInUnloadedStoreAreNotReportedAbsent(t *testing.T) {
 	for name, configured := range map[string][]string{"lvstores configured": {"lvs0", "lvs1"}, "lvstores seen before": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)

@@ -101,7 +101,7 @@ func TestReservedSpaceCountsUntilItIsReleased(t *testing.T) {
 }
 
 // A thin volume may be larger than the free space, but at least some space must be free.
-func TestThinVolumesNeedSomeFreeSpace(t *testing.T) {
+func TestThinVolumesRequireSomeFreeSpace(t *testing.T) {
 	for _, c := range []struct {
 		free, min, max int64 // in MiB
 		thick          bool

@@ -10,10 +10,10 @@ import (
 // changed, and before it creates another base, it deletes bases that have lost their clones.
 
 // unchangedBase returns the base whose contents are definitely identical to those of its source.
-// The state of the source proves that they are identical: the source is thin and does not own any
-// clusters, so all of its data is read from its parent, the base. SPDK counts a cluster before it
-// completes the write for which the cluster is allocated. ok is false if there is no such base, if
-// the target does not count clusters, or if a host may be writing to the source.
+// The state of the source proves that they are identical. The source is thin and owns no clusters,
+// so all of its data is read from its parent, the base. SPDK counts a cluster before it completes
+// the write for which the cluster is allocated. ok is false if there is no such base, if the target
+// does not count clusters, or if a host may be writing to the source.
 func (s *Service) unchangedBase(ctx context.Context, source Volume) (base Volume, ok bool, err error) {
 	n, ours := parseName(source.Base)
 	if !ours || !n.base || n.source != source.UUID || !source.Thin || source.Allocated == nil || *source.Allocated > 0 || s.UncountedWrites {

@@ -316,7 +316,7 @@ func TestPristineVolumesAreRecognized(t *testing.T) {
 func TestSweepIsRepeatedAfterAFailure(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	for _, tt := range []struct {
-		failing int // the index of the call that fails; 0 for none
+		failing int // index of the call that fails; 0 for none
 		sweeps  bool
 	}{{1, true}, {2, true}, {0, true}, {0, false}} {
 		b.fault.FailCall(tt.failing, false, true)

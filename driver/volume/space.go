@@ -41,7 +41,7 @@ const (
 type sum struct {
 	mu     sync.Mutex
 	read   chan struct{}    // closed when the current read of the sizes has ended; nil if there is none
-	at     time.Time        // time of the last read; zero if never
+	at     time.Time        // time of the last read; zero if there was none
 	failed error            // error of the last read; nil after success
 	sizes  map[string]int64 // bytes by UUID, or by name while a volume is being created
 	total  int64            // sum of sizes
@@ -260,7 +260,7 @@ func (s *Service) Usage(ctx context.Context, st Store) (Usage, error) {
 type promise struct {
 	sum    *sum
 	volume string
-	before int64 // the volume's previous size in the sum; -1 if the sum did not contain it
+	before int64 // the volume's previous size in the sum; -1 if it was not included
 }
 
 // promise reserves bytes for a volume in the lvstore's sum. It fails with ErrNoSpace if the sum

@@ -24,8 +24,8 @@ type Config struct {
 	// DetachClones permits DeleteSnapshot and DeleteGroup to copy the data of a snapshot into its
 	// clones if there are several.
 	DetachClones bool
-	// UncountedWrites means that the target's cluster counts do not include clusters that hosts
-	// have written, as on a simulated target.
+	// UncountedWrites means that the target's cluster counts do not include clusters written by
+	// hosts, as on a simulated target.
 	UncountedWrites bool
 	// Space limits the sizes of volumes.
 	Space Space
@@ -83,7 +83,7 @@ type Volume struct {
 	// Allocated is the number of the volume's own clusters, without those of its parents. It is nil
 	// if the release does not count clusters.
 	Allocated *uint64
-	// Limits are the volume's I/O limits; 0 for no limit.
+	// Limits are the volume's I/O limits; 0 means no limit.
 	Limits spdkrpc.BdevRateLimits
 }
 

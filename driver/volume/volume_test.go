@@ -29,7 +29,7 @@ const (
 )
 
 // A testService is a service, with injected faults, for a target with two lvstores. The target is
-// simulated, or real if SPDK_SOCK is set: on a real target, the tests also check the driver's
+// simulated, or real if SPDK_SOCK is set. On a real target, the tests also check the driver's
 // assumptions about SPDK.
 type testService struct {
 	*Service

@@ -23,7 +23,7 @@ var (
 	ErrNotInstalled = errors.New("the Kubernetes API does not have the resource replicatedvolumes.spdkgate.io: install the component replication, or set replication in the chart's values")
 	// ErrNotFound means that the volume has no witness.
 	ErrNotFound = errors.New("the volume has no witness")
-	// ErrOlder means that a witness is older than the one that this process has read before: either
+	// ErrOlder means that a witness is older than the one that this process has read before. Either
 	// the API server's data was restored, or the API server is returning old data.
 	ErrOlder = errors.New("the witness is older than before: the API server's data was restored from a backup, or the API server returns old data")
 	// ErrReplaced means that the witness is a different object from the one that the caller has
@@ -316,7 +316,7 @@ func (s *Store) change(ctx context.Context, name, part string, how func(*Record)
 	}
 }
 
-// lasting reports whether an error is permanent, so that another attempt would have the same
+// lasting reports whether an error is permanent, in which case another attempt would have the same
 // result.
 func lasting(err error) bool {
 	return errors.Is(err, ErrUnreadable) || errors.Is(err, ErrOlder)

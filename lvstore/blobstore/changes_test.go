@@ -274,7 +274,7 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-func TestReadChangesFails(t *testing.T) {
+func TestFailedReadFailsReadChanges(t *testing.T) {
 	m := image(chained().Image())
 	for at := 1; ; at++ {
 		f := &failing{image: m, at: at}

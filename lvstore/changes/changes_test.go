@@ -205,7 +205,7 @@ func TestUnsupportedSnapshotsAreRefused(t *testing.T) {
 
 // On releases that do not report numbers of clusters, changes are read only if the caller accepts
 // that.
-func TestReleasesWithoutClusterCountsNeedConsent(t *testing.T) {
+func TestReleasesWithoutClusterCountsRequireConsent(t *testing.T) {
 	w := newWorld(t, true)
 	w.release, w.change = "v24.01", func(b p) { delete(lvol(b), "num_allocated_clusters") }
 	_, err := w.read("uuid-c", "uuid-a")
@@ -242,7 +242,7 @@ func TestDifferingReadsFail(t *testing.T) {
 	for n := 2; n <= total; n++ {
 		w := newWorld(t, false)
 		w.reading = func(now int) {
-			if now == n { // b has a different cluster; no other check notices
+			if now == n { // b has a different cluster, which no other check detects
 				page := blobstoretest.Page(w.image, 7)
 				binary.LittleEndian.PutUint32(page[29:], binary.LittleEndian.Uint32(page[29:])+9)
 				blobstoretest.Seal(page)

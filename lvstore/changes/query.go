@@ -244,7 +244,7 @@ func hasLUKS(start []byte) bool {
 	return bytes.HasPrefix(start, []byte("LUKS\xba\xbe")) || len(start) > second && bytes.HasPrefix(start[second:], []byte("SKUL\xba\xbe"))
 }
 
-// check compares a reading with what the target reports.
+// check compares a reading with the target's report.
 func (q *query) check(v *blobstore.Reading) error {
 	if err := q.checkHeads(v); err != nil {
 		return err

@@ -162,7 +162,7 @@ func ClipName(name string) string { return clip(name, maxName) }
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
 // loggable returns the parameters in the form that is logged. Parameters that are too long are
-// omitted. Only the parameters' own length counts: otherwise, a client could hide them by
+// omitted. Only the parameters' own length counts. Otherwise, a client could hide them by
 // lengthening the rest of the request.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A logFile is a File whose clock the test controls, and whose warnings the test records.
+// A logFile is a File whose clock is controlled, and whose warnings are recorded, by the test.
 type logFile struct {
 	*File
 	path     string

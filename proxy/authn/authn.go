@@ -178,7 +178,7 @@ func (a *Authenticator) TakesBearer() bool {
 }
 
 // Authenticate returns the sender of a request. If there is an Authorization header, only the
-// header counts: a client certificate does not make up for a wrong or malformed header. Therefore,
+// header counts. A client certificate does not make up for a wrong or malformed header. Therefore,
 // if an HTTP proxy presents its own certificate, its clients are not mistaken for that
 // certificate's user.
 //

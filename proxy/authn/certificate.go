@@ -126,7 +126,7 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// maxChain bounds the length of a chain, and thus the cost of verifying it.
+// maxChain limits the length of a chain, and therefore the cost of verifying it.
 const maxChain = 8
 
 // verify verifies a certificate, and returns the time until which it is valid. The standard library

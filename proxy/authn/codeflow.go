@@ -25,7 +25,7 @@ import (
 type CodeFlow struct {
 	ClientID     string
 	ClientSecret string // empty for a public client
-	RedirectURL  string // this proxy's callback URL, as browsers reach it
+	RedirectURL  string // this proxy's callback URL, as browsers see it
 	Scopes       []string
 }
 

@@ -156,7 +156,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 			}
 		case *ecdsa.PublicKey, ed25519.PublicKey:
 		default:
-			continue // such as symmetric keys, which prove nothing about the signer
+			continue // such as symmetric keys, which do not identify the signer
 		}
 		keys = append(keys, key)
 	}

@@ -48,7 +48,7 @@ func TestParseAuthorization(t *testing.T) {
 	}
 }
 
-// An accepted header is unambiguous: if its parsed form is formatted and parsed again, the result
+// An accepted header is unambiguous. If its parsed form is formatted and parsed again, the result
 // is the same.
 func FuzzParseAuthorization(f *testing.F) {
 	for _, seed := range []string{basic("ann", "a:b"), "Bearer abc", "basic  YTpi", "Bearer a.b.c=", "Basic", "", "Bearer " + NewToken(), "Digest x"} {

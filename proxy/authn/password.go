@@ -25,7 +25,7 @@ const MaxPasswords = 2
 type passwords struct {
 	names   map[string]bool // of all users, including those without passwords
 	hashes  map[string][]Hash
-	decoys  map[string][]Hash // by kind; as many as any user has hashes of that kind
+	decoys  map[string][]Hash // by kind; the largest number of hashes of that kind that any user has
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
@@ -192,8 +192,9 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 }
 
 // match returns the user's hash that matches a password, or nil. A failure costs the same for every
-// name: as many hashes of each kind as the user with the most of that kind has. Thus, the duration
-// does not reveal whether a user exists, even if users have hashes of different algorithms.
+// name. It takes as many hashes of each kind as the user with the most hashes of that kind has. The
+// duration therefore does not reveal whether a user exists, even if users have hashes of different
+// algorithms.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]
 	for _, h := range hashes {

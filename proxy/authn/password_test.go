@@ -187,8 +187,8 @@ func TestReloadKeepsCachedLogins(t *testing.T) {
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
-// A wrong password costs the same number of hashes of each kind for every name: as many as the user
-// with the most hashes of that kind has. Otherwise, the duration would reveal whether a user
+// A wrong password costs the same number of hashes of each kind for every name, namely that of the
+// user with the most hashes of that kind. Otherwise, the duration would reveal whether a user
 // exists.
 func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}

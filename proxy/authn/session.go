@@ -109,8 +109,8 @@ func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding,
 	return b, nil
 }
 
-// Holds returns nil if a session's credential still authenticates its user. Thus, a reload ends the
-// sessions of users whose credential was changed or removed. The error is ErrCredentialChanged,
+// Holds returns nil if a session's credential still authenticates its user. A reload therefore ends
+// the sessions of users whose credential was changed or removed. The error is ErrCredentialChanged,
 // ErrOtherConnection, or the error for a client certificate that every request needs.
 func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	if a.certificates.required {

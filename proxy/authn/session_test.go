@@ -13,7 +13,7 @@ import (
 
 // A session ends when its credential is changed or removed, but not when another user's credential
 // is changed or removed.
-func TestSessionCredentialHoldsUntilChanged(t *testing.T) {
+func TestSessionCredentialIsValidUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)
 	hash := func(password string) Hash {

@@ -15,7 +15,7 @@ import (
 const TokenPrefix = "spdkgate_"
 
 const (
-	// number of random characters, with 5.95 bits each; too many to guess, so a fast hash suffices
+	// number of random characters, with 5.95 bits each, which is enough entropy for a fast hash
 	tokenRandom   = 40
 	tokenChecksum = 6
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -132,8 +132,8 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 
 // tokens authenticates users by the hashes of their tokens.
 //
-// Looking up a hash in the map does not take constant time. This is harmless: the duration could
-// reveal only parts of a token's SHA-256, and even the whole hash would not reveal the token.
+// Looking up a hash in the map does not take constant time. This is harmless, because the duration
+// could reveal only parts of a token's SHA-256, and even the whole hash would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time

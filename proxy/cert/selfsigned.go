@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// selfSignedFor is how long a self-signed certificate is valid: ten years. Clients that trust it
-// trust no other certificate, so a new one would lock them out.
+// selfSignedFor is the validity period of a self-signed certificate, ten years. Clients that trust
+// it trust no other certificate, so a new one would lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
 // selfSigned returns a self-signed certificate. It stores the certificate in the state directory,

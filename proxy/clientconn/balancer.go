@@ -12,8 +12,8 @@ import (
 
 // Balancers configures the peers that connect on behalf of many clients.
 type Balancers struct {
-	// Trusted reports whether a peer is a load balancer. If Trusted is nil, no peer is. A load
-	// balancer may have more connections than other sources can.
+	// Trusted reports whether a peer is a load balancer. If Trusted is nil, no peer is trusted. A
+	// load balancer may have more connections than other sources can.
 	Trusted func(netip.Addr) bool
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
 	// header, which contains the client's address.

@@ -262,7 +262,7 @@ type Conn struct {
 	all       *Set
 	writeWait time.Duration
 
-	header       *proxyproto.Conn // reads from peer; nil if the peer is the client
+	header       *proxyproto.Conn // reads from the peer; nil if the peer is the client
 	peer         *peerConn
 	identified   sync.Once
 	unidentified error // error from reading the header

@@ -80,7 +80,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	assert.Len(t, s.sources, 2)
 }
 
-func TestConnWritesEverything(t *testing.T) {
+func TestConnWritesAllBytes(t *testing.T) {
 	a, b := net.Pipe()
 	text := strings.Repeat("0123456789", maxWrite/4)
 	go func() {

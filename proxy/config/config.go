@@ -25,7 +25,7 @@ type Config struct {
 	Users  []User          `yaml:"users"`
 	OIDC   []OIDC          `yaml:"oidc"`
 	Roles  map[string]Role `yaml:"roles"`
-	// Learning allows all calls by every user, to learn which are needed; see roles.go.
+	// Learning allows every call by every user, to find out which calls are needed; see roles.go.
 	Learning bool `yaml:"learning"`
 	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
@@ -102,8 +102,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. The error joins all mistakes, and for each one names the file,
-// the line, and what to do. It contains no values, because they may be secret.
+// Load reads a configuration file. The error joins all mistakes, and gives the file, the line and
+// the remedy for each one. It contains no values, because they may be secret.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {

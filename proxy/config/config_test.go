@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-func TestEveryMistakeIsReportedAtOnceWithFileAndLine(t *testing.T) {
+func TestAllMistakesAreReportedWithFileAndLine(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: 7\nlog: {level: loud}\n")
 	_, err := Load(path)
 	require.Error(t, err)
@@ -301,7 +301,7 @@ func TestFreezeJournalDefaultsToTheStateDirectory(t *testing.T) {
 	}
 }
 
-func TestFreezingNeedsAJournal(t *testing.T) {
+func TestFreezingRequiresAJournal(t *testing.T) {
 	c := Default()
 	require.NoError(t, c.validateFreeze())
 	c.Target.SnapshotsInUse = SnapshotsFreeze

@@ -10,7 +10,7 @@ import (
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
-	// DisableAutoExamine is passed to package persist; see persist.Options.
+	// DisableAutoExamine is passed to package persist (see persist.Options).
 	DisableAutoExamine bool `yaml:"disable_auto_examine"`
 }
 

@@ -15,7 +15,7 @@ type Script struct {
 	Cert                       string // PEM file with certificate and key; "" means plain HTTP
 }
 
-// Config returns a configuration that makes the proxy behave like the script: there is one user,
+// Config returns a configuration that makes the proxy behave like the script, with a single user
 // who may call every method.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)

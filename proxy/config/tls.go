@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// TLS defines which certificate the server uses: one from two files, a self-signed one, or none.
+// TLS defines whether the server uses a certificate from two files, a self-signed one, or none.
 type TLS struct {
 	CertFile          string `yaml:"cert_file"`
 	KeyFile           string `yaml:"key_file"`

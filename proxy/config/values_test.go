@@ -196,7 +196,7 @@ func TestUnsafeGrafanaURLsAreRefused(t *testing.T) {
 }
 
 // A reload refuses every change to the metrics keys, because they are read only at startup.
-func TestMetricsChangesNeedARestart(t *testing.T) {
+func TestMetricsChangesRequireARestart(t *testing.T) {
 	m := Metrics{Listen: "127.0.0.1:1", Volumes: 1, LatencyHistograms: []string{"a", "b"}}
 	same := m
 	same.LatencyHistograms = []string{"a", "b"}

@@ -88,7 +88,7 @@ func TestHeadResponsesHaveNoBody(t *testing.T) {
 	assert.Equal(t, "1115", w.Header().Get("Content-Length"))
 }
 
-func TestUnservableFilesAreErrors(t *testing.T) {
+func TestUnservableFilesAreReported(t *testing.T) {
 	_, err := Handler(fstest.MapFS{"a.js": {}})
 	require.ErrorContains(t, err, "there is no index.html")
 	_, err = Handler(fstest.MapFS{"index.html": {}, "a.exe": {}})
@@ -100,8 +100,8 @@ var (
 	elsewere = regexp.MustCompile(`(?i)(?:src|href)="?(?:https?:)?//`)
 )
 
-// The compiled-in page obeys its own Content-Security-Policy: it has no inline script or style, and
-// loads nothing from another address.
+// The compiled-in page obeys its own Content-Security-Policy. It has no inline scripts or styles,
+// and loads nothing from other addresses.
 func TestPageObeysItsContentSecurityPolicy(t *testing.T) {
 	_, err := Handler(Files())
 	require.NoError(t, err)

@@ -116,7 +116,7 @@ func setFlowCookie(w http.ResponseWriter, ticket string) {
 	http.SetCookie(w, &c)
 }
 
-// wayBack is a page that loads the console at once, or shows a message with a link to the console.
+// wayBack is a page that loads the console immediately, or shows a message with a link to it.
 var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>

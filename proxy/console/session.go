@@ -124,7 +124,7 @@ func (s *Server) authenticate(v *web.Visit, in *signIn) error {
 	return err
 }
 
-// SignIn serves SignInMethod: it begins a session with a new id. If the request belongs to a
+// SignIn serves SignInMethod, which begins a session with a new id. If the request belongs to a
 // session, SignIn ends that session.
 func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	v := visitOf(r)
@@ -200,8 +200,8 @@ func signInMessage(in authn.SignIn, err error, a gate.Answer) string {
 	return "the browser sent no client certificate of a user of this proxy"
 }
 
-// SignOut serves SignOutMethod: it ends the request's session or, with everywhere=1, all sessions
-// of its user.
+// SignOut serves SignOutMethod, which ends the request's session or, with everywhere=1, all
+// sessions of its user.
 func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	v, ended := visitOf(r), 0
 	switch {

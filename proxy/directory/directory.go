@@ -14,8 +14,8 @@ import (
 )
 
 // A Path is the path of a directory. Root also accesses this directory (`spdk-proxy saved`), and
-// the service's user could replace files in it, or the directory itself, with links. Therefore, no
-// operation follows links: each one opens the directory and accesses files relative to it.
+// the service's user could replace files in it, or the directory itself, with links. Therefore,
+// operations do not follow links. Each one opens the directory and accesses files relative to it.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
@@ -126,7 +126,7 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// ErrSuspect means that a file was not read, because another user may have created it: it is a
+// ErrSuspect means that a file was not read because another user may have created it. The file is a
 // link, is not a regular file, or is owned by another user.
 var ErrSuspect = errors.New("another user may have created this file")
 

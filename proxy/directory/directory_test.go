@@ -45,7 +45,7 @@ func TestSuspectFilesAreRefused(t *testing.T) {
 }
 
 // A file that cannot get its owner is removed, because only root could read it.
-func TestFailedWriteForLeavesNothing(t *testing.T) {
+func TestFailedWriteForLeavesNoFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}

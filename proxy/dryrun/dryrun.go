@@ -44,7 +44,7 @@ func New(c *config.Config, schema *rpcschema.Document) (*DryRun, error) {
 	return Of(c, schema, roles, scopes), nil
 }
 
-// Of returns a DryRun for a configuration whose stages already exist.
+// Of returns a DryRun for stages that have already been created from a configuration.
 func Of(c *config.Config, schema *rpcschema.Document, roles *policy.Policy, scopes *tenancy.Tenancy) *DryRun {
 	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}
 }
@@ -60,7 +60,7 @@ type Result struct {
 	User         config.User
 	Method       *rpcschema.Method
 	Translations []rpcschema.Translation
-	Invalid      error // why SPDK rejects the parameters; nil if none were given
+	Invalid      error // why SPDK would reject the parameters; nil if there are none
 	Decision     policy.Decision
 	Rules        []policy.Finding
 	Standing     string // how the method is treated for the user's tenant; "" if the user has none

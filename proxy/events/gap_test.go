@@ -35,7 +35,7 @@ func TestLostEventsAreReportedAsGaps(t *testing.T) {
 }
 
 // Lasting conditions are delivered in the order in which they began.
-func TestLastingConditionsKeepTheirOrder(t *testing.T) {
+func TestOngoingConditionsKeepTheirOrder(t *testing.T) {
 	h := New(10)
 	for _, key := range []string{"c", "a", "d", "b"} {
 		h.Begin(key, Event{Type: key})

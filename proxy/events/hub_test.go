@@ -29,7 +29,7 @@ func publish(h *Hub, from, to int) {
 	}
 }
 
-func TestListenersGetEventsInOrder(t *testing.T) {
+func TestListenersReceiveEventsInOrder(t *testing.T) {
 	h := New(4)
 	publish(h, 0, 2)
 	l := subscribe(t, h, 0)
@@ -70,7 +70,7 @@ func TestListenersResumeAfterAnEvent(t *testing.T) {
 }
 
 // New listeners first receive the lasting conditions.
-func TestNewListenersFirstGetLastingConditions(t *testing.T) {
+func TestNewListenersReceiveOngoingConditionsFirst(t *testing.T) {
 	h := New(10)
 	l := subscribe(t, h, 0)
 	h.Begin("b", Event{Type: "full-b"})

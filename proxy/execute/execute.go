@@ -47,7 +47,7 @@ type Executor struct {
 	Options
 	restart  *restart
 	quiescer *quiesce.Quiescer
-	barriers barrier.Barriers // for snapshots on several targets at once
+	barriers barrier.Barriers // for simultaneous snapshots on several targets
 	changes  *changesReader
 	// attaching contains a value while a call attaches a file.
 	attaching chan struct{}

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// restart contains the parts of the proxy that prepare a restart of the target: they save its
+// restart contains the parts of the proxy that prepare for a restart of the target. They save its
 // configuration and its keys. A field is nil if the proxy's configuration does not enable it.
 type restart struct {
 	saver  *persist.Saver

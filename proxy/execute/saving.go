@@ -16,8 +16,8 @@ const (
 )
 
 // targetNow returns the target's running process, for the saver. It connects before it identifies
-// the process, so that the connection is already dead if the process was replaced in between. Thus,
-// no configuration is attributed to the wrong process.
+// the process, so that the connection is already dead if the process was replaced in between. This
+// ensures that a configuration is never attributed to the wrong process.
 func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := e.Target.Connect(ctx, "")
 	if err != nil {

@@ -229,7 +229,7 @@ func TestRiskyExportsCauseWarnings(t *testing.T) {
 	assert.Contains(t, p.Warnings[1], "can only read it")
 }
 
-func TestKeysNeedARecentRelease(t *testing.T) {
+func TestKeysRequireARecentRelease(t *testing.T) {
 	w := newWorld(t, "v24.01")
 	_, err := PlanExport(t.Context(), w.rpc, Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}, Key: &Key{Name: "k", Secret: "s"}})
 	require.ErrorIs(t, err, ErrRefused)

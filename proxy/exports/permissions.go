@@ -40,8 +40,8 @@ func (p *permissions) has(method string) bool {
 // succeed reports whether a call of a method can succeed.
 func (p *permissions) succeed(method string) bool { return p.call(method) && p.has(method) }
 
-// permissions reads what the target has, and the limits of tenants. It makes no call that the
-// proxy would refuse.
+// permissions reads the target's methods and the limits of tenants. It makes no call that the proxy
+// would refuse.
 func (t target) permissions(ctx context.Context, allowed []string) (permissions, error) {
 	p := permissions{allowed: allowed}
 	if p.call("rpc_get_methods") {
@@ -110,7 +110,7 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	return nil
 }
 
-// foreign reports whether an address belongs to tenants, none of which owns the volume.
+// foreign reports whether an address belongs only to tenants that do not own the volume.
 func (p *permissions) foreign(at Portal, v volume) bool {
 	found := false
 	for _, s := range p.tenants {

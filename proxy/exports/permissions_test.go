@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A plan makes no call that is known to fail: the target was built without the method, or the user
-// is not permitted to make the call.
-func TestPlanMakesNoCallThatFails(t *testing.T) {
+// A plan does not contain calls that are known to fail because the target was built without the
+// method, or because the user is not permitted to make the call.
+func TestPlanAvoidsCallsThatWouldFail(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	failed := &recording{Caller: w.socket}

@@ -17,7 +17,7 @@ type Step struct {
 	Shown  any // the parameters without secrets
 
 	do func(ctx context.Context) error
-	// if not nil, called after the step; if it fails, the step is undone
+	// called after the step, unless nil; if it fails, the step is undone
 	check func(ctx context.Context) error
 	undo  *Step // nil if there is nothing to undo, or another step's undo covers it
 	stays bool  // the step remains in effect if a later one fails
@@ -32,8 +32,8 @@ func (s Step) String() string {
 	return s.Method + " " + string(text)
 }
 
-// A Plan contains the calls that create or withdraw an export. If it has no steps, there is nothing
-// to do.
+// A Plan contains the calls that create or withdraw an export. A plan without steps means that
+// there is nothing to do.
 type Plan struct {
 	Volume   string // LVSTORE/LVOL
 	NQN      string

@@ -217,7 +217,7 @@ func TestSlowCallsAreRepeatedRarely(t *testing.T) {
 }
 
 // A new volume is omitted until the list of volumes is read again.
-func TestUnknownBdevsAreLeftOut(t *testing.T) {
+func TestUnknownBdevsAreOmitted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.target.Inject(spdktest.Fault{Method: "bdev_lvol_get_lvols", Do: spdktest.Fail, Times: -1})

@@ -39,7 +39,7 @@ func histogram(t require.TestingT, f *Figures, name string) Histogram {
 	return f.Histograms[i]
 }
 
-// Counts are exact except for rounding: an operation may be counted in the bucket of a latency that
+// Counts are exact except for rounding. An operation may be counted in the bucket of a latency that
 // is up to 1/128 longer.
 func TestLatencyCountsAreNearlyExact(t *testing.T) {
 	for _, release := range []string{"v24.01", "v25.01", "v26.05"} {

@@ -47,7 +47,7 @@ func readDistribution(raw json.RawMessage) (*Distribution, error) {
 // histogram is not enabled.
 func histogramError(err error) error {
 	var answered *spdkrpc.Error
-	// NoSpace: returned since v25.05 if the histogram was never enabled
+	// since v25.05, SPDK returns NoSpace if the histogram was never enabled
 	if errors.As(err, &answered) && (answered.Kind == spdkrpc.Failed || answered.Kind == spdkrpc.NoSpace) {
 		return fmt.Errorf("%w: %w", ErrNoHistogram, err)
 	}

@@ -43,7 +43,7 @@ func TestCallersShareRecentFigures(t *testing.T) {
 }
 
 // A read continues when its caller gives up, because it has its own time limit.
-func TestReadContinuesWhenACallerLeaves(t *testing.T) {
+func TestReadContinuesWhenACallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32
 		s := NewShared(func(ctx context.Context) *Figures {

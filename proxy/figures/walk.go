@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A text is a result of which only the needed parts are decoded. A list of 10,000 bdevs is several
-// MiB long, and a Reader needs only a quarter of it.
+// A text is a result that is decoded only where needed. A list of 10,000 bdevs is several MiB long,
+// and a Reader needs only a quarter of it.
 type text struct{ jsonwalk.Text }
 
 var errNotJSON = errors.New("the result has an unexpected format")

@@ -58,7 +58,7 @@ type row struct {
 	fill   func(found error, a *Answer)
 }
 
-// A kind returns the error in err's chain that is of this kind, or nil if there is none.
+// A kind returns the first error in err's chain that is of this kind, or nil if there is none.
 type kind func(err error) error
 
 func is(kinds ...error) kind {
@@ -79,7 +79,7 @@ func as[T error](err error) error {
 	return nil
 }
 
-// when returns a kind that matches those errors of type T that satisfy the function holds.
+// when returns a kind that matches errors of type T for which holds returns true.
 func when[T error](holds func(T) bool) kind {
 	return func(err error) error {
 		if found, ok := errors.AsType[T](err); ok && holds(found) {
@@ -287,5 +287,5 @@ func AnswerTo(err error) Answer {
 		}
 		return a
 	}
-	panic(err) // cannot happen: the last row matches every error
+	panic(err) // cannot happen, because the last row matches every error
 }

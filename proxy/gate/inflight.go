@@ -11,13 +11,13 @@ import (
 //
 // When the server begins to stop, it still accepts requests on open connections for arrivalWait,
 // because clients learn only from a response that the server is stopping. It also waits for the
-// first request on each accepted connection. Thus, if systemd holds the socket, a restart loses no
-// calls except those of clients that never pause.
+// first request on each accepted connection. As a result, if systemd holds the socket, a restart
+// loses no calls except those of clients that never pause.
 type inFlight struct {
 	mu       sync.Mutex
 	open     int                   // number of open connections
 	running  int                   // number of running requests
-	arriving map[net.Conn]struct{} // accepted connections whose first request has not arrived
+	arriving map[net.Conn]struct{} // accepted connections whose first request has not yet arrived
 	draining bool
 	until    time.Time     // while draining, requests that arrive after this time are refused
 	drained  chan struct{} // closed when draining and no request is running or arriving

@@ -7,7 +7,7 @@ import (
 
 // A memoryBudget limits the memory for requests that the proxy has read, and for responses that
 // clients have not read yet. A user may use at most MemoryPerUser, and at most as much as is still
-// free. Thus, a user who sends a lot and reads slowly does not use up the memory of other users.
+// free. A user who sends a lot and reads slowly therefore cannot use up the memory of other users.
 type memoryBudget struct {
 	mu     sync.Mutex
 	ofUser map[string]int // bytes by user

@@ -23,7 +23,7 @@ type Arrival struct {
 	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
 	// CheckOrigin refuses a request that a page on another site made a browser send. CheckOrigin is
-	// nil if no browser can send the request.
+	// nil if browsers cannot send the request.
 	CheckOrigin func(*Exchange) error
 }
 

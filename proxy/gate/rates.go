@@ -160,7 +160,7 @@ func (g *Gate) Limits(_ context.Context, r *Request) (any, error) {
 	return limits, nil
 }
 
-// PerSecond returns how many calls per second a user may make; 0 means any number.
+// PerSecond returns the number of calls per second that a user may make; 0 means no limit.
 func (g *Gate) PerSecond(user string) int { return g.rates.limitOf(user) }
 
 // SpendRate uses up a user's rate limit, so that the user cannot make any call for a minute.

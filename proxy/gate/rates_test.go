@@ -20,7 +20,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 		require.NoError(t, r.wait(ctx, "fast"))
 	}
 	began := time.Now()
-	for range 4 { // two at once, and then one every 500 ms
+	for range 4 { // two immediately, and then one every 500 ms
 		require.NoError(t, r.wait(ctx, "slow"))
 	}
 	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)

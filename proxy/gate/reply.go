@@ -66,7 +66,7 @@ func orNull(m json.RawMessage) json.RawMessage {
 func ErrorText(id json.RawMessage, e *jsonrpc.Error) []byte {
 	text, err := jsonrpc.Response{ID: id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // cannot happen: the values are numbers and strings
+		panic(err) // cannot happen, because the values are numbers and strings
 	}
 	return text
 }

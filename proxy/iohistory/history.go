@@ -66,7 +66,7 @@ type Rates struct {
 
 // A Bdev is a bdev with its samples, oldest first.
 type Bdev struct {
-	Name    string // as listed by SPDK: a UUID for a volume
+	Name    string // as listed by SPDK, which lists volumes by UUID
 	Alias   string // LVSTORE/LVOL for a volume; "" for other bdevs
 	Samples []Sample
 	// Histogram is the state that the bdev's latency histogram had when the bdev last had I/O.

@@ -85,7 +85,7 @@ func TestRatesAreComputedBetweenReads(t *testing.T) {
 }
 
 // The history contains the latency of a single operation.
-func TestSingleOperationHasALatency(t *testing.T) {
+func TestLatencyIsKnownAfterOneOperation(t *testing.T) {
 	f := newFeed()
 	f.next(1, map[string]uint64{"a": 60})
 	f.next(1, map[string]uint64{"a": 1})
@@ -116,7 +116,7 @@ func TestHistoryCoversOneHour(t *testing.T) {
 }
 
 // Rates that would be wrong are omitted, such as those of a new bdev.
-func TestUnknownRatesAreLeftOut(t *testing.T) {
+func TestUnknownRatesAreOmitted(t *testing.T) {
 	for name, change := range map[string]func(*feed){
 		"the target restarted":       func(f *feed) { f.restarts++; f.counts["a"] = 0; f.next(1, map[string]uint64{"a": 5000}) },
 		"the target was unreachable": func(f *feed) { f.history.Note(&figures.Figures{}, nil); f.next(9, map[string]uint64{"a": 60}) },

@@ -120,7 +120,7 @@ func CheckFolder(dir string) error {
 }
 
 // Place implements Store. It writes a temporary file, and then links it to the final name, which
-// fails if that name exists. Thus, concurrent calls do not overwrite each other's files.
+// fails if that name exists. Concurrent calls therefore do not overwrite each other's files.
 func (f *Folder) Place(name, secret string) (Outcome, error) {
 	if err := checkName(name); err != nil {
 		return "", err

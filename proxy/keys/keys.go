@@ -64,7 +64,7 @@ func (s Share) used(files Listing) (n int) {
 	return n
 }
 
-// Used returns how many keys belong to a caller, as Add counts them.
+// Used returns the number of keys that belong to a caller, as counted by Add.
 func (k *Keys) Used(share Share) (int, error) {
 	files, err := k.store.List()
 	return share.used(files), err
@@ -164,7 +164,7 @@ func (k *Keys) Remove(ctx context.Context, ask Ask, name string) error {
 	return k.store.Remove(name)
 }
 
-// sweepAfter is the age at which a file without a registered key counts as a leftover.
+// sweepAfter is the age at which a file whose key is not registered counts as a leftover.
 const sweepAfter = time.Hour
 
 // Sweep removes files that no registered key uses and that are not needed. Such files are left by

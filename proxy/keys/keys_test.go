@@ -310,7 +310,7 @@ func TestSweepRemovesUnusedKeyFiles(t *testing.T) {
 }
 
 // If the proxy cannot determine which files are needed, it does not remove any.
-func TestSweepRemovesNothingAfterAnError(t *testing.T) {
+func TestSweepKeepsFilesAfterAnError(t *testing.T) {
 	for at := 1; ; at++ {
 		r, f := newRing(t), newFolder(t)
 		k := New(f)

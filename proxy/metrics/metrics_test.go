@@ -51,7 +51,7 @@ func filled() *Metrics {
 }
 
 // Text returns the same metrics as a scrape.
-func TestTextEqualsAScrape(t *testing.T) {
+func TestTextMatchesScrape(t *testing.T) {
 	m := filled()
 	scraped := scrape(t, m)
 	text, err := m.Text()

@@ -8,7 +8,7 @@ type Outcome int
 const (
 	OK             Outcome = iota
 	SPDKError              // SPDK responded with an error
-	UnknownOutcome         // no response in time: the call may have been executed
+	UnknownOutcome         // no response in time; the call may have been executed
 	Unreachable            // the target could not be reached
 	// by a role or the tenant's scope, or because a page on another site sent the call
 	Denied

@@ -28,7 +28,7 @@ func TestTargetIsComparedBeforeTheFirstCall(t *testing.T) {
 }
 
 // If a target does not return its configuration, calls wait only briefly.
-func TestCallsWaitForALimitedTime(t *testing.T) {
+func TestWaitForComparisonIsLimited(t *testing.T) {
 	w := newWorld(t)
 	w.saver.exclusive <- struct{}{} // a save hangs
 	ctx, cancel := context.WithCancel(t.Context())

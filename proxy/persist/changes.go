@@ -13,7 +13,7 @@ import (
 // two saves. If it has to forget some, more saved objects than necessary are kept.
 const maxTouched = 10000
 
-// changes records what calls through this proxy have changed since the last save.
+// changes records the changes made by calls through this proxy since the last save.
 type changes struct {
 	names    map[string]bool // objects named by the calls
 	exports  map[string]bool // objects named by calls, except calls that remove a host

@@ -155,7 +155,8 @@ func TestReplacedChosenFileIsDropped(t *testing.T) {
 	assert.Nil(t, w.load(Current).Saved.Chosen)
 }
 
-// Whichever step of Folder.Use fails, the old or the new file is current, and neither is lost.
+// No matter which step of Folder.Use fails, either the old or the new file is current, and neither
+// is lost.
 func TestInterruptedChoiceLosesNoFile(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for at := 1; ; at++ {

@@ -27,8 +27,8 @@ import (
 //
 // SPDK saves bdev limits before the call that waits for the examination of bdevs. SPDK refuses
 // limits on volumes until their lvstore is loaded, so spdk_tgt exits. It is not enough to wait
-// until SPDK has examined all bdevs: a RAID whose last base bdev has just appeared may not be
-// registered yet (v24.01 on a busy machine). Therefore, the saved file waits for each volume by
+// until SPDK has examined all bdevs, because a RAID whose last base bdev has just appeared may not
+// be registered yet (v24.01 on a busy machine). Therefore, the saved file waits for each volume by
 // name. The same applies to histograms.
 //
 // SPDK saves a histogram without its options. With the default options, v26.05 does not count I/O
@@ -47,7 +47,7 @@ func (s *Subsystem) correct(release rpcschema.Release) {
 		}
 	}
 	for i, c := range s.Calls {
-		e, _ := entryOf(c) // cannot fail: subsystem has already decoded this call
+		e, _ := entryOf(c) // cannot fail, because subsystem has already decoded this call
 		switch {
 		case e.Method == "bdev_set_options" && i == 0, e.Method == "bdev_raid_set_options":
 			options = append(options, c)

@@ -230,7 +230,7 @@ func (f *Folder) previous() (names []string, err error) {
 }
 
 // prune removes previous versions beyond f.keep. It removes the versions that are closest in time
-// to their neighbors, relative to their age. Thus, many changes within a minute do not displace
+// to their neighbors, relative to their age. Many changes within a minute therefore do not displace
 // yesterday's versions.
 func (f *Folder) prune() error {
 	names, err := f.previous()

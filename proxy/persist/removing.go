@@ -246,7 +246,7 @@ func storeIsKnown(ctx context.Context, ask Ask, d deletion) bool {
 	return err == nil || errors.Is(err, spdkrpc.NoSuchDevice)
 }
 
-// examines reports whether the target examines a disk by itself: all bdevs, or this one by name.
+// examines reports whether the target examines a disk by itself (all bdevs, or this one by name).
 func examines(ctx context.Context, ask Ask, disk string) bool {
 	var calls []entry
 	if askInto(ctx, ask, "framework_get_config", map[string]any{"name": "bdev"}, &calls) != nil {

@@ -64,7 +64,7 @@ func TestRunSavesChanges(t *testing.T) {
 	w.eventually(func() bool { return len(w.knows(Current)) == 0 }, "a loss is accepted if the target keeps running")
 }
 
-func TestCloseChangesShareOneSave(t *testing.T) {
+func TestChangesInQuickSuccessionShareOneSave(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.After, o.AtLatest = time.Hour, 2*time.Hour })
 	w.save()
 	reads := w.target.reads

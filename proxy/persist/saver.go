@@ -59,7 +59,7 @@ type Saver struct {
 	choice    choiceReader
 	removing  removing
 
-	changesWait atomic.Pointer[chan struct{}] // nil if changes need not wait; see hold
+	changesWait atomic.Pointer[chan struct{}] // nil if changes do not have to wait; see hold
 	firstWait   atomic.Pointer[chan struct{}] // the same for calls that wait for their save
 	awaited     bool                          // a call awaits the save; guarded by exclusive
 
@@ -101,9 +101,9 @@ func defaulted(d, otherwise time.Duration) time.Duration {
 }
 
 // Before compares a new target process's configuration with the saved one. It must be called before
-// each call that changes the target: after the first change, the saver could not distinguish lost
-// objects from objects removed by the call. If the comparison fails, Before returns anyway. In that
-// case, a later comparison may find more calls missing.
+// each call that changes the target, because after the first change, the saver could not
+// distinguish lost objects from objects removed by the call. If the comparison fails, Before
+// returns anyway. In that case, a later comparison may find more calls missing.
 //
 // Before returns the name of the process to which the call will be sent, or of an earlier one; see
 // AwaitSaved. The caller must set the parameter first if it will wait for the save.
@@ -225,7 +225,7 @@ func (s *Saver) save(ctx context.Context, acceptLoss bool) error {
 	}
 	var away *awayError
 	if errors.As(err, &away) && s.changes == s.saved {
-		// The target is not running, and nothing is unsaved.
+		// The target is not running, and there are no unsaved changes.
 		s.err = nil
 		return err
 	}

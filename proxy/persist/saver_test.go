@@ -136,11 +136,11 @@ func TestRecentVersionsAreCloserTogether(t *testing.T) {
 
 // If a target starts without objects, its configuration never replaces the one that was saved from
 // the previous process.
-func TestEmptyTargetReplacesNothing(t *testing.T) {
+func TestEmptyTargetDoesNotReplaceSavedFile(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())
-	for range 3 { // any number of calls change nothing
+	for range 3 { // repeated calls have no further effect
 		w.target.set("nvmf", transportCall)
 		w.saver.Changed("nvmf_create_transport", map[string]any{"trtype": "TCP"})
 		w.save()
@@ -171,7 +171,7 @@ func TestEmptyTargetReplacesNothing(t *testing.T) {
 	})
 }
 
-func TestLostObjectsCanBeAccepted(t *testing.T) {
+func TestLossOfObjectsCanBeAccepted(t *testing.T) {
 	w := newWorld(t)
 	w.save()
 	w.target.restart("p2", empty())

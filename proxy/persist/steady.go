@@ -25,7 +25,7 @@ var errUnsteady = errors.New("the target's configuration changes while it is rea
 
 // readSteady reads a configuration that existed on the target at a single moment.
 func (s *Saver) readSteady(ctx context.Context, t Target) (*Configuration, error) {
-	if s.awaited { // other calls that are waiting for a save use the next one anyway
+	if s.awaited { // other calls that are waiting for a save will use the next one
 		defer hold(&s.firstWait)()
 	}
 	var previous *Configuration

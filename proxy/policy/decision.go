@@ -45,8 +45,8 @@ func (d Decision) learn(learning bool) Decision {
 	return d
 }
 
-// open contains the rules for a method that depend on the parameters: denies with conditions, and
-// allows up to the first one without conditions.
+// open contains the rules for a method that depend on the parameters. These are denies with
+// conditions, and allows up to the first one without conditions.
 type open struct {
 	method         *rpcschema.Method
 	denies, allows []*bound

@@ -59,7 +59,7 @@ nor: {deny: ["bdev_lvol_creat[e]"]}
 	assert.Nil(t, p.Explain("ab", "no_such_method", nil, true))
 }
 
-// If a call contains two equivalent parameters, conditions on them cannot be tested: a deny
+// If a call contains two equivalent parameters, conditions on them cannot be tested. A deny
 // applies, but a conditional allow does not.
 func TestExplainReportsAmbiguousParameters(t *testing.T) {
 	roles := parse(t, `

@@ -137,8 +137,8 @@ func notFound(forms []*rpcschema.Schema, token, within string, m *rpcschema.Meth
 }
 
 // oneSpelling lists the kinds of objects that have only one name in SPDK, apart from letter case.
-// Objects of other kinds can have several: a bdev has aliases and a UUID, an address can have
-// leading zeros, and a file can have several paths.
+// Objects of other kinds can have several names. For example, a bdev has aliases and a UUID, an
+// address can have leading zeros, and a file can have several paths.
 var oneSpelling = []string{"lvstore", "lvstore-uuid", "lvol-name", "nqn", "host-nqn", "iqn", "key", "crypto-key", "new-bdev", "new-lvstore", "new-nqn", "new-iqn", "new-key"}
 
 // checkTest checks that a test is possible for values at this place. For a deny, it also checks

@@ -9,7 +9,7 @@ import (
 
 // A test is a compiled Test.
 //
-// An uncertain value (a number written as 1e3, null, another type) counts against the call: a test
+// An uncertain value (a number written as 1e3, null, another type) counts against the call. A test
 // in an allow does not hold, but a test in a deny does.
 type test struct {
 	deny bool
@@ -73,7 +73,7 @@ func (t *test) matches(v any) bool {
 	return ok && err == nil
 }
 
-// matchesWidely matches globs in denies: it ignores letter case, and * also matches slashes.
+// matchesWidely matches globs in denies. It ignores letter case, and * also matches slashes.
 func matchesWidely(glob, text string) bool {
 	for _, fold := range []func(string) string{func(s string) string { return s }, strings.ToLower} {
 		// Replace slashes, because path.Match treats the replacement like any other character.

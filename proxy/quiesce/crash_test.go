@@ -298,7 +298,7 @@ func TestRunningOperationsAreNotRecovered(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// Recovery waits for an unreachable target. On a restarted target, it has nothing to thaw.
+// Recovery waits for an unreachable target. On a restarted target, there is nothing to thaw.
 func TestRecoveryWaitsForTheTarget(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("v0")

@@ -26,7 +26,7 @@ const (
 	// prefix of a file that is being written; if a crash left such a file, nothing had been frozen
 	// yet
 	tempTag = ".new-"
-	// prefix of an entry that another process has thawed; a proxy counts and removes it
+	// prefix of an entry that another process has thawed; the proxy counts and removes such entries
 	thawedTag  = "thawed-"
 	damagedTag = "damaged-" // prefix of an unreadable entry
 	nameFormat = "20060102T150405.000000000Z"

@@ -29,7 +29,8 @@ func freeze(ctx context.Context, t *Target, all []paths) error {
 	if err := drain(ctx, t, all); err != nil {
 		return err
 	}
-	// Do this last: the read-back pauses the subsystem, and SPDK cannot drain a paused subsystem.
+	// Do this last, because the read-back pauses the subsystem, and SPDK cannot drain a paused
+	// subsystem.
 	return bySubsystem(ctx, all, func(ctx context.Context, p paths) error { return checkFrozen(ctx, t, p) })
 }
 
@@ -78,7 +79,7 @@ func drain(ctx context.Context, t *Target, all []paths) error {
 
 // Draining returns the key of the lock that is held while a subsystem's namespaces are being
 // drained. Calls that change nothing but pause the subsystem share this lock. After the drain,
-// pauses are harmless, except before v24.09: those releases refuse concurrent pauses, including the
+// pauses are harmless, except before v24.09. Those releases refuse concurrent pauses, including the
 // one that the thaw needs.
 func Draining(nqn string) string { return "draining " + nqn }
 
@@ -90,7 +91,7 @@ func drainingLocks(all []paths) lockSet {
 	return l
 }
 
-// noBdev is a name that no bdev has.
+// noBdev is a name that is not used by any bdev.
 const noBdev = "spdkgate-drains-this-namespace-and-there-is-no-bdev-of-this-name"
 
 // checkFrozen reads back the state of the paths. It verifies that the target has frozen them, and
@@ -134,7 +135,7 @@ func bySubsystem(ctx context.Context, all []paths, do func(context.Context, path
 	for _, p := range all {
 		byNQN[p.NQN] = append(byNQN[p.NQN], p)
 	}
-	var g errgroup.Group // without a context, so that one failure does not cancel the others
+	var g errgroup.Group // no shared context, so that one failure does not cancel the other calls
 	for _, list := range byNQN {
 		g.Go(func() error {
 			var err error

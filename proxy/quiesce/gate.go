@@ -9,8 +9,8 @@ import (
 
 // A gate is a set of read-write locks, one for each object name. Calls that change an object share
 // its lock; operations that need it unchanged lock it exclusively. All names of one call or
-// operation are locked together. Calls that share a lock cannot keep an operation waiting forever:
-// once an operation is waiting, no further call may share the lock, and long-running readers are
+// operation are locked together. Calls that share a lock cannot keep an operation waiting forever.
+// Once an operation is waiting, no further call may share the lock, and long-running readers are
 // interrupted.
 type gate struct {
 	mu     sync.Mutex

@@ -89,7 +89,7 @@ func TestGroupStagesDoNotOverlap(t *testing.T) {
 // No matter which call of a group snapshot fails after the freeze has begun, and how it fails, the
 // states of all paths are restored. Unless the outcome is unknown, either all snapshots exist or
 // none do.
-func TestFailedCallOfAGroupLeavesAllOrNone(t *testing.T) {
+func TestFailedGroupCallLeavesAllSnapshotsOrNone(t *testing.T) {
 	volumes := []string{"v0", "v1"}
 	b := newGroupBench(t, volumes...)
 	b.target.ForgetCalls()

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// Take makes the calls that protect the lvstore in the required order: freeze, snapshot, thaw.
+// Take makes the calls that protect the lvstore in the required order, that is, freeze, snapshot,
+// thaw.
 func TestExportedVolumesAreFrozen(t *testing.T) {
 	for release, drain := range map[string]string{"v26.05": "nvmf_subsystem_set_ns_ana_group", "v24.01": "nvmf_subsystem_add_ns"} {
 		t.Run(release, func(t *testing.T) {

@@ -61,7 +61,7 @@ type Quiescer struct {
 	// See target.go; tests on a busy machine wait longer.
 	lockTimeout, freezeTimeout time.Duration
 
-	// names of the entries whose calls for a snapshot or deletion have received SPDK's response
+	// names of the entries for which SPDK has responded to the snapshot or deletion calls
 	settled    sync.Map
 	lastLogged map[string]string // for each entry, the last error logged by Recover
 }

@@ -88,7 +88,7 @@ func relatedOperations() (all []relatedOperation) {
 
 // SPDK can lose a volume, or crash, if two operations on related volumes overlap. The test uses a
 // snapshot, a snapshot above it, and two volumes above the upper snapshot. Two operations on them
-// run concurrently only if SPDK changes nothing for one that the other one uses.
+// run concurrently only if neither changes anything that the other one uses.
 func TestOperationsOnRelatedVolumesDoNotOverlap(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.q.lockTimeout = 20 * time.Millisecond

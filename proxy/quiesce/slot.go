@@ -57,7 +57,7 @@ func (o *operation) enter(ctx context.Context) error {
 	return nil
 }
 
-// leave ends the operation: it releases the slot and the connection, and releases the locks as soon
+// leave ends the operation. It releases the slot and the connection, and releases the locks as soon
 // as SPDK has responded to all calls.
 func (o *operation) leave() {
 	o.free()

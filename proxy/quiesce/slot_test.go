@@ -31,7 +31,7 @@ func (b *bench) withSlots(n int) (running *atomic.Int32) {
 }
 
 // An operation that is waiting for a lock does not occupy a slot.
-func TestWaitingForLocksOccupiesNoSlot(t *testing.T) {
+func TestWaitingForLocksDoesNotOccupyASlot(t *testing.T) {
 	for _, export := range []bool{false, true} {
 		b := newBench(t, "v26.05")
 		b.volume("v0")
@@ -85,9 +85,9 @@ func TestRestartWhileWaitingForLocksFailsTheOperation(t *testing.T) {
 	assert.Equal(t, "the target was restarted", busy.Why)
 }
 
-// While an operation is waiting at a barrier for its client, other clients can list volumes: it
-// calls Options.Deleting only afterward. An operation without a barrier calls Options.Deleting
-// before it freezes anything.
+// While an operation is waiting at a barrier for its client, other clients can list volumes,
+// because it calls Options.Deleting only afterward. An operation without a barrier calls
+// Options.Deleting before it freezes anything.
 func TestListingWorksDuringABarrierWait(t *testing.T) {
 	b := newBench(t, "v24.01")
 	b.volume("v0")

@@ -58,7 +58,7 @@ func (q *Quiescer) take(ctx context.Context, wanted []Snapshot, mode Mode) (take
 			volumes, err = findVolumes(ctx, rpc, wanted)
 			return volumes, err
 		},
-		related: func() lockSet { // nothing uses a new snapshot before all of them have been taken
+		related: func() lockSet { // new snapshots are not used until all of them have been taken
 			l := lockSet{}
 			for _, v := range volumes {
 				l.add(exclusive, v.alias())

@@ -20,7 +20,7 @@ import (
 // The debug socket is in the same directory as the control socket, with the same permissions.
 // Profiles may reveal secrets through the names in stacks, and through durations. A port on a
 // loopback address would reveal profiles to every user of this host, and a port on the public
-// address would reveal them to everyone. Therefore, the service opens neither port.
+// address would reveal them to everyone. The service therefore opens neither port.
 const debugName = "debug"
 
 // profiles maps a profile's name to its path and query in net/http/pprof.

@@ -26,7 +26,8 @@ type files struct {
 	watcher *fsnotify.Watcher // nil if nothing is watched
 	paths   []string
 	sum     [sha256.Size]byte
-	// receives a value when a comparison is due; nil if there has been no event since the last one
+	// receives a value when a comparison is due; nil if there has been no event since the last
+	// comparison
 	settled <-chan time.Time
 }
 

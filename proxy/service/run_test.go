@@ -156,7 +156,7 @@ func TestReloadWithoutAFileIsRefused(t *testing.T) {
 }
 
 // A service does not start if it cannot open one of its sockets.
-func TestServiceNeedsAllItsSockets(t *testing.T) {
+func TestServiceRequiresAllItsSockets(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	c := config.Default()
 	c.TLS.InsecurePlaintext = true
@@ -237,7 +237,7 @@ func TestSystemdSocketsMustMatchTheConfiguration(t *testing.T) {
 }
 
 // The methods of files also work without a watcher.
-func TestFilesWorkWithoutAWatcher(t *testing.T) {
+func TestChangedFilesAreDetectedWithoutAWatcher(t *testing.T) {
 	f := watchFiles(nil, slog.New(slog.DiscardHandler))
 	defer f.close()
 	f.watch([]string{"/etc/hostname"})

@@ -48,7 +48,7 @@ func TestWatchdogDetectsAStuckProcess(t *testing.T) {
 }
 
 // Only the service's user and root may reload the configuration and read profiles.
-func TestSocketsAreClosedToOthers(t *testing.T) {
+func TestSocketsAreInaccessibleToOthers(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", t.TempDir())
 	for _, name := range []string{controlName, debugName} {
 		l, err := openSocket(name)

@@ -45,7 +45,7 @@ type transport interface {
 	next(c *conn) ([]byte, error)
 	// identify authenticates and records the sender of a message.
 	identify(current *gate.Settings, x *gate.Exchange) error
-	// release releases what next has reserved for a message.
+	// release releases the memory that next has reserved for a message.
 	release()
 	// likeSPDK reports whether messages are started in order, and requests without an id get error
 	// responses.

@@ -93,8 +93,8 @@ type response struct {
 }
 
 // An output writes the responses on a connection. SPDK responds at the same time to calls that
-// arrived together, so the output sends their responses together. While more responses are expected
-// shortly, those that are ready wait for the last one.
+// arrived together, so the output sends their responses together. If more responses are expected
+// shortly, the ready ones wait so that all are written together.
 type output struct {
 	write func(text []byte) error
 

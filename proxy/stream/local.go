@@ -34,7 +34,7 @@ func ListenLocal(u config.ListenUnix) (net.Listener, error) {
 // A Local serves the sockets for programs on this host.
 type Local struct {
 	gate      *gate.Gate
-	idle      time.Duration // how long a connection may have no calls before it is closed
+	idle      time.Duration // how long a connection may be idle before it is closed
 	listeners []net.Listener
 	accepting sync.WaitGroup
 	parked    *parked

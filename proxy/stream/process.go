@@ -21,7 +21,7 @@ type process struct {
 	gate *gate.Gate
 	conn *clientconn.Conn
 	peer localsocket.Peer
-	idle time.Duration // how long a connection may have no calls before it is closed
+	idle time.Duration // how long a connection may be idle before it is closed
 	in   input
 	who  localIdentity
 }

@@ -22,7 +22,7 @@ const Method = "stream.open"
 type Sockets struct {
 	gate   *gate.Gate
 	web    *web.Server
-	idle   time.Duration // how long a stream may have no calls before it is closed
+	idle   time.Duration // how long a stream may be idle before it is closed
 	parked *parked
 
 	mu     sync.Mutex
@@ -160,8 +160,7 @@ type watched struct {
 	asked time.Time // when the client was asked to close the idle stream; zero if never
 }
 
-// Watch closes streams whose sender is no longer authenticated, and those without calls, until ctx
-// ends.
+// Watch closes idle streams, and streams whose sender is no longer authenticated, until ctx ends.
 func (s *Sockets) Watch(ctx context.Context) {
 	tick := time.NewTicker(recheck / 2)
 	defer tick.Stop()

@@ -23,7 +23,7 @@ const Subprotocol = "jsonrpc"
 // proxy authenticates the sender again at once.
 const recheck = time.Second
 
-// A socket is the transport for a WebSocket: each text message is a request or a batch.
+// A socket is the transport for a WebSocket, in which each text message is a request or a batch.
 type socket struct {
 	gate     *gate.Gate
 	ws       *websocket.Conn

@@ -8,7 +8,7 @@ import (
 )
 
 // A Direct is a connection for the proxy's own calls that must not wait for a slot. It never
-// reconnects: all calls on a Direct reach the same process of the target, or fail.
+// reconnects, so all calls on a Direct reach the same process of the target, or fail.
 type Direct struct {
 	socket  *spdkrpc.Socket
 	gone    <-chan struct{}

@@ -27,7 +27,7 @@ var (
 // run concurrently with each other, and so may deletions. While a deletion is waiting, no further
 // listing begins; the wait is short, because listings are short. A waiting listing gives up after a
 // while, because deletions may take minutes. Short overlapping deletions cannot block listings
-// forever: when a listing begins to wait, no further deletion begins for a moment.
+// forever. When a listing begins to wait, no further deletion begins for a moment.
 type listingGate struct {
 	mu      sync.Mutex
 	lists   int           // number of running listings

@@ -115,7 +115,7 @@ func TestLongResponsesAreBounded(t *testing.T) {
 	assert.Positive(t, s.expected())
 }
 
-// A poller executes calls as SPDK does: a single thread executes everything that has arrived before
+// A poller executes calls as SPDK does. A single thread executes everything that has arrived before
 // it polls again. It responds to a probe after all calls sent before the probe.
 type poller struct {
 	path    string

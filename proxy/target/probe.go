@@ -78,7 +78,8 @@ func (t *Target) timedProbe() time.Duration {
 }
 
 // Watch probes the target until t is closed: every few seconds, and immediately when the probe's
-// connection closes. Thus, the proxy notices a restart of the target even if there are no calls.
+// connection closes. The proxy therefore detects a restart of the target even if there are no
+// calls.
 func (t *Target) Watch() {
 	for {
 		state, _ := t.Probe(context.Background())
@@ -179,7 +180,7 @@ func (p *probe) phase(ctx context.Context) (Phase, error) {
 
 func (p *probe) close() {
 	if p.socket != nil {
-		_ = p.socket.Close() // if closing a UNIX socket fails, nothing more can be done
+		_ = p.socket.Close() // nothing can be done if closing a UNIX socket fails
 	}
 }
 

@@ -32,8 +32,8 @@ const waitersPerSlot = 4
 //
 // A call that cannot get a slot waits in its user's wait list. The lists are served round-robin,
 // one call each, so that a long list does not delay other users. After each change, the queue
-// grants slots until no waiting call is allowed to have one. Thus, a new call by a user without
-// waiting calls does not overtake any call that could run.
+// grants slots until no waiting call is allowed to have one. A new call by a user without waiting
+// calls therefore does not overtake any call that could run.
 type queue struct {
 	mu        sync.Mutex
 	limits    Limits
@@ -149,7 +149,7 @@ func (q *queue) user(who string) *user {
 	}
 	if len(q.users) >= q.sweepAt {
 		maps.DeleteFunc(q.users, func(_ string, u *user) bool { return u.slots == 0 && u.waiting.n == 0 && !u.isRunnable })
-		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // so that sweeping costs little per new user
+		q.sweepAt = max(maxIdleUsers, 2*len(q.users)) // to keep the cost of sweeping per new user low
 	}
 	u := &user{name: who, limit: q.limits.of(who)}
 	q.users[who] = u

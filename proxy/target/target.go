@@ -106,8 +106,8 @@ func New(c Config) *Target {
 	return t
 }
 
-// LimitUsers changes how many running calls a user may have. If byName contains the user, that
-// number applies; otherwise, each applies.
+// LimitUsers changes how many running calls a user may have. The user's number in byName applies if
+// there is one; otherwise, each applies.
 func (t *Target) LimitUsers(each int, byName map[string]int) {
 	t.queue.setLimits(Limits{PerUser: each, Of: byName})
 }
@@ -237,7 +237,7 @@ func (t *Target) Close() error {
 	t.conns, t.closed = nil, true
 	t.mu.Unlock()
 	for _, c := range conns {
-		_ = c.socket.Close() // if closing a UNIX socket fails, nothing more can be done
+		_ = c.socket.Close() // nothing can be done if closing a UNIX socket fails
 	}
 	probe.close()
 	return nil

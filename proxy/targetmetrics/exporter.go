@@ -71,7 +71,7 @@ func pack(plain []byte) []byte {
 }
 
 // admit chooses the objects that have series: those that already had them, and others up to the
-// limit. Thus, series do not come and go as the number of objects changes.
+// limit. This prevents series from coming and going as the number of objects changes.
 func admit(had map[string]bool, names []string, limit int) (have map[string]bool, left int) {
 	have = make(map[string]bool, min(limit, len(names)))
 	for _, n := range names {

@@ -152,8 +152,8 @@ func TestSeriesAreBounded(t *testing.T) {
 	assert.Equal(t, []string{"105", "106", "107", "108", "109", "110", "111", "112", "113", "114"}, names, "a deleted volume makes room for another")
 }
 
-// The sums of lvstores are counters: they do not decrease when volumes are deleted or the target is
-// restarted.
+// The sums of lvstores are counters, so they do not decrease when volumes are deleted or the target
+// is restarted.
 func TestStoreSumsNeverDecrease(t *testing.T) {
 	e := New(10)
 	sum := func(f *figures.Figures) float64 {

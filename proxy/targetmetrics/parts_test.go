@@ -12,7 +12,7 @@ import (
 
 // If a target has no objects of a kind, the metric families for that kind are omitted, including
 // their headers.
-func TestFamiliesWithoutSamplesAreLeftOut(t *testing.T) {
+func TestFamiliesWithoutSamplesAreOmitted(t *testing.T) {
 	up := func(change func(f *figures.Figures)) *figures.Figures {
 		f := &figures.Figures{Up: true, Phase: "runtime", Release: "v26.05", Taken: time.Unix(1, 0)}
 		change(f)

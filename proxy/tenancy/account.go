@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An amount is what a tenant uses, or what a call would use in addition.
+// An amount is a tenant's usage, or the additional usage that a call would cause.
 type amount struct{ bytes, volumes, subsystems, hosts, listeners uint64 }
 
 func (a amount) plus(b amount) amount {
@@ -82,7 +82,7 @@ type claim struct {
 type bdevSize struct {
 	bdev   string
 	size   uint64 // the size that the call sets, or inherits
-	amount amount // what the call uses because of this size
+	amount amount // the call's usage due to this size
 }
 
 // settle records the outcome of the call. If the outcome is unknown, SPDK may execute the call
@@ -117,7 +117,7 @@ func (c *claim) settle(err error) {
 	}
 }
 
-// besidesSizes returns what the call uses in addition to the amounts of c.sizes.
+// besidesSizes returns the call's usage in addition to the amounts of c.sizes.
 func (c *claim) besidesSizes() amount {
 	rest := c.asked
 	for _, s := range c.sizes {

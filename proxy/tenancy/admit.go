@@ -29,7 +29,7 @@ type Grant struct {
 	raised       []string          // parameters that were set to a safer value than the client's
 	ownership    *ownershipCheck
 	claim        *claim // reservation of quota
-	offline      bool   // there is no target: names that only a target could decide on are permitted
+	offline      bool   // there is no target, so names that require a target to decide are permitted
 }
 
 // Hidden returns the number of names in the call that do not belong to the tenant.

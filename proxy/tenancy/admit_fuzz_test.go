@@ -148,8 +148,8 @@ func (a *admission) compare(list []plan.Node, path string, saw, sent any) {
 	}
 }
 
-// FuzzAdmit calls Admit for calls by red to every method, with names of every kind in every
-// position: red's own names, blue's names in all spellings, and arbitrary strings.
+// FuzzAdmit calls Admit for calls by red to every method. Names of every kind appear in every
+// position, including red's own names, blue's names in all spellings, and arbitrary strings.
 func FuzzAdmit(f *testing.F) {
 	one := newWorld(f, "v26.05")
 	red, blue := one.settle()

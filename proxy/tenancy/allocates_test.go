@@ -90,7 +90,7 @@ func TestTenantAllocationsAreLimited(t *testing.T) {
 }
 
 // Every number that a tenant can send is bounded, or is listed here with the reason why it is not.
-// Thus, numbers that later releases add cannot be overlooked.
+// This ensures that numbers added by later releases are not overlooked.
 func TestTenantNumbersAreBounded(t *testing.T) {
 	harmless := map[string]string{
 		"bdev_delay_update_latency.latency_us":                  "a time",

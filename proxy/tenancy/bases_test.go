@@ -130,7 +130,7 @@ func TestRAIDsOnVolumesAreNotUsed(t *testing.T) {
 }
 
 // A list item that does not name its object belongs to no tenant.
-func TestItemsWithoutNamesAreLeftOut(t *testing.T) {
+func TestItemsWithoutNamesAreOmitted(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for method, items := range map[string]string{
 		"bdev_get_bdevs":         `[{"product_name": "canary", "num_blocks": 8}]`,

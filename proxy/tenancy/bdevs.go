@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A bdev holds those members of an item in the result of bdev_get_bdevs that this package needs.
+// A bdev holds the members that this package needs from an item in the result of bdev_get_bdevs.
 type bdev struct {
 	name      string
 	aliases   []string

@@ -145,7 +145,7 @@ func TestExportsDoNotWaitForVolumes(t *testing.T) {
 	second.Close()
 }
 
-// If the quota limits only the number of volumes, sizes do not matter: snapshots are taken
+// If the quota limits only the number of volumes, sizes do not matter. Snapshots are taken
 // concurrently, and resizing a volume does not count.
 func TestVolumeQuotaWorksAlone(t *testing.T) {
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 3})

@@ -70,7 +70,7 @@ func spoil(t *Tenancy, r *rand.Rand, list []plan.Node, v any) any {
 			}
 			return mark
 		case text && redNames[kind] == "":
-			return mark // no tenant can own such an object
+			return mark // such an object cannot belong to a tenant
 		}
 		return v
 	}

@@ -21,7 +21,7 @@ type sizing struct {
 	list   string // parameter whose items have the member source
 }
 
-// sizedBy describes where a method that creates or grows a volume gets the volume's size: from a
+// sizedBy describes whether a method that creates or grows a volume gets the volume's size from a
 // parameter, or from a bdev that a parameter names. The schema cannot express where the size comes
 // from.
 var sizedBy = map[string]sizing{

@@ -56,8 +56,8 @@ func TestTenantsDoNotOpenObjectsToEveryHost(t *testing.T) {
 	}
 }
 
-// Every parameter whose name suggests that it grants access is annotated or listed here. Thus,
-// parameters that later releases add cannot be overlooked.
+// Every parameter whose name suggests that it grants access is annotated or listed here. This
+// ensures that parameters added by later releases are not overlooked.
 func TestOpeningParametersAreAnnotated(t *testing.T) {
 	sounds := regexp.MustCompile(`(^|_)(any|all|public|open|passthrough|passthru|unrestricted|insecure)(_|$)`)
 	harmless := []string{

@@ -232,8 +232,8 @@ func (v *ownershipCheck) learnVolumes(ctx context.Context, answer string) error 
 	})
 }
 
-// ownsBdev reports whether a bdev belongs to the tenant: by its lvstore if it is a volume,
-// otherwise by its name.
+// ownsBdev reports whether a bdev belongs to the tenant. The lvstore decides for a volume, and the
+// name for any other bdev.
 func (v *ownershipCheck) ownsBdev(ctx context.Context, b *bdev) (bool, error) {
 	switch {
 	case b.ambiguous:

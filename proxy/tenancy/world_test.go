@@ -30,7 +30,7 @@ type world struct {
 	mu   sync.Mutex
 	sent []sent // calls that the target has received, except the tenancy's own queries
 	asks []sent
-	fail int  // number of the query that is to fail: 1 is the next one; 0 means none
+	fail int  // number of the query that should fail; 1 is the next one, and 0 means none
 	lost bool // the query has failed
 }
 

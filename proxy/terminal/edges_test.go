@@ -138,7 +138,7 @@ func TestStoresFitTheWidth(t *testing.T) {
 	assert.Equal(t, " [........................]   0 % of 8 B, 0 % provisioned, 0 volumes, 0 snapshots", lineWith(unnamed, "["))
 }
 
-func TestWarningsFromFigures(t *testing.T) {
+func TestFiguresCauseWarnings(t *testing.T) {
 	of := func(f figures.Figures) *Status {
 		f.Up = true
 		s, err := NewStatus(&f, "")
@@ -165,7 +165,7 @@ func TestWarningsFromFigures(t *testing.T) {
 	assert.Len(t, denied.Missing, 1)
 }
 
-func TestWarningsFromMetrics(t *testing.T) {
+func TestMetricsCauseWarnings(t *testing.T) {
 	of := func(name, labels string, value float64) []string {
 		s, err := NewStatus(&figures.Figures{Up: true, Taken: taken}, fmt.Sprintf("# TYPE spdk_proxy_%[1]s gauge\nspdk_proxy_%[1]s%[2]s %[3]f\n", name, labels, value))
 		require.NoError(t, err)

@@ -23,9 +23,9 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok\n")
 }
 
-// serveReady reports whether calls can be expected to work: the target must respond, and must not
-// be waiting for framework_start_init. The proxy accepts calls in any case. The response does not
-// contain the reason, because the request needs no authentication. The log contains it.
+// serveReady reports whether calls can be expected to work, which requires that the target responds
+// and is not waiting for framework_start_init. The proxy accepts calls in any case. The response
+// does not contain the reason, because the request needs no authentication. The log contains it.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) { s.answerReady(w, r, true) }
 
 // serveStrictlyReady is like serveReady, but also requires that the target contain everything in

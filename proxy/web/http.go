@@ -26,8 +26,8 @@ func (s *Server) HTTP(handler http.Handler, idle time.Duration) *http.Server {
 		MaxHeaderBytes:    MaxHeaderBytes,
 		ConnContext:       WithConn,
 		ConnState:         s.Gate.ConnState,
-		// Disable HTTP/2: a client could open and reset streams at no cost, while each of them
-		// costs the proxy a call. HTTP/1.1 connections are also cheaper for small calls.
+		// Disable HTTP/2, because a client could open and reset streams at no cost, while each of
+		// them costs the proxy a call. HTTP/1.1 connections are also cheaper for small calls.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		ErrorLog:     DebugLog(s.Gate.Log),
 	}

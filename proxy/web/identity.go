@@ -112,8 +112,8 @@ func (v *Visit) sentByPage() bool {
 	return v.R.Header.Get("Sec-Fetch-Site") == "same-origin" && v.R.Header.Get("Sec-Fetch-Dest") == "empty"
 }
 
-// sentInBackground reports whether a page sent the request without a user action: by itself, or to
-// reconnect to an event stream, for which a page cannot set headers.
+// sentInBackground reports whether a page sent the request without a user action, or to reconnect
+// to an event stream, for which a page cannot set headers.
 func (v *Visit) sentInBackground() bool {
 	return v.R.Header.Get(backgroundHeader) != "" || v.R.Header.Get("Accept") == eventStreamType
 }
@@ -124,7 +124,7 @@ func (v *Visit) sentInBackground() bool {
 func CheckCrossOrigin(r *http.Request) error {
 	if r.Method != http.MethodPost {
 		r = r.WithContext(r.Context())
-		r.Method = http.MethodPost // crossOrigin would accept a method that changes nothing
+		r.Method = http.MethodPost // crossOrigin accepts methods that change nothing
 	}
 	if crossOrigin.Check(r) != nil {
 		return gate.ErrCrossOrigin

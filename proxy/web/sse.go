@@ -57,8 +57,8 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 // Visit returns the request that opened the stream.
 func (e *Stream) Visit() *Visit { return e.visit }
 
-// Send queues an event, which is sent at the latest when Wait or Pause is called. data must not
-// contain a line break; id may be "". It returns false if the client has disconnected.
+// Send queues an event. The event is sent no later than the next call of Wait or Pause. data must
+// not contain a line break; id may be "". It returns false if the client has disconnected.
 func (e *Stream) Send(name, id string, data []byte) bool {
 	e.out.WriteString("event: " + name + "\n")
 	if id != "" {

@@ -18,7 +18,8 @@ import (
 // values checks the values in an input, including the items of arrays, and tracks the line on which
 // each value begins.
 func (r *run) values(text []byte) {
-	// Allow duplicate members: each one is an error only in the object that contains it.
+	// Allow duplicate members here, because each one is an error only in the object that contains
+	// it.
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
 	lines := lineCounter{text: text, line: 1}
 	for {

@@ -7,7 +7,7 @@ import (
 )
 
 // Live compares the methods that a target of release r lists (rpc_get_methods) with the schema. A
-// method that the target does not list counts as a known difference: either the target was built
+// method that the target does not list counts as a known difference. Either the target was built
 // without the method, or the method cannot be called in the target's current state.
 func Live(doc *rpcschema.Document, names []string, r rpcschema.Release) *Report {
 	report := &Report{Subject: "live target", Release: r, Compared: len(names)}

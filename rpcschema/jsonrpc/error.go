@@ -9,8 +9,8 @@ const (
 	CodeMethodNotFound = -32601
 	CodeInvalidParams  = -32602
 	CodeInternalError  = -32603
-	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE: the method exists, but cannot be called
-	// in the target's current state (startup, runtime).
+	// CodeWrongState is SPDK_JSONRPC_ERROR_INVALID_STATE. The method exists, but cannot be called
+	// in the target's current state (startup or runtime).
 	CodeWrongState = -1
 )
 

@@ -191,8 +191,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecodeValue checks a property on which the proxy depends: if a value is decoded, encoded and
-// decoded again, it stays the same.
+// FuzzDecodeValue checks a property on which the proxy depends. A value that is decoded, encoded
+// and decoded again stays the same.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
 		f.Add([]byte(s))

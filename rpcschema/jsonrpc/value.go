@@ -135,8 +135,8 @@ func (d *decoder) value() (any, error) {
 	}
 }
 
-// checkNumber limits the size of a number, because computations with a large number may be slow:
-// 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
+// checkNumber limits the size of a number, because computations with large numbers may be slow. For
+// example, 1e999999 has a million digits. SPDK's own numbers have at most 20 digits.
 func checkNumber(text string) error {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if len(mantissa) > maxDigits {

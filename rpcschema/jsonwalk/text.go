@@ -4,7 +4,7 @@ package jsonwalk
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// A Text is JSON written by the target. Walking does not decode values: to skip a value, it only
+// A Text is JSON written by the target. Walking does not decode values. To skip a value, it only
 // has to find the value's end. The text may contain duplicate members, and its strings may contain
 // any bytes, because SPDK writes such results. If the text is not JSON, the walk ends, and Bad
 // returns true.

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample"
 )
 
-// Markdown writes an area's page: a table of its methods, followed by the description of each
-// method at release r.
+// Markdown writes an area's page, which consists of a table of its methods, followed by the
+// description of each method at release r.
 func Markdown(w io.Writer, doc *rpcschema.Document, area string, methods []*rpcschema.Method, r rpcschema.Release) error {
 	p := &page{doc: doc, release: r}
 	p.write = p.tableRow

@@ -35,7 +35,8 @@ func (p *page) entry(name, need string, s *rpcschema.Schema, text string) {
 	p.write(entry{name, p.typeOf(s), need, strings.Join(strings.Fields(strings.Join(append([]string{text}, p.facts(s, resolved)...), " ")), " ")})
 }
 
-// terminal writes an entry for a terminal: name, type and need on one line, followed by the text.
+// terminal writes an entry for a terminal, with name, type and need on one line, followed by the
+// text.
 func (p *page) terminal(e entry) {
 	line := fmt.Sprintf("  %-30s %-22s %s", e.name, e.typ, e.need)
 	if e.name == "" {

@@ -96,7 +96,7 @@ func TestManualInHTML(t *testing.T) {
 	}
 }
 
-func TestMistakesAreNamed(t *testing.T) {
+func TestMistakesAreReported(t *testing.T) {
 	for name, c := range map[string]struct{ yaml, says string }{
 		"unknown key":      {"methodes: []", "methodes"},
 		"no name":          {"methods: [{summary: X.}]", "a method without a name"},

@@ -13,7 +13,7 @@ import (
 )
 
 // A call whose context has ended is not sent, whether or not there is a live connection.
-func TestSocketSendsNothingOnceCancelled(t *testing.T) {
+func TestSocketSendsNothingAfterCancellation(t *testing.T) {
 	var got []string
 	served := make(chan struct{})
 	s := dial(t, listen(t, func(p *peer) {
@@ -47,7 +47,7 @@ func TestSocketSendsNothingOnceCancelled(t *testing.T) {
 }
 
 // A call whose context ends during connection setup is not sent.
-func TestSocketSendsNothingCancelledWhileConnecting(t *testing.T) {
+func TestCallCanceledWhileConnectingIsNotSent(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
 		// If nothing can be decoded, this connection is the abandoned attempt, for which no caller

@@ -16,7 +16,7 @@ import (
 // closeWait limits the time for writing the last message of a connection.
 const closeWait = time.Second
 
-// A webSocket implements the framing of RFC 6455: each text message is a JSON-RPC message.
+// A webSocket implements the framing of RFC 6455, in which each text message is a JSON-RPC message.
 type webSocket struct {
 	ws   *websocket.Conn
 	conn *gathering // the connection below ws
@@ -93,7 +93,7 @@ func (w *webSocket) heard() uint64 { return w.conn.reads.Load() }
 // close sends a close frame unless a write is in progress, and closes the connection.
 func (w *webSocket) close() error {
 	if w.conn.seal() {
-		// A zero mask is safe: a control frame without user data has nothing to hide.
+		// A zero mask is safe, because a control frame without user data has nothing to hide.
 		frame := []byte{0x80 | websocket.CloseMessage, 0x80 | 2, 0, 0, 0, 0, websocket.CloseNormalClosure >> 8, websocket.CloseNormalClosure & 0xff}
 		_ = w.conn.Conn.SetWriteDeadline(time.Now().Add(closeWait))
 		_, _ = w.conn.Conn.Write(frame)
@@ -144,7 +144,7 @@ func (g *gathering) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// SetWriteDeadline has no effect on buffered writes: flush has its own deadline.
+// SetWriteDeadline has no effect on buffered writes, because flush has its own deadline.
 func (g *gathering) SetWriteDeadline(t time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -115,7 +115,7 @@ func (h *HTTPS) Close() error {
 }
 
 // noteStatus closes idle connections after a refusal, because their client certificate may have
-// expired: the next connection will use the current certificate. Without a client certificate,
+// expired. The next connection will use the current certificate. Without a client certificate,
 // connections stay open, because net/http may be about to send a request on one of them, and that
 // request would fail.
 func (h *HTTPS) noteStatus(status int) {

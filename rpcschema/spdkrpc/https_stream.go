@@ -44,8 +44,8 @@ const (
 	maxPause     = time.Minute
 )
 
-// A streamSource opens the stream of an HTTPS, and opens a new one when that stream has ended. No
-// caller waits for a stream: until one is open, calls are POST requests.
+// A streamSource opens the stream of an HTTPS, and opens a new one when that stream has ended.
+// Callers do not wait for a stream. Until one is open, calls are POST requests.
 type streamSource struct {
 	dial func(ctx context.Context, path string) (*stream, error)
 	// draining is called when the proxy is stopping, before calls are sent by POST.

@@ -226,7 +226,7 @@ func TestLostStreamLeavesTheOutcomeUnknown(t *testing.T) {
 }
 
 // If the stream has been closed before a call, the call becomes a POST request.
-func TestStreamIsLostBeforeTheCall(t *testing.T) {
+func TestCallAfterALostStreamUsesPOST(t *testing.T) {
 	_, h := behind(t, func(*websocket.Conn, *http.Request) {})
 	ended := connect(t, h)
 	s := h.streams.current.Load()
@@ -237,7 +237,7 @@ func TestStreamIsLostBeforeTheCall(t *testing.T) {
 }
 
 // A call that could not be written becomes a POST request.
-func TestStreamIsLostBeforeTheWrite(t *testing.T) {
+func TestUnwrittenCallUsesPOST(t *testing.T) {
 	_, h := behind(t, echo)
 	f, s := begin(t, 0)
 	h.streams.current.Store(s)
@@ -246,7 +246,7 @@ func TestStreamIsLostBeforeTheWrite(t *testing.T) {
 }
 
 // A server that does not read does not delay any caller past the caller's deadline.
-func TestStreamToAServerThatDoesNotRead(t *testing.T) {
+func TestCallsKeepTheirDeadlineIfServerDoesNotRead(t *testing.T) {
 	done := make(chan struct{})
 	_, h := behind(t, func(*websocket.Conn, *http.Request) { <-done })
 	connect(t, h)

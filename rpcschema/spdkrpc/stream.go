@@ -108,7 +108,7 @@ func newStream(f framing, limit int, beat time.Duration) *stream {
 	return s
 }
 
-// update modifies the state; no other function does. It closes the connection if change has set
+// update is the only function that modifies the state. It closes the connection if change has set
 // err, or if the stream is leaving and no call is awaited.
 func (s *stream) update(change func(*inFlight)) {
 	s.mu.Lock()
@@ -330,7 +330,7 @@ func (s *stream) outcome() (err error, answered bool) {
 
 // The stream sends a ping after pingAfter ticks without received data, and treats the connection as
 // lost after lostAfter ticks. After leaveAfter ticks without a call, it closes the connection
-// before the proxy does. Thus, the stream never sends a call just as the proxy closes the
+// before the proxy does. This prevents the stream from sending a call just as the proxy closes the
 // connection.
 const (
 	pingAfter  = 3

@@ -72,7 +72,7 @@ func begin(t *testing.T, limit int) (*script, *stream) {
 	return f, s
 }
 
-// start starts a call whose text is its id.
+// start starts a call whose text is the call's id.
 func start(t *testing.T, s *stream, id uint64) Pending {
 	p := Pending{method: "m", stream: s, call: newCall(id, fmt.Append(nil, id))}
 	require.NoError(t, s.start(p.call))

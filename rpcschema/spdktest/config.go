@@ -122,7 +122,7 @@ func (e *engine) fit(c configCall) (configCall, bool) {
 		}
 	}
 	if err != nil {
-		panic(err) // cannot happen: the values are the engine's own
+		panic(err) // cannot happen, because the values come from the engine itself
 	}
 	c.Params = params
 	return c, true

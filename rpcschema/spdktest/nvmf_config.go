@@ -49,7 +49,7 @@ func (e *engine) transportParams(t spdkrpc.NVMfTransport) any {
 		err = json.Unmarshal(text, &shown)
 	}
 	if err != nil {
-		panic(err) // cannot happen: the value is the engine's own
+		panic(err) // cannot happen, because the value comes from the engine itself
 	}
 	return shown[0]
 }

@@ -116,7 +116,7 @@ func unskipped(reply []byte) []byte {
 func (r *request) fail(e *jsonrpc.Error) {
 	reply, err := jsonrpc.Response{ID: r.id, Error: e}.MarshalJSON()
 	if err != nil {
-		panic(err) // cannot happen: an Error contains only a code and a message
+		panic(err) // cannot happen, because an Error contains only a code and a message
 	}
 	r.done(append(reply, '\n'))
 }

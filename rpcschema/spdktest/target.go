@@ -111,7 +111,7 @@ func (t *Target) Socket() string { return t.opts.Socket }
 // Release returns the SPDK release of the target.
 func (t *Target) Release() rpcschema.Release { return t.opts.Release }
 
-// Crash ends the target as SIGKILL does: it closes every connection, and everything that SPDK keeps
+// Crash ends the target as SIGKILL does. It closes every connection, and everything that SPDK keeps
 // in memory is lost. Volumes remain on their media. As after a real crash, the socket's file also
 // remains, but refuses connections.
 func (t *Target) Crash() {

@@ -42,8 +42,8 @@ type server struct {
 	conns map[*conn]struct{} // nil once closed
 }
 
-// listen opens the socket as SPDK does: a lock file shows whether the socket is in use. If a crash
-// left the socket behind, listen replaces it.
+// listen opens the socket as SPDK does, with a lock file that shows whether the socket is in use.
+// If a crash left the socket behind, listen replaces it.
 func listen(t *Target, e *engine) (*server, error) {
 	path := t.opts.Socket
 	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)

@@ -159,7 +159,8 @@ func write(files map[string][]byte) error {
 	return nil
 }
 
-// compare returns an error that lists the files in dist that differ from what the sources produce.
+// compare returns an error that lists the files in dist that differ from those built from the
+// sources.
 func compare(files map[string][]byte) error {
 	var there []string
 	err := fs.WalkDir(os.DirFS(dist), ".", func(name string, d fs.DirEntry, err error) error {

@@ -88,7 +88,7 @@ func fetchPackage(name string) (string, error) {
 }
 
 // fetch downloads and unpacks a package, unless the same version has already been unpacked. It
-// refuses an archive whose hash is not the locked one.
+// refuses an archive whose hash differs from the locked one.
 func (p lockedPackage) fetch() error {
 	folder := filepath.Join(modules, p.name)
 	mark := filepath.Join(folder, ".locked")

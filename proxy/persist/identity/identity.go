@@ -75,8 +75,9 @@ func LosesMembers(method string) bool { return losesMembers[method] }
 
 const maxNames = 4096 // no SPDK call contains more parameters
 
-// Of identifies what a call creates or sets, by its method and parameters. Calls with equal results
-// conflict: spdk_tgt can load only one of them. Of returns "" for a call whose object is unknown.
+// Of identifies the object that a call creates or sets, by the call's method and parameters. Calls
+// with equal results conflict: spdk_tgt can load only one of them. Of returns "" if the object is
+// unknown.
 func Of(schema *rpcschema.Document, method string, params map[string]any) string {
 	object := map[string]any{}
 	m, known := schema.Method(method)

@@ -64,8 +64,8 @@ func (t *Shapes) expand(s *rpcschema.Schema, above Node, depth int) (list []Node
 	return list
 }
 
-// Fits reports whether n's schema may apply to a value, based only on the value's type. A union
-// itself fits no value; its variants do.
+// Fits reports whether n's schema may apply to a value, based only on the value's type. Values fit
+// a union's variants, not the union itself.
 func (n Node) Fits(v any) bool {
 	if len(n.Type) == 0 {
 		return len(n.OneOf)+len(n.AnyOf) == 0

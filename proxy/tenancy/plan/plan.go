@@ -178,8 +178,8 @@ func (t *Shapes) listable(list []Node, root bool) bool {
 	return false
 }
 
-// identityKind returns the kind of the member that contains the object's own name: by convention,
-// the first member that names anything.
+// identityKind returns the kind of the member that contains the object's own name. By convention,
+// this is the first member that names anything.
 func identityKind(t *Shapes, n Node) string {
 	_, kind := t.Identity([]Node{n})
 	return kind

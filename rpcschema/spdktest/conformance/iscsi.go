@@ -47,7 +47,7 @@ func testIscsiGroups(s *suite) {
 	s.undo("iscsi_delete_portal_group", P{"tag": pg})
 	s.ok("iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": port}}})
 	assert.Equal(s, &spdkrpc.ISCSIPortalGroup{Tag: int32(pg), Portals: []spdkrpc.ISCSIPortal{{Host: "127.0.0.1", Port: port}}}, portals(pg))
-	// Do not test a portal that is already in another group: v26.05 crashes.
+	// Do not test a portal that is already in another group, because v26.05 crashes.
 	s.fails(invalidParams, "iscsi_create_portal_group", P{"tag": pg, "portals": []P{{"host": "127.0.0.1", "port": s.port()}}})
 	other := s.tag()
 	for _, portal := range []P{

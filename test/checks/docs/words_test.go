@@ -107,7 +107,7 @@ func TestCheckedTextsAreExtracted(t *testing.T) {
 
 // first
 // comment
-func TestItSaysWhether(t *testing.T) { // second
+func TestExample(t *testing.T) { // second
 	_ = fmt.Errorf("an error %d", 1)
 }
 `, parser.ParseComments)
@@ -116,5 +116,5 @@ func TestItSaysWhether(t *testing.T) { // second
 	for _, text := range textsOf(file) {
 		texts = append(texts, strings.TrimSpace(text))
 	}
-	assert.ElementsMatch(t, []string{"first comment", "second", "test it says whether", `"an error %d"`}, texts)
+	assert.ElementsMatch(t, []string{"first comment", "second", "test example", `"an error %d"`}, texts)
 }

@@ -125,7 +125,7 @@ func TestChangedTargetIsShownFirst(t *testing.T) {
 
 // If a host connects after the dialog has been opened, the host is disconnected only after the user
 // has typed a name.
-func TestHostThatConnectsMeanwhileIsKept(t *testing.T) {
+func TestDisconnectingANewHostNeedsConfirmation(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")

@@ -41,7 +41,7 @@ tenants:
 log: {format: json}
 `
 
-// exportWorld creates a separate world: a target with the volumes lvs0/db and team/web, and with a
+// exportWorld creates a separate world, whose target has the volumes lvs0/db and team/web, and a
 // listener at 127.0.0.1:4420. With SPDK_SOCK and without arguments, the target is a real one.
 func exportWorld(t *testing.T, targetArgs ...string) *world {
 	t.Helper()

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// To find out what else offers a volume, the export dialog asks only for what the target was built
-// with and the user may read. Other calls would fail, and be failures in the audit log.
-func TestExportDialogMakesNoCallThatFails(t *testing.T) {
+// To find out what else exposes a volume, the export dialog calls only methods that the target has
+// and the user may call. Other calls would fail, and be failures in the audit log.
+func TestExportDialogAvoidsCallsThatWouldFail(t *testing.T) {
 	w := exportWorld(t)
 	var built []string
 	require.NoError(t, json.Unmarshal(w.call(t, "rpc_get_methods", nil), &built))
@@ -34,7 +34,7 @@ func TestExportDialogMakesNoCallThatFails(t *testing.T) {
 	}
 }
 
-// "100 %" means exactly that: overcommitted lvstores show more, and lvstores that have free space
+// "100 %" means exactly that. Overcommitted lvstores show more, and lvstores that have free space
 // show less.
 func TestPercentages(t *testing.T) {
 	p := newPage(t)

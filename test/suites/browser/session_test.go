@@ -89,7 +89,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	p.until(`document.title.startsWith("Overview")`) // the session still exists
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.problems = nil // those of the other site's page
+	p.problems = nil // values of the other site's page
 }
 
 // forgery is a script on another site that attempts to make calls.

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// relay listens on a socket in front of the simulated target, and adds what the simulation lacks:
-// device I/O with latencies, busy reactors, connected hosts, and NVMe devices. The gate can hold
+// relay listens on a socket in front of the simulated target, and adds device I/O with latencies,
+// busy reactors, connected hosts, and NVMe devices, which the simulation lacks. The gate can hold
 // back calls. The function that relay returns stops the relay.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
@@ -49,7 +49,7 @@ type gate struct {
 	nobody bool          // report no connected hosts
 	asIs   bool          // change no responses
 
-	histograms map[string]time.Time // by bdev: when its histogram was switched on
+	histograms map[string]time.Time // by bdev, the time at which its histogram was enabled
 	nvme       nvmeDevices
 }
 

@@ -180,7 +180,7 @@ func volumeLifecycle(t *testing.T, w *world, user, store string) {
 
 // The list shows each volume's I/O in the last minute and can be sorted by it; the panel shows the
 // last hour. The proxy needs two samples, one minute apart.
-func TestIOOfVolumes(t *testing.T) {
+func TestVolumeIOIsShown(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("volumes")
@@ -209,7 +209,7 @@ func TestIOOfVolumes(t *testing.T) {
 // Once a volume's histogram is switched on, its latency percentiles are shown, and the list can be
 // sorted by them. Until then, the list and the panel show that the histogram is off. The proxy
 // needs two readings, one minute apart.
-func TestLatencyPercentilesOfVolumes(t *testing.T) {
+func TestVolumeLatencyPercentilesAreShown(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("volumes?sort=-io")

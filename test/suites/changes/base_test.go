@@ -15,7 +15,7 @@ import (
 type base struct {
 	bdev  string
 	image string // the file with the content
-	grow  func() // makes the bdev larger; nil if it cannot grow
+	grow  func() // enlarges the bdev; nil if it cannot grow
 }
 
 const disk = "disk0"

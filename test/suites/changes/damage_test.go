@@ -156,7 +156,7 @@ func parentAt(page []byte) int {
 }
 
 // The comparison with the contents detects clusters that are missing from the list.
-func TestComparisonNoticesMissingClusters(t *testing.T) {
+func TestComparisonDetectsMissingClusters(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	base, s := &snapshot{content: make([]byte, 4*cluster)}, &snapshot{content: make([]byte, 5*cluster)}
 	_, _ = rnd.Read(s.content[cluster : 2*cluster])

@@ -98,7 +98,7 @@ func (w *world) history() {
 	during := w.refused
 	w.refused = map[int]map[string]int{}
 	w.verify(40)
-	for code, texts := range w.refused { // nothing changes now, so only this refusal is expected
+	for code, texts := range w.refused { // there are no changes now, so only this refusal is expected
 		assert.Equal(w.t, -22, code, "%v", texts)
 	}
 	for code, texts := range during {

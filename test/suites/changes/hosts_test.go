@@ -9,7 +9,8 @@ import (
 )
 
 // inFlight is the number of commands that are in flight for a volume. On a busy machine, a command
-// to a namespace of another target takes tens of milliseconds: each target has to be scheduled.
+// to a namespace of another target takes tens of milliseconds, because each target has to be
+// scheduled.
 const inFlight = 8
 
 // hosts are connections to the same export. Each connection executes one command at a time.

@@ -10,7 +10,7 @@ import (
 
 // yielding returns a variable for the environment of targets. With SPDK_TGT_YIELD=1, it makes
 // targets that have nothing to do yield their core. Otherwise, targets that share a core wait for
-// each other's time slices: each command to a namespace of another target takes tens of
+// each other's time slices, and each command to a namespace of another target takes tens of
 // milliseconds.
 func yielding(t *testing.T) []string {
 	if os.Getenv("SPDK_TGT_YIELD") != "1" {

@@ -37,7 +37,7 @@ type driver struct {
 
 	metadataCA string // certificate of csi-snapshot-metadata
 
-	uninstalled bool // set by a test that has found nothing left over
+	uninstalled bool // set by a test that has found no leftovers
 }
 
 // start starts everything that the tests use.

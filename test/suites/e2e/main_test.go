@@ -53,7 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// outside builds the programs for the cluster and runs the tests in a sandbox.
+// outside runs outside the sandbox. It builds the programs for the cluster and runs the tests in a
+// sandbox.
 func outside() (code int, err error) {
 	if os.Getuid() != 0 {
 		return 1, errors.New("the tests on Kubernetes need root, for namespaces, mounts and loop devices")

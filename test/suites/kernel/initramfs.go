@@ -23,7 +23,8 @@ var tools = []string{
 	"sbin/cryptsetup", "sbin/mkfs.btrfs", "bin/btrfs",
 }
 
-// modules lists the kernel modules in the initramfs. Their dependencies are added automatically.
+// modules lists the kernel modules that the initramfs contains. Their dependencies are added
+// automatically.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_blk", "configfs", "loop", "ext4", "xfs", "crc32c_generic", "crc32c_intel",
 	"nvme_tcp", "nvmet", "nvmet_tcp", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "crc32_generic",

@@ -173,7 +173,7 @@ func (k kit) unpackKernel(ctx context.Context) error {
 	from := (int(image[setupSectors])+1)*512 + word(payloadOffset)
 	payload := image[from : from+word(payloadLength)]
 	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
-		return os.WriteFile(k.vmlinux(), image, 0o644) // another compression: qemu boots this image too
+		return os.WriteFile(k.vmlinux(), image, 0o644) // qemu also boots an image with another compression
 	}
 	cmd := k.command(ctx, "xz", k.root("usr/bin/xz"), "--decompress", "--stdout", "--single-stream")
 	cmd.Stdin = bytes.NewReader(payload)

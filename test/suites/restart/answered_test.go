@@ -84,7 +84,7 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 	for _, step := range []struct {
 		method string
 		params p
-		after  []string // what the subsystem n admits; nil: it does not exist
+		after  []string // hosts that the subsystem n admits; nil if it does not exist
 	}{
 		{"nvmf_create_subsystem", p{"nqn": n, "serial_number": "S"}, []string{}},
 		{"nvmf_subsystem_add_ns", p{"nqn": n, "namespace": p{"bdev_name": "lvs0/v", "nsid": 1}}, []string{"namespace"}},

@@ -28,7 +28,8 @@ type operation struct {
 	name    string
 	prepare func(d *driverWorld)
 	do      func(d *driverWorld, ctx context.Context) error
-	// The state after success: the admitted nodes, and the number of volumes and snapshots.
+	// The state after success consists of the admitted nodes and the number of volumes and
+	// snapshots.
 	hosts []string
 	lvols int
 	holds func(d *driverWorld)
@@ -117,7 +118,7 @@ var operations = []operation{
 		switch err = d.mover().DeleteOriginal(ctx, d.volumeID(), copied, nil); {
 		case errors.Is(err, volume.ErrNotFound):
 			return nil // an administrator who retries sees this error
-		// interrupted: the error asks for a retry
+		// after an interruption, the error asks for a retry
 		case errors.Is(err, move.ErrNotLocked), errors.Is(err, move.ErrUnfinished):
 			return errors.Join(err, d.copyElsewhere(ctx))
 		default:

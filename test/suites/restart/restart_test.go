@@ -168,7 +168,7 @@ func TestVolumesOnRAIDAreRestored(t *testing.T) {
 	assert.False(t, w.start("-c", w.at("theirs.json")), "SPDK can load what it saves now: the correction in proxy/persist/correct.go is no longer needed")
 }
 
-func TestTargetStartedWithoutTheSavedFile(t *testing.T) {
+func TestSavedFileIsKeptIfTargetStartsWithoutIt(t *testing.T) {
 	w := newWorld(t)
 	require.True(t, w.start())
 	w.serve()

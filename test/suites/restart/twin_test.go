@@ -14,7 +14,7 @@ import (
 // both disks, and then without the other tenant's disk, which is added later. For a tenant, the
 // name or UUID never refers to the nested object. If the nested lvstore's name is unique, it is
 // loaded alongside the other tenant's.
-func TestLvstoreNamedLikeAnotherTenantsIsNotConfused(t *testing.T) {
+func TestNestedLvstoreIsNotMistakenForAnotherTenants(t *testing.T) {
 	for _, c := range []struct {
 		name, store string
 		examines    bool

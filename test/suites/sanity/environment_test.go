@@ -212,7 +212,7 @@ func (w *environment) startDriver(ctx context.Context, v variant, dir, url strin
 	if v.TargetType == "loop" {
 		target["loopDir"] = filepath.Join(dir, "data")
 	}
-	text, err := json.Marshal(map[string]any{"nodes": []any{target}, "placement": map[string]any{"targetTimeout": "1m"}}) // a busy machine may be slow
+	text, err := json.Marshal(map[string]any{"nodes": []any{target}, "placement": map[string]any{"targetTimeout": "1m"}}) // for busy machines
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type fake struct {
 	expected string           // the method that will be called
 	answer   jsonrpc.Response // the response to that method
 	method   string           // of the last call
-	params   any              // of the last call; nil for none
+	params   any              // parameters of the last call; nil if there was none
 	arrivals int
 }
 

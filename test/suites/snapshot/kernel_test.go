@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// This test is like TestSnapshotsOfVolumesUnderWrites, except that Linux in a virtual machine makes
-// the writes, with native multipath.
+// This test is like TestSnapshotsOfVolumesUnderWritesLoseNoData, except that Linux in a virtual
+// machine makes the writes, with native multipath.
 func TestSnapshotsOfVolumesWrittenByLinux(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	reports := &reports{t: t, changed: make(chan struct{}), ended: make(chan struct{})}

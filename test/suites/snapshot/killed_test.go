@@ -53,7 +53,7 @@ var stages = []stage{
 // The proxy is killed at every stage of a snapshot, and restarted as systemd would restart it.
 // Meanwhile, the writer continues. Afterwards, no path is inaccessible, the journal is empty, and
 // each snapshot is either complete or missing.
-func TestProxyKilledAtEveryStage(t *testing.T) {
+func TestProxyKilledAtAnyStageThawsVolumes(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	name := w.makeVolume("thin")
 	nqn, address := w.share(name)

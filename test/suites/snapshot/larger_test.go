@@ -15,7 +15,7 @@ import (
 
 // On releases before v24.05, the driver does not let a volume grow larger than its parent, because
 // reads and writes beyond the parent's end fail there with I/O errors.
-func TestVolumesLargerThanTheirParent(t *testing.T) {
+func TestVolumesOutgrowTheirParentOnlyIfSPDKSupportsIt(t *testing.T) {
 	g := newTarget(t)
 	release, err := g.rpc.Release(t.Context())
 	require.NoError(t, err)

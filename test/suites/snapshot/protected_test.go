@@ -38,7 +38,7 @@ type taken struct {
 // The test takes CSI snapshots of volumes that are being written to. The first metadata page must
 // remain unchanged, every snapshot must contain the volume's data at one moment, and no write may
 // fail. The data must still be intact after the target has been killed and restarted.
-func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
+func TestSnapshotsOfVolumesUnderWritesLoseNoData(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	var subjects []*subject
 	for i, kind := range w.kinds() {
@@ -49,9 +49,9 @@ func TestSnapshotsOfVolumesUnderWrites(t *testing.T) {
 	w.snapshots(subjects)
 }
 
-// This test is like TestSnapshotsOfVolumesUnderWrites, except that it calls the proxy's method
-// without the driver.
-func TestProxySnapshotsOfVolumesUnderWrites(t *testing.T) {
+// This test is like TestSnapshotsOfVolumesUnderWritesLoseNoData, except that it calls the proxy's
+// method without the driver.
+func TestProxySnapshotsOfVolumesUnderWritesLoseNoData(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newEnvironment(newTarget(t))

@@ -16,7 +16,7 @@ import (
 
 // If a snapshot is smaller than both its parent and its clone, SPDK gives the clone the parent's
 // clusters when it deletes the snapshot. The proxy refuses the deletion.
-func TestDeletionsOfShrunkSnapshots(t *testing.T) {
+func TestDeletionsOfShrunkSnapshotsAreRefused(t *testing.T) {
 	w := newEnvironment(newTarget(t))
 	release, err := w.rpc.Release(t.Context())
 	require.NoError(t, err)

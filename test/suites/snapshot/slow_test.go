@@ -70,7 +70,7 @@ func TestSnapshotsOnASlowDiskLoseNoData(t *testing.T) {
 				require.NoError(t, proxy.call(ctx, "spdkgate_lvol_snapshot", map[string]any{"snapshots": []any{map[string]any{"lvol_name": volume, "snapshot_name": snapshot}}}, &taken))
 				require.True(t, taken[0].Frozen)
 				for _, w := range all {
-					w.progress(2) // those in flight at the snapshot have ended
+					w.progress(2) // the writes in flight during the snapshot have ended
 				}
 				require.True(t, before == g.firstPage(), "snapshot %d: the lvstore's first metadata page was overwritten", i)
 			}

@@ -42,7 +42,7 @@ func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 				if taken > keep {
 					require.NoError(t, g.rpc.BdevLvolDelete(t.Context(), spdkrpc.BdevLvolDeleteParams{Name: fmt.Sprintf("%s/s%d", store, taken-keep-1)}))
 				}
-				time.Sleep(100 * time.Millisecond) // the rate of snapshots in the report of the fault; nothing is awaited
+				time.Sleep(100 * time.Millisecond) // the rate of snapshots in the bug report, without waiting for anything
 			}
 			w.stop()
 			require.NotEqual(t, before, g.firstPage(), "the fault did not occur in %d snapshots: this release may have fixed it", taken)

@@ -82,7 +82,7 @@ func (t *timedCaller) Call(ctx context.Context, method string, params, result an
 	return nil
 }
 
-// measure keeps inFlight calls in flight for the duration span: each worker makes its next call as
+// measure keeps inFlight calls in flight for the duration span. Each worker makes its next call as
 // soon as it has received the response. If any call fails, measure returns an error.
 func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, span time.Duration) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, warmUp+span+time.Minute)

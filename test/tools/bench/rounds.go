@@ -9,12 +9,12 @@ import (
 
 // A round holds the figures of one round for one number of calls in flight.
 type round struct {
-	raw, proxy      figures // spdk_get_version: on the socket, and through the proxy
+	raw, proxy      figures // spdk_get_version, on the socket and through the proxy
 	floor           figures // the same by POST through a handler that only forwards calls
 	stream          figures // the same on one of the proxy's streams
 	streamFloor     figures // the same on a stream that only forwards calls
 	local           figures // the same on the proxy's local socket
-	tenant, mixture figures // a tenant's user through the proxy: spdk_get_version, and the mixture
+	tenant, mixture figures // spdk_get_version and the mixture, through the proxy as a tenant's user
 }
 
 // measurementsPerRound is the number of figures in a round.

@@ -109,7 +109,7 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	}
 	req.SetBasicAuth(p.user, passwordOf(p.user))
 	if repeatable {
-		req.Header["Idempotency-Key"] = nil // tells net/http that it may repeat the request; it is not sent
+		req.Header["Idempotency-Key"] = nil // tells net/http that it may repeat the request; the header is not sent
 	}
 	resp, err := p.http.Do(req)
 	if err != nil {

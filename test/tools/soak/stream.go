@@ -278,8 +278,8 @@ func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
 func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
-// crowd keeps crowdStreams streams open. Each stream makes a call now and then. One stream in eight
-// makes several calls at once, and is slow to read the responses.
+// crowd keeps crowdStreams streams open. Each stream makes a call now and then. One in eight
+// streams makes several calls at once, and is slow to read the responses.
 func (w *world) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return

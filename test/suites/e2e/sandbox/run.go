@@ -26,7 +26,7 @@ const (
 // Options describe a sandbox.
 type Options struct {
 	Parent  string   // directory for the state directory
-	Name    string   // begins the names of the state directory and the cgroup; unique to this kind of sandbox
+	Name    string   // prefix of the names of the state directory and the cgroup; unique to this kind of sandbox
 	Sysctls []string // kernel settings that are restored, such as kernel.panic; programs may change them inside
 	LoopDir string   // directory within the state directory: loop devices on its files are detached at the end
 	Log     func(format string, args ...any)

@@ -181,7 +181,7 @@ func (v *csiVolume) read(context.Context) (string, error) {
 	return "the same bytes", nil
 }
 
-// gone checks that nothing on the node refers to the volume any longer.
+// gone checks that no trace of the volume remains on the node.
 func (v *csiVolume) gone(context.Context) (string, error) {
 	return "", errors.Join(v.remove(), nothingMounted(v.name), notMapped(v.id), notConnected(v.context[connect.KeyNQN]), notLoggedIn(v.context[connect.KeyIQN]))
 }

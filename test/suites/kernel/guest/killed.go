@@ -65,12 +65,12 @@ type killing struct {
 	volumes int
 
 	encrypted bool             // the volumes are encrypted
-	only      func(point) bool // the points at which to kill; nil for all
+	only      func(point) bool // the points at which to kill; nil means all
 	parts     int              // the number of runs that together cover all points
 	first     int              // the index of this run
 }
 
-// each kills the plugin at each point in a call.
+// each runs a call repeatedly, and kills the plugin at a different point each time.
 func (k *killing) each(c killedCall, fsType string) {
 	if k.volumes == 0 {
 		// the plugin creates directories for the first volume

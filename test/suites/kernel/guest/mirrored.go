@@ -21,7 +21,7 @@ import (
 
 const (
 	mirroredBytes  = 32 * mib
-	mirroredBlocks = 24 * mib / blockBytes // that are written; the rest is for differences planted by the test
+	mirroredBlocks = 24 * mib / blockBytes // part that is written; the rest is for differences planted by the test
 	mirrorWriters  = 8
 	blockBytes     = 4096
 )

@@ -27,9 +27,9 @@ type scenario struct {
 	target   target
 	all      bool           // also run the cases that take a long time
 	sameSize bool           // copies cannot be larger than their source
-	chosen   *regexp.Regexp // the cases to run; nil: all
+	chosen   *regexp.Regexp // the cases to run; nil means all
 	name     string         // of the test case
-	limit    time.Duration  // of one step; 0: 10 minutes
+	limit    time.Duration  // time limit for one step; 0 means 10 minutes
 
 	figures string // figures measured by the present step, for the table of cases
 	found   string // figures of earlier steps

@@ -12,7 +12,7 @@ import (
 )
 
 // Copies made at one moment are in order, and copies made at two moments are not.
-func TestCopiesOfOneMomentAreInOrder(t *testing.T) {
+func TestCopiesFromOneMomentAreOrdered(t *testing.T) {
 	for moment := uint64(1); moment < 3*2*OrderedBlocks; moment += 7 {
 		devices := []memory{make([]byte, OrderedBlocks*clusterBytes), make([]byte, OrderedBlocks*clusterBytes)}
 		var early []io.ReaderAt

@@ -198,7 +198,7 @@ func (d *Device) transfer(opcode byte, out, in []byte, at int64) (int, error) {
 				waited = true
 				d.waited++
 			}
-			time.Sleep(time.Millisecond) // Linux waits for the target's ANA change event; polling has the same effect
+			time.Sleep(time.Millisecond) // Linux waits for the target's ANA change event instead, but polling has the same effect
 		default:
 			return 0, c.err()
 		}
