@@ -115,18 +115,27 @@ func writeDiff(w io.Writer, removed, added []persist.Call) error {
 }
 
 func savedUse(open func() (*persist.Folder, error)) *cobra.Command {
-	return &cobra.Command{
+	var examine bool
+	cmd := &cobra.Command{
 		Use:   "use NAME",
 		Short: "Choose a saved configuration for the next start of spdk_tgt",
 		Long: `Make a saved configuration the current one, which spdk_tgt loads at its next start. The
 previous one is set aside. The running target and service do not change. The service
 does not overwrite the chosen file until a new process of spdk_tgt has loaded it;
-until then it saves changes to held.json.`,
+until then it saves changes to held.json.
+
+The command refuses a file that has SPDK examine more disks than current.json does,
+because hosts may have written lvstores to these disks since that file was saved.`,
 		Args: betweenArgs(1, 1, "one name that `spdk-proxy saved list` prints"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			folder, err := open()
 			if err != nil {
 				return err
+			}
+			if !examine {
+				if err := refuseExamination(folder, args[0]); err != nil {
+					return err
+				}
 			}
 			if err := folder.Use(args[0]); err != nil {
 				return err
@@ -135,6 +144,8 @@ until then it saves changes to held.json.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&examine, "examine", false, "also choose a file that has SPDK examine more disks than current.json does, because no host could write to them")
+	return cmd
 }
 
 func savedPrepare(open func() (*persist.Folder, error)) *cobra.Command {

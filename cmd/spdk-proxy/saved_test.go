@@ -90,6 +90,65 @@ func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 }
 
+// An older file must not make SPDK examine a disk whose lvstore was deleted after the file was saved:
+// a host may have written another lvstore to it.
+func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
+	const (
+		auto      = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
+		off       = `{"method":"bdev_set_options","params":{"bdev_auto_examine":false}}`
+		byDefault = `{"method":"bdev_set_options","params":{}}`
+		one       = `{"method":"bdev_examine","params":{"name":"disk1"}}`
+		two       = `{"method":"bdev_examine","params":{"name":"disk2"}}`
+	)
+	for _, c := range []struct {
+		name            string
+		current, chosen []string
+		refused         string // what the error names; "" if the file is chosen
+	}{
+		{"the same disks", []string{off, one}, []string{off, one}, ""},
+		{"fewer disks", []string{off, one, two}, []string{off, one}, ""},
+		{"another disk", []string{off, one}, []string{off, one, two}, "examine disk2, unlike"},
+		{"two disks", []string{off}, []string{off, one, two}, "examine disk1, disk2, unlike"},
+		{"every disk", []string{off, one}, []string{auto}, "examine each new bdev, unlike"},
+		{"every disk by default", []string{off, one}, []string{byDefault}, "examine each new bdev, unlike"},
+		{"every disk as before", []string{auto}, []string{off, one}, ""},
+		{"a damaged current file", nil, []string{off, one}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "target")
+			require.NoError(t, os.Mkdir(dir, 0o700))
+			write := func(name string, calls []string) {
+				text := `{"subsystems":[{"subsystem":"bdev","config":[` + strings.Join(calls, ",") + `]}]}`
+				if calls == nil {
+					text = "{"
+				}
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
+			const older = "20261121T100000.000Z.json"
+			write("current.json", c.current)
+			write(older, c.chosen)
+			use := func(args ...string) error {
+				root := newRoot()
+				root.SetOut(&bytes.Buffer{})
+				root.SetErr(&bytes.Buffer{})
+				root.SetArgs(append([]string{"saved", "--dir", dir, "use", older}, args...))
+				return root.Execute()
+			}
+			if c.refused == "" {
+				require.NoError(t, use())
+				return
+			}
+			before, err := os.ReadFile(filepath.Join(dir, "current.json"))
+			require.NoError(t, err)
+			require.ErrorContains(t, use(), c.refused)
+			after, err := os.ReadFile(filepath.Join(dir, "current.json"))
+			require.NoError(t, err)
+			assert.Equal(t, string(before), string(after))
+			require.NoError(t, use("--examine"))
+		})
+	}
+}
+
 // The command saved prepare works as it is used in spdk_tgt's unit, if spdk_tgt runs as another
 // user.
 func TestPrepareCopiesForAnotherUser(t *testing.T) {

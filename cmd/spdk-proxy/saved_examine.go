@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spdkgate/spdkgate/proxy/persist"
+)
+
+// examined lists the disks that a saved configuration has SPDK examine for lvstores.
+type examined struct {
+	every bool // each new bdev, whatever its name
+	disks []string
+}
+
+func examinedBy(folder *persist.Folder, name string) (e examined, err error) {
+	text, err := folder.Text(name)
+	if err != nil {
+		return examined{}, err
+	}
+	var c struct {
+		Subsystems []struct {
+			Name  string `json:"subsystem"`
+			Calls []struct {
+				Method string `json:"method"`
+				Params struct {
+					Name        string `json:"name"`
+					AutoExamine *bool  `json:"bdev_auto_examine"`
+				} `json:"params"`
+			} `json:"config"`
+		} `json:"subsystems"`
+	}
+	if err := json.Unmarshal(text.Bytes, &c); err != nil {
+		return examined{}, fmt.Errorf("read which disks %s examines: it is not a saved configuration", name)
+	}
+	e.every = true // SPDK's default
+	for _, s := range c.Subsystems {
+		for _, call := range s.Calls {
+			switch {
+			case call.Method == "bdev_set_options" && call.Params.AutoExamine != nil:
+				e.every = *call.Params.AutoExamine
+			case call.Method == "bdev_examine":
+				e.disks = append(e.disks, call.Params.Name)
+			}
+		}
+	}
+	return e, nil
+}
+
+// refuseExamination fails if SPDK, once it loads the file name instead of current.json, would
+// examine more disks. Since that file was saved, the lvstores there may have been deleted, and hosts
+// may have written others, which SPDK would load. A current.json that cannot be read is no obstacle,
+// because spdk_tgt cannot start with it.
+func refuseExamination(folder *persist.Folder, name string) error {
+	chosen, err := examinedBy(folder, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // Folder.Use says which files there are
+	}
+	if err != nil {
+		return err
+	}
+	current, err := examinedBy(folder, persist.Current)
+	if err != nil || current.every {
+		return nil
+	}
+	what := "each new bdev"
+	if !chosen.every {
+		chosen.disks = slices.DeleteFunc(chosen.disks, func(disk string) bool { return slices.Contains(current.disks, disk) })
+		if len(chosen.disks) == 0 {
+			return nil
+		}
+		what = strings.Join(chosen.disks, ", ")
+	}
+	return fmt.Errorf("%s has SPDK examine %s, unlike %s: SPDK would load an lvstore that a host has written there since. "+
+		"If no host could write there, repeat the command with --examine", name, what, persist.Current)
+}
