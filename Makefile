@@ -44,7 +44,7 @@ demo: tools ## a volume's whole life through HTTPS and CSI, on a simulated targe
 # Many tests wait more than they compute, so twice as many packages as cores are tested at a time.
 TEST = GORACE=atexit_sleep_ms=50 $(GO) tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p $$((2 * $$(nproc))) -timeout 30m
 
-test: tools ## the tests, but for those of test-long: about 15 minutes on two cores (RACE=-race adds the race detector); as root also real mounts on loop devices
+test: tools ## the tests, but for those of test-long: about 5 minutes on two idle cores (RACE=-race adds the race detector); as root also real mounts on loop devices
 	@echo "A line for each package follows. The first one comes when some packages are compiled, which takes minutes only the first time."
 	$(TEST) -short $(RACE) ./...
 

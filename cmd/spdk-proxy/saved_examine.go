@@ -51,10 +51,10 @@ func examinedBy(folder *persist.Folder, name string) (e examined, err error) {
 	return e, nil
 }
 
-// refuseExamination fails if SPDK, once it loads the file name instead of current.json, would
-// examine more disks. Since that file was saved, the lvstores there may have been deleted, and hosts
-// may have written others, which SPDK would load. A current.json that cannot be read is no obstacle,
-// because spdk_tgt cannot start with it.
+// refuseExamination fails if SPDK would examine more disks with the file name than with
+// current.json. The lvstores on these disks may have been deleted since that file was saved, and
+// hosts may have written others, which SPDK would load. A current.json that cannot be read is no
+// obstacle, because spdk_tgt cannot start with it.
 func refuseExamination(folder *persist.Folder, name string) error {
 	chosen, err := examinedBy(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {

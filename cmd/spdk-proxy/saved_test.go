@@ -90,8 +90,8 @@ func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 }
 
-// An older file must not make SPDK examine a disk whose lvstore was deleted after the file was saved:
-// a host may have written another lvstore to it.
+// An older file must not make SPDK examine a disk whose lvstore was deleted after the file was
+// saved, because a host may have written another lvstore to that disk.
 func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
 	const (
 		auto      = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
