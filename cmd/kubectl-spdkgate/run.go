@@ -116,8 +116,8 @@ func (p *plugin) fenceCommand(name string) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.Bool("yes", false, "do it; without this flag, only print what would be done")
-	fs.StringSlice("target", nil, "only this storage server; may be repeated")
+	fs.Bool("yes", false, "make the changes; without this flag, they are only printed")
+	fs.StringSlice("target", nil, "use only this storage server; may be repeated")
 	fs.String("timeout", "", "time that one storage server may take")
 	return cmd
 }

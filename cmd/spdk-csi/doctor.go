@@ -103,14 +103,14 @@ Exit codes: 0 nothing was found, or all of it was repaired; 1 something was foun
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return asError(err) })
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.volumes, "volumes", "", "file with the volumes that Kubernetes knows, - for standard input")
+	fs.StringVar(&f.volumes, "volumes", "", "file with the volumes that Kubernetes knows, or - for standard input")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver in the list of volumes")
 	fs.StringSliceVar(&f.targets, "target", nil, "read only this target of config.json; may be repeated")
 	fs.BoolVar(&f.fix, "fix", false, "repair what can be repaired without losing data")
 	fs.StringSliceVar(&f.deleteVolumes, "delete-volume", nil, "with --fix and --volumes: delete this orphan, TARGET:UUID, and its data; may be repeated")
 	fs.BoolVar(&f.json, "json", false, "print the findings as JSON")
-	fs.DurationVar(&f.wait, "wait", leastWait, "time between the two readings. 0: read once, report also what calls in flight leave, and repair nothing")
-	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "time that one reading of a target may take")
+	fs.DurationVar(&f.wait, "wait", leastWait, "time between the two readings. 0: read once, report even objects of calls in flight, and repair nothing")
+	fs.DurationVar(&f.timeout, "timeout", 30*time.Second, "time limit for reading one target")
 	return cmd
 }
 

@@ -29,10 +29,10 @@ type fenceFlags struct {
 func (f *fenceFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.node, "node", "", "id of the node, its name in the cluster (required)")
-	fs.BoolVar(&f.yes, "yes", false, "do it; without this flag, only print what would be done")
-	fs.StringSliceVar(&f.targets, "target", nil, "only this target of config.json; may be repeated")
-	fs.DurationVar(&f.timeout, "timeout", time.Minute, "time that one target may take")
+	fs.StringVar(&f.node, "node", "", "id of the node, which is its name in the cluster (required)")
+	fs.BoolVar(&f.yes, "yes", false, "make the changes; without this flag, they are only printed")
+	fs.StringSliceVar(&f.targets, "target", nil, "use only this target of config.json; may be repeated")
+	fs.DurationVar(&f.timeout, "timeout", time.Minute, "time limit for each target")
 	_ = cmd.MarkFlagRequired("node")
 }
 

@@ -67,7 +67,7 @@ Exit codes: 0 all targets were read; 1 error, or some were not.`,
 	fs.StringSliceVar(&targets, "target", nil, "read only this target of config.json; may be repeated")
 	fs.StringSliceVar(&snapshots, "snapshot", nil, "print only why this snapshot, TARGET:UUID, cannot be deleted; may be repeated")
 	fs.BoolVar(&fenced, "fenced", false, "print only the fenced nodes")
-	fs.DurationVar(&timeout, "timeout", 30*time.Second, "time that one target may take")
+	fs.DurationVar(&timeout, "timeout", 30*time.Second, "time limit for each target")
 	cmd.MarkFlagsMutuallyExclusive("target", "snapshot", "fenced")
 	return cmd
 }

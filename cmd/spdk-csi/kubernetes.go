@@ -32,8 +32,8 @@ type kubernetesFlags struct {
 func (f *kubernetesFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.registrationPath, "kubelet-registration-path", "", "path of the endpoint on the node, such as /var/lib/kubelet/plugins/csi.spdk.io/csi.sock: register with kubelet without the sidecar node-driver-registrar. Empty: do not register")
 	fs.StringVar(&f.registrationDir, "kubelet-registration-dir", kubelet.DefaultDir, "kubelet's directory plugins_registry, as this process sees it")
-	fs.StringSliceVar(&f.transports, "required-transports", nil, "nvme-tcp, nvme-rdma or iscsi, several with commas between them: load their kernel modules at start, and keep the startup taint until the node has them")
-	fs.StringVar(&f.startupTaint, "startup-taint", "", "taint to remove from the node when the driver is ready there, such as "+kubernetes.StartupTaintKey+". Needs permission to get and patch nodes and to get csinodes. Empty: none")
+	fs.StringSliceVar(&f.transports, "required-transports", nil, "comma-separated list of nvme-tcp, nvme-rdma and iscsi: load their kernel modules at startup, and keep the startup taint until they are loaded")
+	fs.StringVar(&f.startupTaint, "startup-taint", "", "taint to remove from the node when the driver is ready there, such as "+kubernetes.StartupTaintKey+". Requires permission to get and patch nodes and to get csinodes. Empty: none")
 	fs.StringSliceVar(&f.topologyLabels, "topology-labels", nil, "labels of this node that topology in config.json uses, such as topology.kubernetes.io/zone: those without a value in --topology are read from the Node object. Needs permission to get nodes")
 }
 

@@ -77,7 +77,7 @@ Exit codes: 0 done; 1 error.`,
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.pv, "pv", "", "file with the volume's PersistentVolume as JSON, - for standard input")
+	fs.StringVar(&f.pv, "pv", "", "file with the volume's PersistentVolume as JSON, or - for standard input")
 	fs.StringVar(&f.volume, "volume", "", "id of the volume, TARGET:UUID, instead of --pv")
 	fs.StringToStringVar(&f.parameters, "parameter", nil, "StorageClass parameter of the copy; may be repeated")
 	fs.BoolVar(&f.prepare, "prepare", false, "copy a snapshot of the volume while pods use it, to shorten the move")
@@ -85,7 +85,7 @@ Exit codes: 0 done; 1 error.`,
 	fs.BoolVar(&f.deleteOriginal, "delete-original", false, "delete the original of a complete copy (--copy)")
 	fs.StringVar(&f.copied, "copy", "", "with --delete-original: id of the copy")
 	fs.BoolVar(&f.keep, "keep-original", false, "let nodes attach the original again")
-	fs.StringVar(&f.secretDir, "secret-dir", "", "directory with the Secret with whose keys nodes authenticate, mounted as files")
+	fs.StringVar(&f.secretDir, "secret-dir", "", "directory in which the Secret with the nodes' authentication keys is mounted")
 	fs.StringVar(&f.authentication, "authentication", "", "how nodes authenticate for the volume, if there is no --pv, or for --copy: dhchap or chap")
 	fs.StringVar(&f.topology, "topology", "", "labels of this machine, as in the node plugin's --topology")
 	fs.StringVar(&f.driverName, "drivername", driver.DefaultName, "name of the driver in the PersistentVolume")

@@ -105,7 +105,7 @@ func (o *callOptions) addTo(cmd *cobra.Command) {
 	f.StringVar(&o.user, "user", os.Getenv(userVariable), "user of the proxy ($SPDK_PROXY_USER)")
 	f.StringVar(&o.passwordFile, "password-file", "", "file with the password in its first line")
 	f.StringVar(&o.tokenFile, "token-file", "", "file with a bearer token, instead of --user")
-	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or with the others")
+	f.StringVar(&o.cert, "cert", "", "PEM file with a client certificate, instead of or in addition to the other credentials")
 	f.StringVar(&o.key, "key", "", "PEM file with the key of --cert, if it is not in the same file")
 	f.StringVar(&o.ca, "ca", "", "PEM file with the certificates to trust instead of the system's ($"+caVariable+")")
 	f.BoolVar(&o.plaintext, "insecure-plaintext", false, "send credentials and calls unencrypted to a proxy on another host (http://)")

@@ -98,10 +98,10 @@ Exit codes: those of spdk-proxy call.`,
 	}
 	o.addTo(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&r.Hosts, "host", nil, "NQN of a host that may connect; repeat it for several")
+	f.StringArrayVar(&r.Hosts, "host", nil, "NQN of a host that may connect; may be repeated")
 	f.BoolVar(&r.AnyHost, "any-host", false, "admit every host that reaches an address of the export")
-	f.BoolVar(&r.Shared, "shared", false, "admit the host in addition to others that are admitted already")
-	f.StringArrayVar(&listen, "listen", nil, "IP address and port at which hosts connect; repeat it for several paths")
+	f.BoolVar(&r.Shared, "shared", false, "admit the host in addition to hosts that are already admitted")
+	f.StringArrayVar(&listen, "listen", nil, "IP address and port at which hosts connect; may be repeated for several paths")
 	f.StringVar(&transport, "transport", transport, "transport of --listen: tcp or rdma")
 	f.StringVar(&r.NQN, "nqn", "", "NQN of the export; the volume's UUID follows if it ends with a colon")
 	f.StringVar(&r.Serial, "serial", "", "serial number that hosts see (default: the first 20 digits of the UUID)")
@@ -151,9 +151,9 @@ Exit codes: those of spdk-proxy call.`,
 	}
 	o.addTo(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&w.Hosts, "host", nil, "NQN of a host that loses access; repeat it for several")
+	f.StringArrayVar(&w.Hosts, "host", nil, "NQN of a host that loses access; may be repeated")
 	f.StringVar(&w.NQN, "nqn", "", "NQN that the export must have; the volume's UUID follows if it ends with a colon")
-	f.BoolVar(&w.Disconnect, "disconnect", false, "end connections of these hosts, which lose the data that they have not written yet")
+	f.BoolVar(&w.Disconnect, "disconnect", false, "end these hosts' connections; the hosts lose data that they have not written yet")
 	f.BoolVar(&dryRun, "dry-run", false, "print the calls, and make no changes")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for each response")
 	return cmd

@@ -102,7 +102,7 @@ not become busy.`,
 	f.StringVar(&order, "sort", order, "iops, throughput or latency")
 	f.BoolVarP(&all, "all", "a", false, "also show other bdevs, such as disks")
 	f.DurationVar(&interval, "interval", 2*time.Second, "time between two refreshes")
-	f.IntVar(&count, "count", 0, "end after so many screens; 0: never")
+	f.IntVar(&count, "count", 0, "exit after this many screens; 0: never")
 	completeValues(cmd, "sort", slices.Sorted(maps.Keys(terminal.Orders))...)
 	return cmd
 }

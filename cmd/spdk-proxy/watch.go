@@ -54,7 +54,7 @@ The user needs a role that allows notify_get_notifications.`,
 	o.timeout = time.Minute // for the beginning of the response
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
 	completeValues(cmd, "output", "text", "json")
-	cmd.Flags().IntVar(&count, "count", 0, "end after so many events; 0: never")
+	cmd.Flags().IntVar(&count, "count", 0, "exit after this many events; 0: never")
 	return cmd
 }
 

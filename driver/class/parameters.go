@@ -24,23 +24,23 @@ type Parameter struct {
 // parameters lists all parameters, in the manual's order.
 var parameters = []Parameter{
 	{
-		Name: "target", Values: "the name of a target in config.json, or several with commas between them", Example: "storage-1,storage-2",
-		Meaning: "create volumes on these storage servers only",
+		Name: "target", Values: "the name of a target in config.json, or a comma-separated list of names", Example: "storage-1,storage-2",
+		Meaning: "create volumes only on these storage servers",
 		set:     func(c *Class, v string) bool { return setList(&c.Targets, v) },
 	},
 	{
-		Name: "targetLabels", Values: "labels of targets in config.json, like disk=nvme,rack=7", Example: "disk=nvme,rack=7",
+		Name: "targetLabels", Values: "labels of targets in config.json, such as disk=nvme,rack=7", Example: "disk=nvme,rack=7",
 		Meaning: "create volumes only on storage servers that have all of these `labels` in `config.json`",
 		set:     setTargetLabels,
 	},
 	{
-		Name: "lvstore", Values: "the name of an lvstore, or several with commas between them", Example: "lvs0",
-		Meaning: "create volumes in lvstores of these names only",
+		Name: "lvstore", Values: "the name of an lvstore, or a comma-separated list of names", Example: "lvs0",
+		Meaning: "create volumes only in lvstores with these names",
 		set:     func(c *Class, v string) bool { return setList(&c.Stores, v) },
 	},
 	{
 		Name: "placement", Values: "spread (the default), most-free or binpack", Example: "most-free",
-		Meaning: "which of several lvstores gets a volume: `spread` chooses at random, in proportion to free space; `most-free` chooses the lvstore with the most space for volumes, and `binpack` the one with the least",
+		Meaning: "how to choose among several lvstores: `spread` chooses at random, in proportion to free space; `most-free` chooses the lvstore with the most space for volumes, and `binpack` the one with the least",
 		set: func(c *Class, v string) bool {
 			c.Strategy = Strategy(v)
 			return slices.Contains([]Strategy{Spread, MostFree, BinPack}, c.Strategy)
@@ -56,25 +56,25 @@ var parameters = []Parameter{
 		},
 	},
 	{
-		Name: "clearMethod", Values: "zeroes (the default), write_zeroes, or one that lets others read what deleted volumes held: unmap-may-expose-deleted-data, none-exposes-deleted-data", Example: "write_zeroes",
-		Meaning: "how freed space is cleared, see [deleted data](csi-deleted-data.md)",
+		Name: "clearMethod", Values: "zeroes (the default), write_zeroes, or one that exposes the data of deleted volumes: unmap-may-expose-deleted-data, none-exposes-deleted-data", Example: "write_zeroes",
+		Meaning: "how freed space is cleared; see [deleted data](csi-deleted-data.md)",
 		set:     setClear,
 	},
 	{
 		Name: "fsType", Values: "ext4, xfs or btrfs", Example: "xfs", forNodes: true,
-		Meaning: "file system of mounted volumes, ext4 by default, see [file systems](csi-volumes.md#file-systems). `csi.storage.k8s.io/fstype` means the same",
+		Meaning: "file system of mounted volumes, ext4 by default; see [file systems](csi-volumes.md#file-systems). `csi.storage.k8s.io/fstype` is a synonym",
 		set:     setFSType,
 	},
 	{
-		Name: "mkfsOptions", Values: "options of mkfs, like -m reflink=0", Example: "-m 5", forNodes: true,
-		Meaning: "options of mkfs, see [file systems](csi-volumes.md#file-systems)",
+		Name: "mkfsOptions", Values: "mkfs options, such as -m reflink=0", Example: "-m 5", forNodes: true,
+		Meaning: "mkfs options; see [file systems](csi-volumes.md#file-systems)",
 		set: func(c *Class, v string) bool {
 			c.MkfsOptions = v
 			return strings.TrimSpace(v) != ""
 		},
 	},
 	{
-		Name: "filesystemUUID", Values: "volume; leave it out to keep the UUID that a copy has from its source", Example: "volume", forNodes: true,
+		Name: "filesystemUUID", Values: "volume; omit it to keep the UUID that a copy inherits from its source", Example: "volume", forNodes: true,
 		Meaning: "gives each xfs or btrfs file system the UUID of its volume, even in a copy",
 		set: func(c *Class, v string) bool {
 			c.VolumeUUID = v == "volume"
@@ -82,16 +82,16 @@ var parameters = []Parameter{
 		},
 	},
 	{
-		Name: "authentication", Values: "dhchap for NVMe-oF or chap for iSCSI; leave it out for none", Example: "dhchap",
-		Meaning: "nodes must authenticate to the storage server, see [Node authentication](host-authentication.md)",
+		Name: "authentication", Values: "dhchap for NVMe-oF or chap for iSCSI; omit it for no authentication", Example: "dhchap",
+		Meaning: "nodes must authenticate to the storage server; see [Node authentication](host-authentication.md)",
 		set: func(c *Class, v string) bool {
 			c.Authentication = Authentication(v)
 			return slices.Contains([]Authentication{DHCHAP, CHAP}, c.Authentication)
 		},
 	},
 	{
-		Name: "encryption", Values: "luks2; leave it out for none", Example: "luks2", forNodes: true,
-		Meaning: "nodes encrypt the volume, see [Encrypted volumes](encryption.md)",
+		Name: "encryption", Values: "luks2; omit it for no encryption", Example: "luks2", forNodes: true,
+		Meaning: "nodes encrypt the volume; see [Encrypted volumes](encryption.md)",
 		set: func(c *Class, v string) bool {
 			c.Encryption = Encryption(v)
 			return c.Encryption == LUKS2
@@ -107,22 +107,22 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "qosIOPS", Values: "a multiple of 1000, or 0 for no limit", Example: "5000", Mutable: true,
-		Meaning: "limit for the number of reads and writes together per second",
+		Meaning: "maximum number of reads and writes per second, combined",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.IOPS, v, stepIOPS) },
 	},
 	{
 		Name: "qosMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "200", Mutable: true,
-		Meaning: "limit for the throughput of reads and writes together",
+		Meaning: "maximum throughput of reads and writes, combined",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.MiBPerSecond, v, 1) },
 	},
 	{
 		Name: "qosReadMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
-		Meaning: "limit for the throughput of reads",
+		Meaning: "maximum throughput of reads",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.ReadMiBPerSecond, v, 1) },
 	},
 	{
 		Name: "qosWriteMiBPerSecond", Values: "a whole number, or 0 for no limit", Example: "100", Mutable: true,
-		Meaning: "limit for the throughput of writes",
+		Meaning: "maximum throughput of writes",
 		set:     func(c *Class, v string) bool { return setLimit(&c.Limits.WriteMiBPerSecond, v, 1) },
 	},
 	seconds(Parameter{Name: "ctrl_loss_tmo", Example: "600", Meaning: "how long a node tries to reach a lost storage server before it fails I/O and removes the device"}, 86400, "-1"),

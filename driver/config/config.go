@@ -70,7 +70,7 @@ type Target struct {
 	// Topology holds the labels that a node must have to reach the target, such as
 	// topology.kubernetes.io/zone; if it is empty, every node can reach the target.
 	Topology map[string]string `json:"topology,omitzero"`
-	// Labels are the labels by which a StorageClass selects targets, with its parameter
+	// Labels are the labels by which a StorageClass selects targets with its parameter
 	// targetLabels.
 	Labels map[string]string `json:"labels,omitzero"`
 	// KeyPrefix is the prefix of the names of the DH-HMAC-CHAP keys that the driver places on the
@@ -114,7 +114,7 @@ func Parse(text []byte) (*Config, error) {
 		return nil, fmt.Errorf("%w: it must look like %s, optionally with targetPort, listenAddr, listenPort, or addresses instead of these, and with ca, caFile, lvstores, topology, labels, keyPrefix, and with placement, snapshots and check beside nodes", err, configShape)
 	}
 	if len(c.Nodes) == 0 {
-		return nil, fmt.Errorf("nodes is empty: name at least one target, like %s", configShape)
+		return nil, fmt.Errorf("nodes is empty: add at least one target, such as %s", configShape)
 	}
 	var problems []error
 	names := map[string]bool{}

@@ -36,8 +36,8 @@ type Credential struct {
 	// TokenFile is a file with a bearer token, such as a ServiceAccount token. It is read for each
 	// call. Paths are relative to the Secret's directory.
 	TokenFile string `json:"tokenFile,omitzero"`
-	// CertFile and KeyFile are files with a client certificate and its key, instead of the others
-	// or with them.
+	// CertFile and KeyFile are files with a client certificate and its key, instead of or in
+	// addition to the other credentials.
 	CertFile string `json:"certFile,omitzero"`
 	KeyFile  string `json:"keyFile,omitzero"`
 }

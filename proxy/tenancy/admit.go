@@ -247,7 +247,7 @@ var opened = map[string]struct{ does, instead string }{
 	"any-host":        {"every host is admitted, not only those under `hosts`", "admit hosts one by one"},
 	"unauthenticated": {"initiators need not authenticate", "require CHAP"},
 	"deleted-data":    {"others can read deleted data", "choose to have it zeroed"},
-	"device-commands": {"hosts can send commands to the device underneath, which others use too", "leave it out"},
+	"device-commands": {"hosts can send commands to the underlying device, which others also use", "leave it out"},
 }
 
 // unknown refuses a value that the schema does not describe.

@@ -43,8 +43,8 @@ exported, and members that some releases lack name the releases that have them.`
 		},
 	}
 	releaseFlag(cmd, &r)
-	cmd.Flags().BoolVar(&own, "own", false, "include the methods that spdk-proxy answers by itself")
-	cmd.Flags().StringVar(&dir, "json-schema", "", "write a file METHOD.json per method to this directory, instead of an OpenRPC document")
+	cmd.Flags().BoolVar(&own, "own", false, "include spdk-proxy's own methods")
+	cmd.Flags().StringVar(&dir, "json-schema", "", "write one file per method, METHOD.json, to this directory, instead of an OpenRPC document")
 	return cmd
 }
 

@@ -63,7 +63,7 @@ const placeholder = "PROGRAM"
 
 // releaseFlag adds --spdk-version.
 func releaseFlag(cmd *cobra.Command, r *ReleaseFlag) {
-	cmd.Flags().Var(r, "spdk-version", "leave out what this release does not have; such as v26.05")
+	cmd.Flags().Var(r, "spdk-version", "omit methods and members that this release, such as v26.05, does not have")
 	_ = cmd.RegisterFlagCompletionFunc("spdk-version", cobra.NoFileCompletions)
 }
 
