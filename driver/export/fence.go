@@ -82,8 +82,9 @@ func (n nvmf) isFenced(ctx context.Context, h Host) (bool, error) {
 }
 
 // readBack reads the volume's subsystem, and whether the host is fenced. If await is true, readBack
-// also waits until all earlier changes are saved.
-func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, err error) {
+// also waits until all earlier changes are saved, and returns the saved calls that are missing on
+// the target.
+func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub *spdkrpc.NVMfSubsystem, fenced bool, missing savedNVMf, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		sub, err = n.subsystem(gctx, id)
@@ -94,12 +95,13 @@ func (n nvmf) readBack(ctx context.Context, id string, h Host, await bool) (sub 
 		return err
 	})
 	if await {
-		g.Go(func() error {
-			_, err := n.saved(gctx, new(NQN(id)), nil)
+		g.Go(func() (err error) {
+			missing, err = n.saved(gctx, nil, nil)
 			return err
 		})
 	}
-	return sub, fenced, g.Wait()
+	err = g.Wait()
+	return sub, fenced, missing, err
 }
 
 // withoutMark returns the error for a host whose mark could not be set. The host is still removed

@@ -3,6 +3,7 @@ package export
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -84,4 +85,18 @@ func (i iscsi) mapsAll(node spdkrpc.ISCSITargetNode, portals []spdkrpc.ISCSIPort
 	return !slices.ContainsFunc(i.Listen, func(at Portal) bool {
 		return !slices.Contains(node.PGIGMaps, spdkrpc.ISCSIPGIGMap{PGTag: portalGroup(portals, at), IGTag: ig})
 	})
+}
+
+// checkNobodyConnected fails if a host for which except returns false is connected.
+func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
+	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
+	if err != nil {
+		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
+	}
+	for _, c := range controllers {
+		if !except(c.Hostnqn) {
+			return fmt.Errorf("%w: host %s is connected: disconnect it first", ErrInUse, c.Hostnqn)
+		}
+	}
+	return nil
 }

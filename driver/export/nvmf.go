@@ -87,10 +87,11 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		return Admission{}, err
 	}
 	// The result depends on the state that is read back, not on the responses to the steps.
-	if sub, fenced, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
+	var missing savedNVMf
+	if sub, fenced, missing, err = n.readBack(ctx, id, h, sub != nil || foundDone.Load()); err != nil {
 		return Admission{}, err
 	}
-	if fenced {
+	if fenced || missing.marks(h) {
 		return Admission{}, errors.Join(n.fencedError(h), n.removeHost(ctx, sub, h))
 	}
 	if left := n.missingSteps(ctx, id, sub, h, shared, &foundDone); len(left) > 0 {
@@ -99,7 +100,10 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	if len(n.missingListeners(sub)) == len(n.Listen) {
 		return Admission{}, fmt.Errorf("%w: the subsystem lost its listeners during the call: try again", ErrBusy)
 	}
-	if err := n.checkMayAdmit(ctx, id, sub, h, shared); err != nil {
+	if err = n.checkMayAdmit(ctx, id, sub, h, shared); err == nil && !shared {
+		err = missing.checkMayAdmit(n, id, h)
+	}
+	if err != nil {
 		// Another controller admitted another host at the same time. At least one of the two calls
 		// must withdraw its host.
 		return Admission{}, errors.Join(err, n.removeHost(ctx, sub, h))
@@ -163,20 +167,6 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 		return nil
 	}
 	return n.checkNobodyConnected(ctx, id, h.is)
-}
-
-// checkNobodyConnected fails if a host for which except returns false is connected.
-func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(hostNQN string) bool) error {
-	controllers, err := n.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: NQN(id)})
-	if err != nil {
-		return fmt.Errorf("list the hosts connected to %s: %w", NQN(id), err)
-	}
-	for _, c := range controllers {
-		if !except(c.Hostnqn) {
-			return fmt.Errorf("%w: host %s is connected: disconnect it first", ErrInUse, c.Hostnqn)
-		}
-	}
-	return nil
 }
 
 // missingSteps lists the steps that are needed to export the volume to h, except for the listeners.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spdkgate/spdkgate/driver/readback"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
@@ -13,11 +14,14 @@ import (
 // survive a restart of the target. This file handles changes that an earlier call has already made.
 // The response to that earlier call may have been lost, so the change may not be saved yet.
 
+// savedNVMf contains saved calls for subsystems that are not in effect on the target.
+type savedNVMf []spdkrpc.ProxyMissingExport
+
 // saved waits until all changes that the target has executed so far would survive a restart. It
 // returns the saved calls for nqn and host (nil means any) that are not in effect on the target,
 // but that a restarted target may execute. Without spdk-proxy, or if the proxy saves no
 // configuration, saved does not wait.
-func (n nvmf) saved(ctx context.Context, nqn, host *string) ([]spdkrpc.ProxyMissingExport, error) {
+func (n nvmf) saved(ctx context.Context, nqn, host *string) (savedNVMf, error) {
 	return n.awaitSaved(ctx, spdkrpc.SpdkgateConfigAwaitParams{NQN: nqn, Host: host})
 }
 
@@ -32,6 +36,22 @@ func (s *Service) awaitSaved(ctx context.Context, p spdkrpc.SpdkgateConfigAwaitP
 		return nil, fmt.Errorf("wait until the target's configuration is saved: %w", err)
 	}
 	return missing, nil
+}
+
+// marks reports whether the mark of h is missing on the target.
+func (s savedNVMf) marks(h Host) bool {
+	return slices.ContainsFunc(s, func(m spdkrpc.ProxyMissingExport) bool { return m.NQN != nil && *m.NQN == fenceNQN+h.id() })
+}
+
+// checkMayAdmit fails if the saved configuration admits a host other than h to the volume.
+func (s savedNVMf) checkMayAdmit(n nvmf, id string, h Host) error {
+	for _, m := range s {
+		if m.NQN != nil && *m.NQN == NQN(id) && m.Host != nil && !h.is(*m.Host) {
+			return fmt.Errorf("%w: the saved configuration of target %s publishes the volume to host %s: unpublish it there first; "+
+				"if it is not published there, remove the host from subsystem %s through spdk-proxy, which fails but removes it from the saved configuration", ErrInUse, n.Name, *m.Host, NQN(id))
+		}
+	}
+	return nil
 }
 
 // withdrawSaved removes the saved calls that would export the volume to a host again, or to all

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,7 +65,7 @@ func (s *savedExports) Call(ctx context.Context, method string, params, result a
 	switch method {
 	case "spdkgate_config_await":
 		for _, m := range s.missing {
-			if (p.NQN == nil || *p.NQN == *m.NQN) && (p.Host == nil || m.Host != nil && *p.Host == *m.Host) {
+			if (p.NQN == nil || m.NQN != nil && *p.NQN == *m.NQN) && (p.Host == nil || m.Host != nil && *p.Host == *m.Host) {
 				*result.(*[]spdkrpc.ProxyMissingExport) = append(*result.(*[]spdkrpc.ProxyMissingExport), m)
 			}
 		}
@@ -137,6 +138,53 @@ func TestWithdrawnExportIsRemovedFromSavedConfiguration(t *testing.T) {
 			if c.exported {
 				assert.Equal(t, 1, f.admitted(t, n2, volumeV))
 			}
+		})
+	}
+}
+
+// A restarted target would admit the hosts in its saved configuration, so an exclusive export is
+// refused while that names another host, or marks this host as fenced.
+func TestSavedHostPreventsAnExclusiveExport(t *testing.T) {
+	n1, n2 := drivertest.MultipathHost("n1"), drivertest.Host("n2")
+	mark := strings.Replace(n1.NQN, n1.NQN[:strings.LastIndexByte(n1.NQN, ':')+1], "nqn.2020-04.io.spdk.csi:fenced:", 1)
+	for name, c := range map[string]struct {
+		nqn, host *string
+		shared    bool
+		refused   error
+	}{
+		"another host":                   {new(export.NQN(volumeV)), &n2.NQN, false, export.ErrInUse},
+		"another host, shared":           {new(export.NQN(volumeV)), &n2.NQN, true, nil},
+		"this host":                      {new(export.NQN(volumeV)), &n1.NQN, false, nil},
+		"this host's name for multipath": {new(export.NQN(volumeV)), &n1.Multipath, false, nil},
+		"no host":                        {new(export.NQN(volumeV)), nil, false, nil},
+		"another host of another volume": {new(export.NQN(volumeW)), &n2.NQN, false, nil},
+		"this host's mark":               {&mark, nil, false, export.ErrFenced},
+		"this host's mark, shared":       {&mark, nil, true, export.ErrFenced},
+		"another host's mark":            {new(mark + "x"), nil, false, nil},
+		"no subsystem":                   {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, export.TCP, "")
+			ctx, id := t.Context(), volumeV
+			_, err := f.rpc.BdevMallocCreate(ctx, spdkrpc.BdevMallocCreateParams{Name: &id, UUID: &id, NumBlocks: 1024, BlockSize: 4096})
+			require.NoError(t, err)
+			add := func(s *export.Service) error {
+				if c.shared {
+					_, err := s.Share(ctx, id, n1, mayExport)
+					return err
+				}
+				return admit(ctx, s, id, n1)
+			}
+			require.NoError(t, add(f.Service))
+			s := f.through(&savedExports{savedObjects{Caller: f.fault, missing: []spdkrpc.ProxyMissingExport{{NQN: c.nqn, Host: c.host}}}})
+			err = add(s)
+			if c.refused == nil {
+				require.NoError(t, err)
+				assert.Equal(t, 1, f.admitted(t, n1, id))
+				return
+			}
+			require.ErrorIs(t, err, c.refused)
+			assert.Zero(t, f.admitted(t, n1, id))
 		})
 	}
 }
