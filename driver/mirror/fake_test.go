@@ -31,6 +31,9 @@ var (
 // errCrash is returned by each step after the plugin has been killed.
 var errCrash = errors.New("the plugin was killed")
 
+// errInjected is returned by the request that a test makes fail.
+var errInjected = errors.New("injected failure")
+
 // A world simulates the environment of a mirror: the kernel's devices, the replicas and the
 // witness. At each step, it checks the rules in docs/design/replication.md.
 type world struct {
@@ -42,6 +45,11 @@ type world struct {
 	created uint32
 	steps   []string
 	crashAt int // the step before which the plugin is killed; 0 for none
+	// failAt is the number of the request to the kernel, a disk or a server that fails; 0 for none.
+	// failed describes that request.
+	requests, failAt int
+	failed           string
+	diesAt           string // the plugin is killed before a step whose description contains this text
 	// delayed means that the API server does not respond to the next write. late executes that
 	// write unless the witness has been changed since then; it is called after each step.
 	delayed bool
@@ -49,6 +57,8 @@ type world struct {
 
 	old    oldWrites
 	synced int // regions in sync during a rebuild
+	// noMarks means that the witness listed no replica as logged before the mirror was started.
+	noMarks bool
 }
 
 // oldWrites is the state of the writes that were in flight when a replica was lost.
@@ -95,6 +105,9 @@ func (w *world) plugin() *Mirror {
 	m, err := New(Volume{ID: testID, Size: testSize, Writer: replica.Writer{Node: node, Generation: 1}, UUIDs: [replica.MaxReplicas]string{"uuid-a", "uuid-b"}}, Options{
 		Witness: w,
 		Find: func(_ context.Context, uuid string) (string, error) {
+			if err := w.request("find a device"); err != nil {
+				return "", err
+			}
 			if w.disks[uuid].gone {
 				return "", ErrUnreachable
 			}
@@ -113,9 +126,21 @@ func (w *world) plugin() *Mirror {
 
 func (w *world) idOf(uuid string) replica.ID { return replica.ID(strings.Index("ab", uuid[5:])) }
 
+// request counts a request to the kernel, a disk or a server, and fails the one that failAt selects.
+func (w *world) request(does string) error {
+	if w.requests++; w.requests == w.failAt {
+		w.failed = does
+		return errInjected
+	}
+	return nil
+}
+
 // step records a step that changes the world.
 func (w *world) step(format string, args ...any) error {
-	if w.crashAt > 0 && len(w.steps)+1 >= w.crashAt {
+	if err := w.request(fmt.Sprintf(format, args...)); err != nil {
+		return err
+	}
+	if w.crashAt > 0 && len(w.steps)+1 >= w.crashAt || w.diesAt != "" && strings.Contains(fmt.Sprintf(format, args...), w.diesAt) {
 		return errCrash
 	}
 	w.steps = append(w.steps, fmt.Sprintf(format, args...))
@@ -137,7 +162,7 @@ func (w *world) Read(context.Context) (replica.Witness, error) {
 	if w.noAPI {
 		return replica.Witness{}, errors.New("no API server")
 	}
-	return w.witness, nil
+	return w.witness, w.request("read the witness")
 }
 
 func (w *world) Change(_ context.Context, change func(replica.Witness) (replica.Witness, error)) (replica.Witness, error) {
@@ -173,21 +198,35 @@ func (w *world) Change(_ context.Context, change func(replica.Witness) (replica.
 	if next.Clean && !w.witness.Clean && next.Created == w.witness.Created {
 		assert.NotContains(w.t, w.mapped, "spdkmirror-"+testID, "a running mirror counts as stopped")
 	}
+	if w.table() == "" && w.witness.Logged == 0 {
+		w.noMarks = true
+	}
 	w.witness = next
 	return next, nil
 }
 
 func (w *world) superblock(id replica.ID) (superblock, replica.State) {
+	requests, failAt := w.requests, w.failAt
+	defer func() { w.requests, w.failAt = requests, failAt }()
+	w.failAt = 0
 	d := *w.disk(id)
 	d.failing, d.gone = nil, false
 	state, s, _ := readHead(&d)
 	return s, state
 }
 
-func (w *world) open(path string, _ bool) (disk, error) { return w.disks[path], nil }
-func (w *world) number(path string) (string, error)     { return w.disks[path].dev, nil }
+func (w *world) open(path string, _ bool) (disk, error) {
+	return w.disks[path], w.request("open a disk")
+}
+
+func (w *world) number(path string) (string, error) {
+	return w.disks[path].dev, w.request("number of a disk")
+}
 
 func (d *memory) ReadAt(b []byte, at int64) (int, error) {
+	if err := d.request("read a disk"); err != nil {
+		return 0, err
+	}
 	if part := d.parts[at/blankPart]; part != nil {
 		return copy(b, part[at%blankPart:]), d.failing
 	}
@@ -239,13 +278,20 @@ func (d *memory) writeLog(b []byte) (int, error) {
 }
 
 func (d *memory) Close() error            { return nil }
-func (d *memory) size() (int64, error)    { return d.length, nil }
-func (d *memory) number() (string, error) { return d.world.number(d.uuid) }
+func (d *memory) size() (int64, error)    { return d.length, d.request("size of a disk") }
+func (d *memory) number() (string, error) { return d.dev, d.request("number of an open disk") }
 
-func (w *world) check() error { return nil }
+func (w *world) check() error { return w.request("check the kernel") }
 
 func (w *world) find(name string) (mapping, bool, error) {
 	d := w.mapped[name]
+	does := "look up a device"
+	if d != nil && d.suspended {
+		does = "look up a suspended device"
+	}
+	if err := w.request(does); err != nil {
+		return mapping{}, false, err
+	}
 	if d == nil {
 		return mapping{}, false, nil
 	}
@@ -331,9 +377,15 @@ func (w *world) remove(name string) error {
 }
 
 func (w *world) queueRead(name string) (func(context.Context) error, error) {
+	if err := w.request("queue a read"); err != nil {
+		return nil, err
+	}
 	d := w.mapped[name]
 	behind := d.suspended
 	return func(context.Context) error {
+		if err := w.request("wait for the queued read"); err != nil {
+			return err
+		}
 		assert.False(w.t, d.suspended, "nothing is read from a suspended device")
 		if behind && w.old == deferred {
 			w.old = takenUp
