@@ -7,7 +7,8 @@
 //	go run ./test/tools/mutate -n 100 -seed 1 -importers ./driver/... ./driver/...
 //
 // Each test binary is built only once. A binary contains all changes in the sample, and a variable
-// selects one of them. Nothing is written to the source tree: the go command gets the changed files
+// selects one of them. Tests of several packages run at the same time, but those of one package do
+// not. Nothing is written to the source tree: the go command gets the changed files
 // as an overlay. Read each survivor: either the change makes no difference to users, or a test is
 // missing. Without any change, the tests of each package must pass.
 package main
@@ -19,11 +20,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 type options struct {
@@ -31,6 +36,7 @@ type options struct {
 	seed      uint64
 	timeout   time.Duration
 	short     bool
+	parallel  int
 	importers string
 }
 
@@ -40,6 +46,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the sample: the same seed on the same source gives the same sample")
 	flag.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time after which the short tests of a package count as hung because of the change")
 	flag.BoolVar(&o.short, "short", false, "run only the short tests; try the survivors with the long tests by hand")
+	flag.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of packages whose tests run at the same time")
 	flag.StringVar(&o.importers, "importers", "", "packages, separated by commas, whose short tests are also tried: ./driver/...,./cmd/spdk-csi")
 	least := flag.Int("least", 0, "fail if fewer percent are detected")
 	flag.Parse()
@@ -75,17 +82,9 @@ func run(ctx context.Context, patterns []string, o options) (percent int, err er
 	if err != nil {
 		return 0, err
 	}
-	counts := map[verdict]int{}
-	var survivors []mutant
-	for i, m := range all {
-		v, test, err := try(ctx, suites[m.pkg.ImportPath], m, o)
-		if err != nil {
-			return 0, err
-		}
-		if counts[v]++; v == survived {
-			survivors = append(survivors, m)
-		}
-		fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s  %s\n", i+1, len(all), v, m, test)
+	counts, survivors, err := tryAll(ctx, suites, all, o)
+	if err != nil {
+		return 0, err
 	}
 	percent = 100 * (len(all) - len(survivors)) / len(all)
 	fmt.Printf("seed %d: of %d changes, %d were detected, %d made a test hang, %d survived: %d %% detected\n",
@@ -175,18 +174,39 @@ func newSuites(ctx context.Context, dir string, all []mutant, importers string) 
 	return byPackage, nil
 }
 
+// tryAll tries all mutants, several at a time, and prints each result.
+func tryAll(ctx context.Context, suites map[string][]*suite, all []mutant, o options) (counts map[verdict]int, survivors []mutant, err error) {
+	var mu sync.Mutex
+	counts = map[verdict]int{}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(o.parallel, 1))
+	for _, m := range all {
+		g.Go(func() error {
+			v, test, err := try(ctx, suites[m.pkg.ImportPath], m, o)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if counts[v]++; v == survived {
+				survivors = append(survivors, m)
+			}
+			fmt.Fprintf(os.Stderr, "%3d of %d  %-8s %s  %s\n", counts[killed]+counts[hung]+counts[survived], len(all), v, m, test)
+			return nil
+		})
+	}
+	return counts, survivors, g.Wait()
+}
+
 // try runs the tests of the suites until one fails.
 func try(ctx context.Context, suites []*suite, m mutant, o options) (v verdict, test string, err error) {
 	for _, s := range suites {
-		if err := s.prepare(ctx, o.timeout); err != nil {
-			return "", "", err
-		}
-		if v, test, err = s.try(ctx, m, false); v != survived {
+		if v, test, err = s.try(ctx, m, o.timeout, false); err != nil || v != survived {
 			return v, test, err
 		}
 	}
 	if own := suites[0]; !o.short && own.hasLongTests() {
-		return own.try(ctx, m, true)
+		return own.try(ctx, m, o.timeout, true)
 	}
 	return survived, "", ctx.Err()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tryAll returns the outcome of each change to ./testdata/sum, and the test that detected it.
-func tryAll(t *testing.T, o options) (verdicts map[string]verdict, tests map[string]string) {
+// tried returns the outcome of each change to ./testdata/sum, and the test that detected it.
+func tried(t *testing.T, o options) (verdicts map[string]verdict, tests map[string]string) {
 	o.n, o.seed, o.timeout = 100, 1, time.Minute
 	dir := t.TempDir()
 	all, err := sample(t.Context(), dir, []string{"./testdata/sum"}, o)
@@ -34,7 +34,7 @@ func tryAll(t *testing.T, o options) (verdicts map[string]verdict, tests map[str
 // Each change to a small package has the expected outcome. The change that does not compile, text -
 // text, is not among them.
 func TestMutants(t *testing.T) {
-	short, _ := tryAll(t, options{short: true})
+	short, _ := tried(t, options{short: true})
 	assert.Equal(t, map[string]verdict{
 		"sum.go:4 3 → 4":         killed, // outside functions
 		"sum.go:8 > → >=":        survived,
@@ -53,7 +53,7 @@ func TestMutants(t *testing.T) {
 		"sum.go:33 true → false": killed,
 	}, short)
 	// The long tests and those of an importer detect more changes.
-	all, tests := tryAll(t, options{importers: "./testdata/importer"})
+	all, tests := tried(t, options{importers: "./testdata/importer"})
 	assert.Len(t, all, len(short))
 	assert.Equal(t, "sum TestLong", tests["sum.go:10 7 → 8"])
 	assert.Equal(t, "importer TestZero", tests["sum.go:8 > → >="])

@@ -1,6 +1,25 @@
 package sum
 
-import "testing"
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// A child process that is not told where to write its coverage prints a warning.
+func TestMain(m *testing.M) {
+	if os.Getenv("SUM_CHILD") == "" {
+		os.Exit(m.Run())
+	}
+}
+
+func TestChild(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SUM_CHILD=1")
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatal(err, string(out))
+	}
+}
 
 func TestPositive(t *testing.T) {
 	if !Positive(1) || Positive(-1) || untested(1) && untested(2) {
