@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -111,4 +112,88 @@ func TestDeviceMapperRequestsMatchTheKernelABI(t *testing.T) {
 	fail = []error{unix.ENXIO, unix.EBUSY}
 	require.NoError(t, k.remove("m0"), "it is already removed")
 	require.ErrorIs(t, k.remove("m0"), ErrBusy)
+}
+
+// newFakeKernel returns a kernel that gives these responses, one to each call.
+func newFakeKernel(t *testing.T, responses ...any) dmKernel {
+	k := newDMKernel(t.TempDir())
+	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "control"), nil, 0o600))
+	k.ioctl = func(_ *os.File, request uintptr, c *dmIoctl) error {
+		if !assert.NotEmpty(t, responses, "an unexpected call") {
+			return unix.EINVAL
+		}
+		next := responses[0]
+		responses = responses[1:]
+		switch next := next.(type) {
+		case error:
+			return next
+		case *dmIoctl:
+			// Only the call that queries the table sets the flag; the other one queries the status.
+			assert.EqualValues(t, 0xc138fd0c, request)
+			assert.Equal(t, next.flags&dmStatusTable, c.flags)
+			*c = *next
+		}
+		return nil
+	}
+	return k
+}
+
+// described returns the kernel's response about a device. The flags are those of linux/dm-ioctl.h.
+func described(flags uint32, kind, params string) *dmIoctl {
+	c := response(2048, kind, params)
+	c.flags, c.dev = flags, unix.Mkdev(253, 7)
+	copy(c.uuid[:], uuidPrefix+"1-v")
+	return c
+}
+
+func TestDevicesAreLookedUp(t *testing.T) {
+	const suspended, table, active, loaded, bufferFull = 1 << 1, 1 << 4, 1 << 5, 1 << 6, 1 << 8
+	want := mapping{uuid: uuidPrefix + "1-v", minor: 7, number: "253:7", active: target{"mirror", 2048, "core 2"}, status: "2 A"}
+	status := described(active, "mirror", "2 A")
+	for flags, change := range map[uint32]func(m *mapping){
+		active:             func(*mapping) {},
+		active | suspended: func(m *mapping) { m.suspended = true },
+		active | loaded:    func(m *mapping) { m.loaded = true },
+		loaded:             func(m *mapping) { m.active, m.status, m.loaded = target{}, "", true },
+	} {
+		m := want
+		change(&m)
+		got, found, err := newFakeKernel(t, described(flags|table, "mirror", "core 2"), status).find("m0")
+		require.NoError(t, err)
+		assert.True(t, found)
+		assert.Equal(t, m, got)
+	}
+	for _, missing := range []error{unix.ENXIO, unix.ENODEV, os.ErrNotExist} {
+		_, found, err := newFakeKernel(t, missing).find("m0")
+		require.NoError(t, err)
+		assert.False(t, found, missing)
+	}
+	two := described(active|table, "mirror", "core 2")
+	two.targetCount = 2
+	noStatus := described(active, "mirror", "2 A")
+	noStatus.targetCount = 0
+	for name, responses := range map[string][]any{
+		"no table":     {unix.EIO},
+		"two lines":    {two},
+		"no status":    {described(active|table, "mirror", "core 2"), unix.EIO},
+		"empty status": {described(active|table, "mirror", "core 2"), noStatus},
+		"too long":     {described(active|table|bufferFull, "mirror", "core 2")},
+	} {
+		_, _, err := newFakeKernel(t, responses...).find("m0")
+		assert.ErrorContains(t, err, "look up the device m0", name)
+	}
+	_, _, err := newFakeKernel(t).find(string(bytes.Repeat([]byte("n"), 128)))
+	require.ErrorIs(t, err, ErrInvalid)
+	_, err = newFakeKernel(t, unix.EIO).queueRead("m0")
+	require.ErrorIs(t, err, unix.EIO)
+}
+
+// A kernel before Linux 5.4 cannot say which targets it has, so it is not refused.
+func TestKernelWithoutMirrorsIsRefused(t *testing.T) {
+	require.NoError(t, newFakeKernel(t, unix.ENOTTY, unix.ENOTTY, unix.ENOTTY).check())
+	err := newFakeKernel(t, nil, nil, unix.ENXIO).check()
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "target error")
+	_, err = newDMKernel(t.TempDir()).call(dmStatus, "m0", 0, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -59,6 +59,7 @@ type mutant struct {
 	pkg      pkg
 	file     string // its path
 	line     int
+	reached  int // the line whose execution means that the token is executed
 	from, to int // bytes of the token
 	old, new string
 
@@ -91,6 +92,22 @@ var swaps = map[token.Token][]token.Token{
 	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL},
 }
 
+// A clause is the range of the expressions after a case. A coverage profile assigns them to the
+// statements below them, although they are executed together with the switch or select.
+type clause struct{ from, to, reached token.Pos }
+
+func clausesOf(reached token.Pos, body *ast.BlockStmt) (all []clause) {
+	for _, s := range body.List {
+		switch s := s.(type) {
+		case *ast.CaseClause:
+			all = append(all, clause{s.Case, s.Colon, reached})
+		case *ast.CommClause:
+			all = append(all, clause{s.Case, s.Colon, reached})
+		}
+	}
+	return all
+}
+
 // mutants returns all possible changes to a package's files, except generated ones.
 func mutants(p pkg) (all []mutant, err error) {
 	for _, name := range p.GoFiles {
@@ -103,14 +120,25 @@ func mutants(p pkg) (all []mutant, err error) {
 		if ast.IsGenerated(file) {
 			continue
 		}
+		var clauses []clause
 		add := func(at token.Pos, old string, becomes ...string) {
 			where := set.Position(at)
+			reached := at
+			for _, c := range clauses {
+				if c.from <= at && at < c.to {
+					reached = c.reached
+				}
+			}
 			for _, to := range becomes {
-				all = append(all, mutant{pkg: p, file: path, line: where.Line, from: where.Offset, to: where.Offset + len(old), old: old, new: to})
+				all = append(all, mutant{pkg: p, file: path, line: where.Line, reached: set.Position(reached).Line, from: where.Offset, to: where.Offset + len(old), old: old, new: to})
 			}
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.SwitchStmt:
+				clauses = append(clauses, clausesOf(n.Pos(), n.Body)...)
+			case *ast.SelectStmt:
+				clauses = append(clauses, clausesOf(n.Pos(), n.Body)...)
 			case *ast.BinaryExpr:
 				for _, to := range swaps[n.Op] {
 					add(n.OpPos, n.Op.String(), to.String())

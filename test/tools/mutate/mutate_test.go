@@ -51,6 +51,10 @@ func TestMutants(t *testing.T) {
 		"sum.go:31 < → >=":       survived,
 		"sum.go:31 9 → 10":       survived,
 		"sum.go:33 true → false": killed,
+		"sum.go:38 == → !=":      killed, // the switch is executed, but not the statement after the case
+		"sum.go:38 9 → 10":       survived,
+		"sum.go:39 1 → 2":        survived,
+		"sum.go:41 2 → 3":        killed,
 	}, short)
 	// The long tests and those of an importer detect more changes.
 	all, tests := tried(t, options{importers: "./testdata/importer"})
@@ -85,7 +89,7 @@ func TestSuiteRunsIfItExecutesTheLine(t *testing.T) {
 	s := &suite{blocks: blocks("mode: atomic\nexample.com/sum/sum.go:6.2,7.3 1 4\nexample.com/sum/sum.go:8.2,9.3 1 0\n")}
 	m := mutant{pkg: pkg{ImportPath: "example.com/sum"}, file: filepath.Join(string(os.PathSeparator), "src", "sum.go")}
 	for line, want := range map[int]bool{4: true, 6: true, 7: true, 8: false} { // line 4 belongs to no function
-		m.line = line
+		m.reached = line
 		assert.Equal(t, want, s.covers(m), line)
 	}
 }

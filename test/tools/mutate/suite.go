@@ -150,7 +150,7 @@ var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 func (s *suite) covers(m mutant) bool {
 	known := false
 	for _, b := range s.blocks[m.pkg.ImportPath+"/"+filepath.Base(m.file)] {
-		if b.from <= m.line && m.line <= b.to {
+		if b.from <= m.reached && m.reached <= b.to {
 			if known = true; b.executed {
 				return true
 			}

@@ -32,3 +32,11 @@ func unreached(n int) bool {
 	}
 	return true
 }
+
+func grade(n int) int {
+	switch {
+	case n == 9:
+		return 1
+	}
+	return 2
+}

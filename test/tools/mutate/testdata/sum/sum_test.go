@@ -31,7 +31,7 @@ func TestForms(t *testing.T) {
 	var l list[string]
 	var reached bool
 	l.add(convert(3, "a"), &reached)
-	if l.total("", 1, 2) != 5 || l.all[0] != "aa" || !reached || !unreached(1) || limit != 3 {
+	if l.total("", 1, 2) != 5 || l.all[0] != "aa" || !reached || !unreached(1) || grade(8) != 2 || limit != 3 {
 		t.Fatal()
 	}
 }
