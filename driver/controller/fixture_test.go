@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
@@ -170,6 +171,13 @@ func (s *simTarget) loseReplyOf(method string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lose = method
+}
+
+// failed returns the methods of the calls that failed on the target with an internal error.
+func (s *simTarget) failed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.failures)
 }
 
 func (s *simTarget) lvols(t *testing.T) (names []string) {

@@ -16,6 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/config"
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/driver/volume"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
@@ -30,21 +32,38 @@ type objects struct {
 	volume   *csi.Volume
 	snapshot *csi.Snapshot
 	uuid     string
+	group    *csi.VolumeGroupSnapshot
+}
+
+// memberOf returns the UUID of a group's first snapshot.
+func memberOf(g *csi.VolumeGroupSnapshot) string {
+	if g == nil {
+		return ""
+	}
+	id := g.GetSnapshots()[0].GetSnapshotId()
+	return id[strings.Index(id, ":")+1:]
 }
 
 func newObjects(t *testing.T) (*testController, objects) {
 	t.Helper()
-	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
+	sim := newSimTarget(t, "t0", "lvs0")
+	sim.freezes = true
+	sim.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {
+		return spdkrpc.ProxyLvolChanges{Bitmap: "Dw==", ClusterSize: mib, Size: 4 * mib}, nil
+	}
+	b := newTestController(t, sim)
 	v := b.create(t, "pvc-1", 4*mib)
 	id, err := request.ParseVolumeID(v.GetVolumeId())
 	require.NoError(t, err)
-	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID}
+	group, err := b.groupSnapshot(t.Context(), "group-1", v)
+	require.NoError(t, err)
+	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID, group}
 }
 
 // calls returns all controller calls that carry a secret. Those with the suffix "by UUID" are for a
 // manually provisioned volume, whose id does not name a target.
 func (x objects) calls(t *testing.T) map[string]controllerCall {
-	ctx, volume, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
+	ctx, volumeID, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
 	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
 	from := func(source *csi.VolumeContentSource) func(b *testController) error {
 		return func(b *testController) error {
@@ -55,12 +74,30 @@ func (x objects) calls(t *testing.T) map[string]controllerCall {
 		}
 	}
 	calls := map[string]controllerCall{
+		"CreateVolumeGroupSnapshot by name": {groupClaim(volume.GroupHash("group-3")), func(b *testController) error {
+			_, err := b.groupSnapshot(ctx, "group-3", x.volume)
+			return err
+		}},
+		"DeleteVolumeGroupSnapshot": {memberOf(x.group), func(b *testController) error {
+			return b.deleteGroup(ctx, x.group.GetGroupSnapshotId(), memberIDsOf(x.group))
+		}},
+		"DeleteVolumeGroupSnapshot by name": {groupClaim(volume.GroupHash("group-1")), func(b *testController) error {
+			return b.deleteGroup(ctx, x.group.GetGroupSnapshotId(), memberIDsOf(x.group))
+		}},
+		"GetVolumeGroupSnapshot": {"", func(b *testController) error {
+			_, err := b.GetVolumeGroupSnapshot(ctx, &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: x.group.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(x.group), Secrets: b.secrets})
+			return err
+		}},
+		"changes": {snapshotUUID, func(b *testController) error {
+			_, err := b.readChanges(ctx, changesQuery{target: snapshot, secrets: b.secrets})
+			return err
+		}},
 		"CreateVolume": {"name pvc-2", from(nil)},
 		"CreateVolume from a snapshot": {snapshotUUID, from(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot},
 		}})},
 		"CreateVolume from a volume": {x.uuid, from(&csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
-			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume},
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volumeID},
 		}})},
 		"DeleteSnapshot": {snapshotUUID, func(b *testController) error {
 			_, err := b.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot, Secrets: b.secrets})
@@ -78,9 +115,9 @@ func (x objects) calls(t *testing.T) map[string]controllerCall {
 			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SnapshotId: snapshot, Secrets: b.secrets})
 			return err
 		}},
-		"DeleteVolume": {x.uuid, func(b *testController) error { return b.delete(ctx, volume) }},
+		"DeleteVolume": {x.uuid, func(b *testController) error { return b.delete(ctx, volumeID) }},
 	}
-	for suffix, id := range map[string]string{"": volume, " by UUID": x.uuid} {
+	for suffix, id := range map[string]string{"": volumeID, " by UUID": x.uuid} {
 		calls["ControllerPublishVolume"+suffix] = controllerCall{x.uuid, func(b *testController) error {
 			_, err := b.publish(ctx, &csi.Volume{VolumeId: id}, nodeA)
 			return err
@@ -92,6 +129,18 @@ func (x objects) calls(t *testing.T) map[string]controllerCall {
 		}}
 		calls["ValidateVolumeCapabilities"+suffix] = controllerCall{"", func(b *testController) error {
 			_, err := b.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{VolumeId: id, VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: b.secrets})
+			return err
+		}}
+		calls["ControllerModifyVolume"+suffix] = controllerCall{x.uuid, func(b *testController) error {
+			_, err := b.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: id, MutableParameters: map[string]string{"qosIOPS": "1000"}, Secrets: b.secrets})
+			return err
+		}}
+		calls["ControllerGetVolumeHealth"+suffix] = controllerCall{"", func(b *testController) error {
+			_, err := b.ControllerGetVolumeHealth(ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: id, Secrets: b.secrets})
+			return err
+		}}
+		calls["CreateVolumeGroupSnapshot"+suffix] = controllerCall{x.uuid, func(b *testController) error {
+			_, err := b.groupSnapshot(ctx, "group-2", &csi.Volume{VolumeId: id})
 			return err
 		}}
 		calls["CreateSnapshot"+suffix] = controllerCall{x.uuid, func(b *testController) error {
@@ -193,11 +242,11 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 				b, x := newObjects(t) // use new objects each time, because a repeated call needs fewer steps
 				b.withCredentials(t)
 				do := all(x)[name].do
-				before := len(b.targets[0].failures)
+				before := len(b.targets[0].failed())
 				b.targets[0].Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
 				err := do(b)
 				b.targets[0].ClearFaults()
-				failed := b.targets[0].failures[before:]
+				failed := b.targets[0].failed()[before:]
 				switch {
 				case len(failed) == 0:
 					require.NoError(t, err)

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/inventory"
+	"github.com/spdkgate/spdkgate/driver/request"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
+	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
+)
+
+// onlyTarget returns the error of the inventory's only target.
+func onlyTarget(all inventory.Inventory, err error) error {
+	if err == nil && all.Targets[0].Error != "" {
+		err = errors.New(all.Targets[0].Error)
+	}
+	return err
+}
+
+// If a target fails any of the RPCs of a call that only reads, the call fails. An incomplete
+// response would mislead operators and backups.
+func TestReadsFailWithTheirTarget(t *testing.T) {
+	sim := newSimTarget(t, "t0", "lvs0")
+	sim.freezes = true
+	sim.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {
+		return changedClusters(1), nil
+	}
+	b := newTestController(t, sim)
+	v := b.create(t, "pvc-1", 16*mib)
+	s1, s2 := b.snapshot(t, "s1", v).GetSnapshotId(), b.snapshot(t, "s2", v).GetSnapshotId()
+	group, err := b.groupSnapshot(t.Context(), "group-1", v)
+	require.NoError(t, err)
+	_, err = b.publish(t.Context(), v, nodeA)
+	require.NoError(t, err)
+	b.withCredentials(t)
+	id, err := request.ParseVolumeID(v.GetVolumeId())
+	require.NoError(t, err)
+	for name, read := range map[string]struct {
+		do func(ctx context.Context) error
+		// despite contains the RPCs whose failure does not fail the call.
+		despite []string
+	}{
+		"Inventory": {do: func(ctx context.Context) error { return onlyTarget(b.Inventory(ctx, nil, time.Minute)) }},
+		"InventoryOfFencedNodes": {do: func(ctx context.Context) error {
+			return onlyTarget(b.InventoryOfFencedNodes(ctx, time.Minute))
+		}},
+		"InventoryOfSnapshots": {do: func(ctx context.Context) error {
+			return onlyTarget(b.InventoryOfSnapshots(ctx, []string{s1}, time.Minute))
+		}},
+		"FindNamed": {do: func(ctx context.Context) error {
+			snapshot, volume, err := b.FindNamed(ctx, id, "s1", "pvc-1")
+			if err == nil && (snapshot != s1 || volume != v.GetVolumeId()) {
+				err = fmt.Errorf("found %q and %q", snapshot, volume)
+			}
+			return err
+		}, despite: []string{"bdev_lvol_get_lvols", "bdev_get_bdevs"}}, // other RPCs show the same
+		"Inspect": {do: func(ctx context.Context) error {
+			is, err := b.Inspect(ctx, id, "pvc-1", nodeA)
+			if err == nil && is != (inventory.Inspected{SizeBytes: 16 * mib, Named: true, Published: true}) {
+				err = fmt.Errorf("%+v", is)
+			}
+			return err
+		}},
+		"changes": {do: func(ctx context.Context) error {
+			_, err := b.readChanges(ctx, changesQuery{base: s1, target: s2, secrets: b.secrets})
+			return err
+		}},
+		"GetVolumeGroupSnapshot": {do: func(ctx context.Context) error {
+			_, err := b.GetVolumeGroupSnapshot(ctx, &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: group.GetGroupSnapshotId(), SnapshotIds: memberIDsOf(group), Secrets: b.secrets})
+			return err
+		}},
+		"GetSnapshot": {do: func(ctx context.Context) error {
+			_, err := b.GetSnapshot(ctx, &csi.GetSnapshotRequest{SnapshotId: s1, Secrets: b.secrets})
+			return err
+		}},
+		"ListSnapshots": {do: func(ctx context.Context) error {
+			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{Secrets: b.secrets})
+			return err
+		}},
+		"ListSnapshots of a volume": {do: func(ctx context.Context) error {
+			_, err := b.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SourceVolumeId: v.GetVolumeId(), Secrets: b.secrets})
+			return err
+		}},
+		"ListVolumes": {do: func(ctx context.Context) error { _, err := b.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err }},
+		"GetCapacity": {do: func(ctx context.Context) error { _, err := b.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err }},
+		"ControllerGetVolume": {do: func(ctx context.Context) error {
+			_, err := b.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{VolumeId: v.GetVolumeId()})
+			return err
+		}},
+		"ControllerGetVolumeHealth": {do: func(ctx context.Context) error {
+			_, err := b.ControllerGetVolumeHealth(ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: v.GetVolumeId(), Secrets: b.secrets})
+			return err
+		}},
+		"ControllerListVolumeHealth": {do: func(ctx context.Context) error {
+			_, err := b.ControllerListVolumeHealth(ctx, &csi.ControllerListVolumeHealthRequest{Secrets: b.secrets})
+			return err
+		}},
+		"space": {do: func(ctx context.Context) error {
+			services, err := b.openTargets(b.Controller.targets.placement, nil, "")
+			require.NoError(t, err)
+			_, err = spaceOf(ctx, services[0])
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for skip := 0; ; skip++ {
+				before := len(sim.failed())
+				sim.Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
+				err := read.do(t.Context())
+				sim.ClearFaults()
+				failed := sim.failed()[before:]
+				if len(failed) == 0 {
+					require.NoError(t, err)
+					require.True(t, skip > 0 || name == "changes")
+					return
+				}
+				if err == nil {
+					assert.Contains(t, read.despite, failed[0])
+				}
+				require.Less(t, skip, 200)
+			}
+		})
+	}
+}
