@@ -52,8 +52,8 @@ func dies(text string, prepare func(*testing.T, *world, *Mirror), do func(contex
 
 func nothing(*testing.T, *world, *Mirror) {}
 
-// A mirror that runs identifies its replicas by the numbers of their devices. It can do so if one of
-// them is connected.
+// A mirror that runs identifies its replicas by the numbers of their devices. It can do so if one
+// of them is connected.
 var either = []string{"find a device", "number of a disk"}
 
 // A mirror also starts if a replica cannot be read. The caller may have to drop it.

@@ -2,9 +2,11 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +24,18 @@ func TestFailedReadIsReported(t *testing.T) {
 	taken := snapshots(t, b, v, c)
 	_, err := b.Export(t.Context(), c.UUID, drivertest.MultipathHost("n1"))
 	require.NoError(t, err)
+	r := ReplicaID{uuid.NewString(), 0}
+	copied, err := b.Create(t.Context(), b.store(t, "lvs1"), Spec{Name: "pvc-3", MinBytes: 40 * MiB, Replica: &r})
+	require.NoError(t, err)
+	older, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: b.create(t, "pvc-5", 4).UUID, SnapshotName: "legacy"})
+	require.NoError(t, err)
+	legacy, err := b.GetSnapshot(t.Context(), older)
+	require.NoError(t, err)
+	require.Empty(t, legacy.SourceUUID)
+	b.nest(t, b.create(t, "pvc-host", 40).UUID, "lvs9", "pvc-4")
+	b.fault.Caller = &drivertest.KeyPlacer{Caller: b.fault.Caller, Dir: t.TempDir(), Info: func() *spdkrpc.ProxyTargetInfo {
+		return &spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(false)}
+	}}
 	config := b.Config
 	config.Space = Space{Overcommit: 2, Reserve: 0.05}
 	lvs0 := b.store(t, "lvs0")
@@ -53,6 +67,31 @@ func TestFailedReadIsReported(t *testing.T) {
 		"adverse volumes": func(ctx context.Context, s *Service) (any, error) {
 			list, next, err := s.ListHealth(ctx, Page{})
 			return fmt.Sprint(list, next), err
+		},
+		"snapshots of a volume": func(ctx context.Context, s *Service) (any, error) {
+			list, next, err := s.ListSnapshots(ctx, c.UUID, Page{})
+			return fmt.Sprint(list, next), err
+		},
+		"snapshot by name": func(ctx context.Context, s *Service) (any, error) { return s.FindSnapshot(ctx, "snapshot-of-"+v.Name) },
+		"snapshot's source": func(ctx context.Context, s *Service) (any, error) {
+			return s.WithSource(ctx, legacy)
+		},
+		"undeletable snapshot": func(ctx context.Context, s *Service) (any, error) {
+			err := s.Undeletable(ctx, taken[0])
+			if errors.Is(err, ErrInUse) {
+				return err.Error(), nil
+			}
+			return "", err
+		},
+		"raw block volumes": func(ctx context.Context, s *Service) (any, error) { return nil, s.CheckRawBlock(ctx) },
+		"replica":           func(ctx context.Context, s *Service) (any, error) { return s.FindReplica(ctx, "lvs1/"+r.LvolName()) },
+		"replica's head":    func(ctx context.Context, s *Service) (any, error) { return s.HasOnlyHead(ctx, copied, 4*MiB) },
+		"matching volume": func(ctx context.Context, s *Service) (any, error) {
+			now, err := s.GetVolume(ctx, c.UUID)
+			if err != nil {
+				return nil, err
+			}
+			return nil, s.Matches(ctx, now, Spec{Name: "pvc-2", MinBytes: 4 * MiB, Class: class.Class{Clear: class.ClearUnmap}}, Origin{UUID: v.UUID})
 		},
 		"survey": func(ctx context.Context, s *Service) (any, error) {
 			stores, existing, err := s.Survey(ctx, Spec{Name: "pvc-1", MinBytes: 4 * MiB})
