@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,7 +153,7 @@ func makeKit(ctx context.Context, cache string) (k kit, err error) {
 		return kit{}, err
 	}
 	final := filepath.Join(cache, k.kernel+kitSuffix())
-	if err := os.Rename(k.dir, final); err != nil {
+	if err := os.Rename(k.dir, final); err != nil && !errors.Is(err, fs.ErrExist) { // another process was faster
 		return kit{}, err
 	}
 	return kit{dir: final, kernel: k.kernel}, nil

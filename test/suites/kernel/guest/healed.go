@@ -107,11 +107,13 @@ func (s *scenario) healed(t replicaServers) (err error) {
 	v.inCase("the other server is killed under writes, and returns", func() { v.lose(0, control.Kill, control.Restart) })
 	v.inCase("a server is silent under writes, and continues", func() { v.lose(1, control.Pause, control.Continue) })
 	v.inCase("a server is killed, and the plugin is restarted before the replica is given up", func() {
+		start := time.Now()
 		v.call("kill server 0", control.Kill, 0)
 		v.step("restart the plugin", func(ctx context.Context) (string, error) { return v.start(ctx, true) })
-		v.without(0)
+		v.without(0, start)
+		start = time.Now()
 		v.call("restart server 0", control.Restart, 0)
-		v.both()
+		v.both(start)
 	})
 	v.step("write", v.more(300))
 	v.step("end the writes", func(context.Context) (string, error) { return "", stop() })
@@ -168,30 +170,39 @@ func (v *healedVolume) call(step, do string, id int) {
 }
 
 // without waits until the volume is written without a replica.
-func (v *healedVolume) without(id int) {
+func (v *healedVolume) without(id int, since time.Time) {
 	v.step("the witness no longer lists the replica", func(ctx context.Context) (string, error) {
 		return v.await(ctx, func(w replica.Witness) bool { return w.InSync == replica.SetOf(replica.ID(1-id)) })
 	})
-	v.step("writes go on", v.more(300))
+	v.step("writes go on", v.measured("writes on one replica", since))
 }
 
 // both waits until both replicas are in sync.
-func (v *healedVolume) both() {
+func (v *healedVolume) both(since time.Time) {
 	v.step("both replicas are in sync", func(ctx context.Context) (string, error) {
 		return v.await(ctx, func(w replica.Witness) bool { return w.InSync == replica.SetOf(0, 1) })
 	})
-	v.step("writes go on", v.more(300))
+	v.step("writes go on", v.measured("in sync", since))
+}
+
+// measured waits until further writes have been acknowledged, and adds a time to the figures of the
+// case.
+func (v *mirroredVolume) measured(name string, since time.Time) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		detail, err := v.more(300)(ctx)
+		v.scenario.found = strings.TrimPrefix(fmt.Sprintf("%s; %s after %.1f s", v.scenario.found, name, time.Since(since).Seconds()), "; ")
+		v.figures = v.scenario.found
+		return detail, err
+	}
 }
 
 func (v *healedVolume) lose(id int, lost, back string) {
 	start := time.Now()
 	v.call(fmt.Sprintf("%s server %d", lost, id), lost, id)
-	v.without(id)
-	v.figures = fmt.Sprintf("writes on one replica after %.1f s", time.Since(start).Seconds())
+	v.without(id, start)
 	start = time.Now()
 	v.call(fmt.Sprintf("%s server %d", back, id), back, id)
-	v.both()
-	v.figures = fmt.Sprintf("in sync after %.1f s", time.Since(start).Seconds())
+	v.both(start)
 }
 
 // await waits until the witness has a property.
@@ -213,9 +224,18 @@ func (v *healedVolume) await(ctx context.Context, is func(replica.Witness) bool)
 
 // compare reads both replicas, and compares them with each other and with the acknowledged writes.
 func (v *healedVolume) compare(ctx context.Context) (string, error) {
+	var exports []connect.Export
+	for _, r := range v.described.Replicas {
+		exports = append(exports, r.Export)
+	}
+	return v.compareExports(ctx, v.connector, exports)
+}
+
+// compareExports compares the replicas that are exported to this node, which is not using them.
+func (v *mirroredVolume) compareExports(ctx context.Context, connector connect.Connector, exports []connect.Export) (string, error) {
 	var data [2][]byte
-	for i, r := range v.described.Replicas {
-		d, err := v.connector.Connect(ctx, r.Export)
+	for i, e := range exports {
+		d, err := connector.Connect(ctx, e)
 		if err != nil {
 			return "", err
 		}
@@ -223,7 +243,7 @@ func (v *healedVolume) compare(ctx context.Context) (string, error) {
 			return "", err
 		}
 		data[i] = data[i][mirror.HeadBytes:]
-		if err := v.connector.Disconnect(ctx, r.Export); err != nil {
+		if err := connector.Disconnect(ctx, e); err != nil {
 			return "", err
 		}
 	}

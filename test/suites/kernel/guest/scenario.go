@@ -40,7 +40,7 @@ func (s *scenario) inCase(name string, steps func()) {
 	if s.chosen != nil && !s.chosen.MatchString(strings.ReplaceAll(name, " ", "_")) {
 		return
 	}
-	s.name = name
+	s.name, s.found = name, ""
 	defer func() { s.name = "" }()
 	steps()
 }
