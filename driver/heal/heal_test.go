@@ -156,7 +156,7 @@ func (f *fake) Status(context.Context) (mirror.Status, error) {
 	if f.noAPI {
 		return mirror.Status{}, errors.New("no API server")
 	}
-	return f.status, nil
+	return f.status, f.fail["status"]
 }
 
 func (f *fake) Local() (mirror.Local, error) {
@@ -285,6 +285,17 @@ func TestMirrorOfAnEndedPublicationIsAbandoned(t *testing.T) {
 	f.fail["stop"] = replica.ErrFenced
 	require.NoError(t, f.Unstage(t.Context(), testVolume))
 	assert.Equal(t, []string{"stop", "disconnect uuid-a", "disconnect uuid-b"}, f.after())
+}
+
+// The mirror is also abandoned if the publication ends while the node cannot reach any server, so
+// that no replica can be dropped. Otherwise, its I/O would wait until the node is restarted.
+func TestMirrorWithoutServersIsAbandoned(t *testing.T) {
+	f := staged(t)
+	f.down["uuid-a"], f.down["uuid-b"] = true, true
+	f.round(t, time.Second)
+	assert.Empty(t, f.round(t, 6*time.Second))
+	f.fail["status"] = &mirror.DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.Fenced}}
+	assert.Equal(t, []string{"abandon"}, f.round(t, time.Minute))
 }
 
 func TestUnstageStopsTheMirror(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/replica"
 )
 
 func TestLocalStatusNeedsNoAPIServerOrDisks(t *testing.T) {
@@ -41,9 +43,13 @@ func TestAbandonRequiresAnEndedPublication(t *testing.T) {
 	w.noAPI = false
 	assert.Empty(t, w.after())
 	w.witness = w.witness.Publish("node2")
+	_, err := m.Status(t.Context())
+	var ended *DecisionError
+	require.ErrorAs(t, err, &ended, "the healer must notice that the publication is over, even if no replica is connected")
+	assert.Equal(t, replica.Fenced, ended.Decision.Reason)
 	w.witness.InSync = 0 // the fake accepts only releases of replicas that are not listed
 	require.NoError(t, m.Abandon(t.Context()))
 	assert.Equal(t, "error", w.mapped[mirrorDevice].active.kind)
-	_, err := m.Local()
+	_, err = m.Local()
 	require.ErrorIs(t, err, ErrRefused)
 }

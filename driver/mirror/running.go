@@ -70,11 +70,12 @@ func (m *Mirror) numberOf(ctx context.Context, id replica.ID) (string, error) {
 	return m.disks.number(path)
 }
 
-// Status returns the status of the mirror.
+// Status returns the status of the mirror. It fails if the witness no longer names this publication
+// as the writer.
 func (m *Mirror) Status(ctx context.Context) (Status, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	w, err := m.Witness.Read(ctx)
+	w, err := m.permitted(ctx)
 	if err != nil {
 		return Status{}, err
 	}
