@@ -15,6 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/placement"
+	"github.com/spdkgate/spdkgate/driver/replica"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -216,7 +217,12 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	if err != nil {
 		return nil, err
 	}
-	targets, err := c.allowedTargets(wanted, request.Shared(req.GetVolumeCapabilities()...))
+	return c.capacityOf(ctx, wanted, req)
+}
+
+// capacityOf returns how much more space volumes of a class can have.
+func (c *Controller) capacityOf(ctx context.Context, wanted class.Class, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	targets, err := c.capacityTargets(wanted, request.Shared(req.GetVolumeCapabilities()...))
 	if errors.Is(err, export.ErrNotShareable) {
 		return &csi.GetCapacityResponse{}, nil
 	}
@@ -252,11 +258,28 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 		return nil, err
 	}
 	capacity := placement.CapacityOf(stores)
+	if wanted.Replicas > 1 {
+		capacity = placement.PairCapacity(stores, byName(targets), replica.HeadBytes)
+	}
 	resp := &csi.GetCapacityResponse{AvailableCapacity: capacity.Bytes, MaximumVolumeSize: wrapperspb.Int64(capacity.MaxBytes)}
 	if capacity.MinBytes > 0 {
 		resp.MinimumVolumeSize = wrapperspb.Int64(capacity.MinBytes)
 	}
 	return resp, nil
+}
+
+// capacityTargets returns the targets on which volumes of a class can be created.
+func (c *Controller) capacityTargets(wanted class.Class, shared bool) ([]placement.Target, error) {
+	switch {
+	case wanted.Replicas <= 1:
+		return c.allowedTargets(wanted, shared)
+	case shared:
+		return nil, export.ErrNotShareable // only one node at a time can use a replicated volume
+	}
+	if err := c.checkReplication(); err != nil {
+		return nil, err
+	}
+	return c.replicaTargets(wanted)
 }
 
 // ControllerGetVolume describes one volume.

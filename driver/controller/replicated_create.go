@@ -157,25 +157,30 @@ func (c *Controller) placeReplicas(ctx context.Context, n creation, id string) (
 	if err != nil {
 		return nil, err
 	}
-	byName := map[string]placement.Target{}
-	for _, t := range candidates {
-		byName[t.Name] = t
-	}
-	stores, err := placement.Stores(slices.DeleteFunc(found.stores, func(s placement.Store) bool { _, ok := byName[s.Target]; return !ok }), n.spec.Class)
+	named := byName(candidates)
+	stores, err := placement.Stores(slices.DeleteFunc(found.stores, func(s placement.Store) bool { _, ok := named[s.Target]; return !ok }), n.spec.Class)
 	if err != nil {
 		return nil, err
 	}
 	stores = slices.DeleteFunc(stores, func(s placement.Store) bool { return s.RoomBytes < withHead(n.spec.MinBytes) })
-	stores = placement.Order(stores, n.spec.Name, n.spec.Class.Strategy, func(target string) int { return n.where.Rank(byName[target]) })
-	first, second, ok := placement.Pair(stores, byName)
+	stores = placement.Order(stores, n.spec.Name, n.spec.Class.Strategy, func(target string) int { return n.where.Rank(named[target]) })
+	first, second, ok := placement.Pair(stores, named)
 	if !ok {
 		return nil, fmt.Errorf("%w: no two of the storage servers %s that the same node can reach have an lvstore with room for %d bytes. Nothing was created; add space or a storage server, or use replicas: %q",
-			volume.ErrNoSpace, strings.Join(slices.Sorted(maps.Keys(byName)), ", "), withHead(n.spec.MinBytes), "1")
+			volume.ErrNoSpace, strings.Join(slices.Sorted(maps.Keys(named)), ", "), withHead(n.spec.MinBytes), "1")
 	}
 	place := func(s placement.Store, number int) witness.Place {
 		return witness.Place{Server: s.Target, Lvol: s.Name + "/" + volume.ReplicaID{Volume: id, Number: number}.LvolName()}
 	}
 	return []witness.Place{place(first, 0), place(second, 1)}, nil
+}
+
+func byName(targets []placement.Target) map[string]placement.Target {
+	all := map[string]placement.Target{}
+	for _, t := range targets {
+		all[t.Name] = t
+	}
+	return all
 }
 
 // replicaTargets returns the targets that the class allows and that can export replicas. If there

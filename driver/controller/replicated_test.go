@@ -280,3 +280,40 @@ func TestReplacedReplicaIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 	assert.Equal(t, before, b.witnesses.records[id.UUID].Witness)
 }
+
+// The server with the second most space limits the capacity for replicated volumes. A volume of the
+// reported maximum size can be created, but no larger one.
+func TestCapacityForReplicatedVolumes(t *testing.T) {
+	b := newReplicatedController(t)
+	ctx := t.Context()
+	req := b.request("plain", 100*mib)
+	req.Parameters = map[string]string{"thin": "false"}
+	_, err := b.CreateVolume(ctx, req) // on one of the servers
+	require.NoError(t, err)
+	capacity := func(req *csi.GetCapacityRequest) *csi.GetCapacityResponse {
+		resp, err := b.capacityOf(ctx, class.Class{Replicas: 2, Thick: true}, req)
+		require.NoError(t, err)
+		return resp
+	}
+	resp := capacity(&csi.GetCapacityRequest{})
+	largest := resp.GetMaximumVolumeSize().GetValue()
+	assert.Equal(t, largest, resp.GetAvailableCapacity())
+	var rooms []int64
+	for _, s := range b.targets {
+		one, err := b.capacityOf(ctx, class.Class{Targets: []string{s.name}, Thick: true}, &csi.GetCapacityRequest{})
+		require.NoError(t, err)
+		rooms = append(rooms, one.GetAvailableCapacity())
+	}
+	assert.Equal(t, min(rooms[0], rooms[1])-replica.HeadBytes, largest)
+	assert.Positive(t, resp.GetMinimumVolumeSize().GetValue())
+
+	shared := drivertest.Capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, true)
+	assert.Zero(t, capacity(&csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{shared}}).GetAvailableCapacity())
+	_, err = b.capacityOf(ctx, class.Class{Replicas: 2, Targets: []string{"t0"}}, &csi.GetCapacityRequest{})
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "t0")
+	defer b.targets[0].down()()
+	assert.Zero(t, capacity(&csi.GetCapacityRequest{}).GetAvailableCapacity(), "one server does not respond")
+	b.SetWitnesses(nil)
+	_, err = b.capacityOf(ctx, class.Class{Replicas: 2}, &csi.GetCapacityRequest{})
+	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "component replication")
+}

@@ -124,6 +124,37 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 	return Store{}, Store{}, false
 }
 
+// PairCapacity returns the capacity for volumes with a replica on each of two targets that a single
+// node can reach. Each replica is larger than its volume by head bytes. Of two targets, the one with
+// less room limits the capacity; the pair with the highest capacity counts. targets contains the
+// stores' targets by name.
+func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacity {
+	byTarget := map[string][]Store{}
+	for _, s := range stores {
+		s.RoomBytes -= head
+		s.SmallestBytes -= head % max(s.SmallestBytes, 1) // the head is in the first clusters of the replica
+		byTarget[s.Target] = append(byTarget[s.Target], s)
+	}
+	var best Capacity
+	for a, first := range byTarget {
+		for b, second := range byTarget {
+			if a >= b || !targets[a].reachableTogether(targets[b]) {
+				continue
+			}
+			x, y := CapacityOf(first), CapacityOf(second)
+			if x.Bytes == 0 || y.Bytes == 0 {
+				continue
+			}
+			best.Bytes = max(best.Bytes, min(x.Bytes, y.Bytes))
+			best.MaxBytes = max(best.MaxBytes, min(x.MaxBytes, y.MaxBytes))
+			if least := min(x.MinBytes, y.MinBytes); best.MinBytes == 0 || least < best.MinBytes {
+				best.MinBytes = least
+			}
+		}
+	}
+	return best
+}
+
 // reachableTogether reports whether one node can have the topologies of both targets.
 func (t Target) reachableTogether(other Target) bool {
 	for key, value := range t.Topology {

@@ -11,7 +11,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/class"
 )
 
-const gib = 1 << 30
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
 
 func anywhere(string) int { return 0 }
 
@@ -113,4 +116,24 @@ func TestPairUsesDifferentZones(t *testing.T) {
 			assert.Equal(t, c.want[0] != "", ok)
 		})
 	}
+}
+
+// A volume with two replicas needs room on two targets, so the target with the second most room
+// limits the capacity.
+func TestPairCapacityIsTheSecondMost(t *testing.T) {
+	const head = 4 * mib
+	here, there := map[string]string{"zone": "here"}, map[string]string{"zone": "there"}
+	store := func(target string, room int64) Store {
+		return Store{Target: target, RoomBytes: room, SmallestBytes: 4 * mib}
+	}
+	large, medium, small := store("large", 100*mib), store("medium", 54*mib), store("small", 14*mib)
+	targets := map[string]Target{"large": {}, "medium": {}, "small": {}}
+	assert.Equal(t, Capacity{Bytes: 50 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium}, targets, head))
+	assert.Equal(t, Capacity{Bytes: 60 * mib, MaxBytes: 50 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium, store("medium", 14*mib)}, targets, head), "two lvstores")
+	assert.Zero(t, PairCapacity([]Store{large, large}, targets, head), "one target")
+	assert.Zero(t, PairCapacity([]Store{large, store("small", 7*mib)}, targets, head), "no room for the smallest replica")
+	assert.Equal(t, Capacity{Bytes: 10 * mib, MaxBytes: 10 * mib, MinBytes: 4 * mib}, PairCapacity([]Store{small, large, medium},
+		map[string]Target{"large": {Topology: here}, "medium": {Topology: there}, "small": {}}, head), "no node reaches both of the largest targets")
+	large.SmallestBytes, medium.SmallestBytes = 16*mib, 16*mib
+	assert.EqualValues(t, 12*mib, PairCapacity([]Store{large, medium}, targets, head).MinBytes, "the head is in the first cluster")
 }
