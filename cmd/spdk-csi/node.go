@@ -65,6 +65,7 @@ func newNode(ctx context.Context, f flags, m *metrics.Metrics, log *slog.Logger)
 			return nodeService{}, err
 		}
 		n.SetHealer(plugin.healer)
+		m.ReplicatedVolumes(func() []metrics.ReplicatedVolume { return replicatedVolumes(plugin.healer.States()) })
 	}
 	if f.healthInterval == 0 {
 		return plugin, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/heal"
 	"github.com/spdkgate/spdkgate/driver/kubernetes"
+	"github.com/spdkgate/spdkgate/driver/metrics"
 	"github.com/spdkgate/spdkgate/driver/mirror"
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
@@ -60,6 +61,25 @@ func (f replicationFlags) healer(connector connect.Watcher, stateDir string, log
 	}
 	lock := heal.NewNodeLock(filepath.Join(stateDir, "replication.lock"))
 	return heal.New(heal.Options{Connector: connector, Witnesses: witnesses, Log: log, Grace: f.timeout, Exclusive: lock.Acquire}), nil
+}
+
+// replicatedVolumes converts the states of a healer's volumes for the metrics.
+func replicatedVolumes(states map[string]heal.State) []metrics.ReplicatedVolume {
+	var all []metrics.ReplicatedVolume
+	for name, state := range states {
+		v := metrics.ReplicatedVolume{Volume: name, InSync: 2, Waiting: state.Waiting, Rebuilt: -1}
+		switch {
+		case state.Degraded:
+			v.InSync = 1
+		case state.Problem != "" && !state.Waiting: // the mirror may not be running
+			v.InSync = 0
+		}
+		if state.Regions > 0 {
+			v.Rebuilt = float64(state.Synced) / float64(state.Regions)
+		}
+		all = append(all, v)
+	}
+	return all
 }
 
 // startHealer runs a Healer until ctx ends or stop is called. It first loads the kernel module for

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/pem"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,11 +158,19 @@ func TestNodeHealsReplicatedVolumes(t *testing.T) {
 		assert.ErrorContains(t, err, "component replication")
 	})
 	var log lockedBuffer
-	n := csi.NewNodeClient(serving(t, &log, t.TempDir(), "--node", "--nodeid=node-1", "--node-state-dir="+state, "--replication", "--service-account-dir="+account))
+	n := csi.NewNodeClient(serving(t, &log, t.TempDir(), "--node", "--nodeid=node-1", "--node-state-dir="+state, "--replication", "--service-account-dir="+account, "--metrics-address=127.0.0.1:0"))
 	waits := func() bool {
 		return strings.Contains(log.String(), "a replicated volume is waiting") && strings.Contains(log.String(), "its mirror is not running")
 	}
 	require.Eventually(t, waits, 20*time.Second, 10*time.Millisecond)
+	address := regexp.MustCompile(`serving metrics" address=(\S+)`).FindStringSubmatch(log.String())[1]
+	resp, err := http.Get("http://" + address + "/metrics")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `spdk_csi_node_replicated_volume_waiting{volume="`+strings.TrimPrefix(replicatedID, "replicated:")+`"} 0`)
+	assert.NotContains(t, string(text), "spdk_csi_node_replicas_in_sync{", "unknown, because the mirror is not running")
 	_, err = n.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: replicatedID, StagingTargetPath: staging})
 	require.NoError(t, err, "its mirror does not exist")
 

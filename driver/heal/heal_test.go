@@ -218,6 +218,7 @@ func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 	assert.Equal(t, []string{"drop", "release uuid-b"}, f.round(t, time.Second))
 	assert.Equal(t, []string{"connect uuid-b"}, f.round(t, time.Second))
 	assert.True(t, f.state(t).Degraded)
+	assert.False(t, f.state(t).Waiting, "the volume works with one replica")
 	assert.Contains(t, f.state(t).Problem, "server b")
 	assert.Empty(t, f.round(t, 0), "attempts are not repeated at once")
 	delete(f.down, "uuid-b")
@@ -258,6 +259,7 @@ func TestNoReplicaIsDroppedWithoutTheWitness(t *testing.T) {
 	f.round(t, time.Second)
 	assert.Empty(t, f.round(t, 6*time.Second))
 	assert.Contains(t, f.state(t).Problem, "no API server")
+	assert.True(t, f.state(t).Waiting)
 	f.noAPI = false
 	f.fail["drop"] = errors.New("half done")
 	assert.Equal(t, []string{"drop"}, f.round(t, time.Minute))
@@ -294,6 +296,8 @@ func TestMirrorWithoutServersIsAbandoned(t *testing.T) {
 	f.down["uuid-a"], f.down["uuid-b"] = true, true
 	f.round(t, time.Second)
 	assert.Empty(t, f.round(t, 6*time.Second))
+	assert.True(t, f.state(t).Waiting)
+	assert.Equal(t, map[string]State{"volume": f.state(t)}, f.States())
 	f.fail["status"] = &mirror.DecisionError{Decision: replica.Decision{Action: replica.Refuse, Reason: replica.Fenced}}
 	assert.Equal(t, []string{"abandon"}, f.round(t, time.Minute))
 }

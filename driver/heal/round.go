@@ -20,6 +20,9 @@ type State struct {
 	// Synced is the number of regions that have been rebuilt, out of Regions. Both numbers are zero
 	// if nothing is being rebuilt.
 	Synced, Regions uint64
+	// Waiting means that writes may be waiting: a replica in the mirror does not respond or has
+	// failed, and has not been dropped yet.
+	Waiting bool
 	// Problem is the reason why a step failed, or what the volume is waiting for; empty if there is
 	// none.
 	Problem string
@@ -35,6 +38,17 @@ func (h *Healer) State(name string) (s State, ok bool) {
 		return s, false
 	}
 	return v.state, true
+}
+
+// States returns the states of all volumes on this node, by name.
+func (h *Healer) States() map[string]State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := map[string]State{}
+	for name, v := range h.volumes {
+		all[name] = v.state
+	}
+	return all
 }
 
 // Run heals the volumes until ctx ends.
@@ -132,19 +146,21 @@ func (v *volume) round(ctx context.Context) (State, step, error) {
 	if local.Complete && !local.Failed && o.lost == 0 && !v.unfinished {
 		return State{}, nothing, nil
 	}
+	before := v.previous()
+	before.Waiting = before.Waiting || local.Failed || local.Complete && o.lost != 0
 	if v.Now().Before(v.notBefore) {
-		return v.previous(), wait, nil
+		return before, wait, nil
 	}
 	if v.unfinished {
 		if _, err := v.mirror.Start(ctx); err != nil { // the mirror is running, so this completes an interrupted operation
-			return v.previous(), nothing, err
+			return before, nothing, err
 		}
 		v.unfinished = false
 	}
 	if o.Status, err = v.mirror.Status(ctx); err != nil {
-		return v.previous(), nothing, err
+		return before, nothing, err
 	}
-	state := State{Degraded: o.Missing|o.Rebuilding != 0}
+	state := State{Degraded: o.Missing|o.Rebuilding != 0, Waiting: (o.Members|o.Rebuilding)&(o.lost|o.Failed) != 0 || o.LogFailed}
 	if o.Rebuilding != 0 {
 		state.Synced, state.Regions = o.Synced, o.Regions
 	}
@@ -152,7 +168,10 @@ func (v *volume) round(ctx context.Context) (State, step, error) {
 	if what == nothing && o.lost|o.Failed != 0 {
 		state.Problem = fmt.Sprintf("writes are waiting for a server: replicas %v do not respond, and I/O to %v failed", o.lost.IDs(), o.Failed.IDs())
 	}
-	return state, what, v.do(ctx, what, id)
+	if err = v.do(ctx, what, id); err == nil && what != nothing {
+		state.Waiting = false
+	}
+	return state, what, err
 }
 
 // previous returns the state of the last round.

@@ -39,6 +39,7 @@ type Metrics struct {
 	findings, checked *prometheus.GaugeVec
 	volumes           *volumes
 	nodeVolumes       *nodeVolumes
+	replicatedVolumes *replicatedVolumes
 }
 
 // An Lvstore describes an lvstore's space, in bytes.
@@ -79,7 +80,7 @@ func New(version string) *Metrics {
 	m.lvstorePromised = gauge("lvstore_promised_bytes", "Sizes of an lvstore's volumes, and space that only snapshots occupy. If more than lvstore_total_bytes, thin volumes can fill the lvstore.", "target", "lvstore")
 	m.lvstoreChain = gauge("lvstore_longest_chain_snapshots", "Snapshots, including internal ones for clones, below the volume in an lvstore that has the most. At 64, no more are taken of it.", "target", "lvstore")
 	m.volumes = newVolumes()
-	m.nodeVolumes = newNodeVolumes()
+	m.nodeVolumes, m.replicatedVolumes = newNodeVolumes(), newReplicatedVolumes()
 	for _, outcome := range []string{"ok", "failed"} {
 		m.nodeVolumes.reconnects.WithLabelValues(outcome) // created now, so that alerts notice the first one
 	}
@@ -88,7 +89,7 @@ func New(version string) *Metrics {
 	build := gauge("build_info", "1; the labels are the versions of the driver and of Go.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, m.nodeVolumes, build,
+	registry.MustRegister(m.operations, m.duration, m.inFlight, m.targetCalls, m.targetDuration, m.targetUp, m.reloaded, m.lvstoreTotal, m.lvstoreFree, m.lvstorePromised, m.lvstoreChain, m.findings, m.checked, m.volumes, m.nodeVolumes, m.replicatedVolumes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 	return m

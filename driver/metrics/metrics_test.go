@@ -31,6 +31,9 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 	assert.NotContains(t, scrape(), "spdk_csi_node_", "a controller watches no volumes")
 	m.Reconnected(true)
 	m.NodeVolumes([]NodeVolume{{Target: "a", Volume: "v", State: "read_only", ReadOnly: true, Live: 1, Expected: 2}, {Target: "a", Volume: "w", State: "hanging"}})
+	m.ReplicatedVolumes(func() []ReplicatedVolume {
+		return []ReplicatedVolume{{Volume: "r", InSync: 1, Rebuilt: 0.5}, {Volume: "s", InSync: 2, Waiting: true, Rebuilt: -1}, {Volume: "t", Rebuilt: -1}}
+	})
 	text := scrape()
 	for _, line := range []string{
 		`spdk_csi_operations_total{code="OK",method="CreateVolume"} 1`,
@@ -49,10 +52,17 @@ func TestScrapeContainsAllMetrics(t *testing.T) {
 		`spdk_csi_node_volume_paths_expected{target="a",volume="v"} 2`,
 		`spdk_csi_node_reconnects_total{outcome="ok"} 1`,
 		`spdk_csi_node_reconnects_total{outcome="failed"} 0`,
+		`spdk_csi_node_replicas_in_sync{volume="r"} 1`,
+		`spdk_csi_node_replicas_in_sync{volume="s"} 2`,
+		`spdk_csi_node_replicated_volume_waiting{volume="r"} 0`,
+		`spdk_csi_node_replicated_volume_waiting{volume="s"} 1`,
+		`spdk_csi_node_replica_rebuilt_ratio{volume="r"} 0.5`,
 	} {
 		assert.Contains(t, text, "\n"+line+"\n")
 	}
 	assert.NotContains(t, text, `spdk_csi_node_volume_paths_live{target="a",volume="w"}`, "unknown")
+	assert.NotContains(t, text, `spdk_csi_node_replicas_in_sync{volume="t"}`, "unknown")
+	assert.NotContains(t, text, `spdk_csi_node_replica_rebuilt_ratio{volume="s"}`, "it is not being rebuilt")
 	assert.Contains(t, text, "spdk_csi_node_last_check_timestamp_seconds")
 	assert.Contains(t, text, `version="v1"`)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
@@ -82,4 +92,5 @@ func TestNilMetricsAreAllowed(t *testing.T) {
 	m.TargetUp("a", true)
 	m.NodeVolumes(nil)
 	m.Reconnected(true)
+	m.ReplicatedVolumes(nil)
 }

@@ -73,6 +73,70 @@ func (v *nodeVolumes) Collect(out chan<- prometheus.Metric) {
 	v.checked.Collect(out)
 }
 
+// A ReplicatedVolume is the state of one volume with two replicas that is staged on this node.
+type ReplicatedVolume struct {
+	Volume string
+	// InSync counts the replicas that are in sync; 0 if the number is unknown.
+	InSync int
+	// Waiting means that writes may be waiting for a storage server or for the API server.
+	Waiting bool
+	// Rebuilt is the part of a replica that has been rebuilt, from 0 to 1. It is negative if no
+	// replica is being rebuilt.
+	Rebuilt float64
+}
+
+// replicatedVolumes collects the states of the node's replicated volumes.
+type replicatedVolumes struct {
+	all                      atomic.Pointer[func() []ReplicatedVolume]
+	inSync, waiting, rebuilt *prometheus.Desc
+}
+
+func newReplicatedVolumes() *replicatedVolumes {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "node", name), help, []string{"volume"}, nil)
+	}
+	return &replicatedVolumes{
+		inSync:  desc("replicas_in_sync", "Replicas that are in sync, of the two that a replicated volume has."),
+		waiting: desc("replicated_volume_waiting", "Whether writes to a replicated volume may be waiting for a storage server or for the Kubernetes API."),
+		rebuilt: desc("replica_rebuilt_ratio", "Part of a replica that has been rebuilt. There is a series only during a rebuild."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (v *replicatedVolumes) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{v.inSync, v.waiting, v.rebuilt} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (v *replicatedVolumes) Collect(out chan<- prometheus.Metric) {
+	all := v.all.Load()
+	if all == nil {
+		return
+	}
+	for _, r := range (*all)() {
+		add := func(d *prometheus.Desc, value float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, r.Volume)
+		}
+		if r.InSync > 0 {
+			add(v.inSync, float64(r.InSync))
+		}
+		add(v.waiting, number(r.Waiting))
+		if r.Rebuilt >= 0 {
+			add(v.rebuilt, r.Rebuilt)
+		}
+	}
+}
+
+// ReplicatedVolumes sets a function that returns the states of the node's replicated volumes. Each
+// scrape calls the function. The result must not contain duplicates.
+func (m *Metrics) ReplicatedVolumes(all func() []ReplicatedVolume) {
+	if m != nil {
+		m.replicatedVolumes.all.Store(&all)
+	}
+}
+
 // NodeVolumes records the states of all volumes staged on this node, and the time of the check. The
 // parameter all must not contain duplicates.
 func (m *Metrics) NodeVolumes(all []NodeVolume) {
