@@ -125,9 +125,9 @@ func Pair(stores []Store, targets map[string]Target) (first, second Store, ok bo
 }
 
 // PairCapacity returns the capacity for volumes with a replica on each of two targets that a single
-// node can reach. Each replica is larger than its volume by head bytes. Of two targets, the one with
-// less room limits the capacity; the pair with the highest capacity counts. targets contains the
-// stores' targets by name.
+// node can reach. Each replica is larger than its volume by head bytes. Of two targets, the one
+// with less room limits the capacity; the pair with the highest capacity counts. targets contains
+// the stores' targets by name.
 func PairCapacity(stores []Store, targets map[string]Target, head int64) Capacity {
 	byTarget := map[string][]Store{}
 	for _, s := range stores {
