@@ -20,6 +20,26 @@ import (
 	"github.com/spdkgate/spdkgate/driver/witness"
 )
 
+// CreateReplicatedVolume creates a volume with two replicas. Until classes have the parameter
+// replicas, only tests call it.
+func (c *Controller) CreateReplicatedVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	n, err := parseCreation(req)
+	if err != nil {
+		return nil, err
+	}
+	n.spec.Class.Replicas = 2
+	if err := checkReplicated(n, req.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	claim := c.locks.Claim()
+	defer claim.Release()
+	v, err := c.createReplicated(ctx, claim, n, req.GetParameters())
+	if err != nil {
+		return nil, fmt.Errorf("create volume %q: %w", n.spec.Name, err)
+	}
+	return &csi.CreateVolumeResponse{Volume: v}, nil
+}
+
 // createReplicated creates a volume with two replicas, or finds the one that an earlier call
 // created. The witness is created first and records where the replicas are placed, so that each
 // retry uses the same places. If a replica definitely cannot be created in its place,

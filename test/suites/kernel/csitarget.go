@@ -55,11 +55,18 @@ log: {level: error}
 `
 )
 
-// newCSITarget creates a file-backed lvstore on the target, and starts a proxy and a controller.
-// targetType is a target type in config.json. If savedDir is not empty, the proxy saves the
-// target's configuration there, and the target ends with the test; otherwise the test removes what
-// it created. The driver may also use otherStores, if the target has them.
-func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores ...string) *csiTarget {
+// A csiServer is a target with a file-backed lvstore, behind its own proxy.
+type csiServer struct {
+	// node and token are the server's parts of config.json and secret.json.
+	node, token map[string]any
+	old         bool // see csiTarget
+}
+
+// newCSIServer creates a file-backed lvstore on a target, and starts a proxy. targetType is a
+// target type in config.json. If savedDir is not empty, the proxy saves the target's configuration
+// there, and the target ends with the test; otherwise the test removes what it created. The driver
+// may also use otherStores, if the target has them.
+func newCSIServer(t *testing.T, server, path, targetType, savedDir string, otherStores ...string) csiServer {
 	socket := spdkrpc.NewSocket(path)
 	rpc := spdkrpc.NewClient(socket)
 	name, dir := csiStore, t.TempDir()
@@ -68,7 +75,6 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores .
 	require.NoError(t, os.Truncate(file, 8192*mib))
 	_, err := rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: file, BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
-	c := &csiTarget{volumes: map[string]*csi.Volume{}, snapshots: map[string]string{}}
 	t.Cleanup(func() {
 		if savedDir != "" {
 			assert.NoError(t, socket.Close())
@@ -81,7 +87,6 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores .
 	})
 	release, err := rpc.Release(t.Context())
 	require.NoError(t, err)
-	c.old = !release.Has(rpcschema.SetsParent) || !release.Has(rpcschema.GrowsBeyondParent)
 	_, err = rpc.BdevLvolCreateLvstore(t.Context(), spdkrpc.BdevLvolCreateLvstoreParams{BdevName: name, LvsName: name, ClusterSz: new(uint32(mib))})
 	require.NoError(t, err)
 
@@ -93,17 +98,39 @@ func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores .
 		save = fmt.Sprintf(", save: {dir: %q}", savedDir)
 	}
 	serveProxy(t, dir, fmt.Sprintf(proxyConfigFmt, port, filepath.Join(dir, "tls"), path, filepath.Join(dir, "keys"), filepath.Join(dir, "freeze"), save, hash))
+	return csiServer{
+		node: map[string]any{
+			"name": server, "rpcURL": "https://127.0.0.1:" + port + "/", "caFile": filepath.Join(dir, "tls", "tls.crt"),
+			"targetType": targetType, "targetAddr": "127.0.0.1", "targetPort": freePort(t), "lvstores": append([]string{name}, otherStores...),
+		},
+		token: map[string]any{"name": server, "username": "csi", "password": "not a secret"},
+		old:   !release.Has(rpcschema.SetsParent) || !release.Has(rpcschema.GrowsBeyondParent),
+	}
+}
 
-	c.config, err = json.Marshal(map[string]any{"nodes": []any{map[string]any{
-		"name": csiTargetName, "rpcURL": "https://127.0.0.1:" + port + "/", "caFile": filepath.Join(dir, "tls", "tls.crt"),
-		"targetType": targetType, "targetAddr": "127.0.0.1", "targetPort": freePort(t), "lvstores": append([]string{name}, otherStores...),
-	}}, "placement": map[string]any{"targetTimeout": "1m"}})
+// newCSITarget prepares a target as newCSIServer does, and starts a controller.
+func newCSITarget(t *testing.T, path, targetType, savedDir string, otherStores ...string) *csiTarget {
+	return newCSITargets(t, newCSIServer(t, csiTargetName, path, targetType, savedDir, otherStores...))
+}
+
+// newCSITargets starts a controller for several targets.
+func newCSITargets(t *testing.T, servers ...csiServer) *csiTarget {
+	c := &csiTarget{volumes: map[string]*csi.Volume{}, snapshots: map[string]string{}}
+	var nodes, tokens []any
+	for _, s := range servers {
+		c.old = c.old || s.old
+		nodes, tokens = append(nodes, s.node), append(tokens, s.token)
+	}
+	var err error
+	c.config, err = json.Marshal(map[string]any{"nodes": nodes, "placement": map[string]any{"targetTimeout": "1m"}})
 	require.NoError(t, err)
 	parsed, err := csiconfig.Parse(c.config)
 	require.NoError(t, err)
-	c.secret = `{"rpcTokens": [{"name": "` + csiTargetName + `", "username": "csi", "password": "not a secret"}]}`
-	secret := filepath.Join(dir, "secret.json")
-	require.NoError(t, os.WriteFile(secret, []byte(c.secret), 0o600))
+	secrets, err := json.Marshal(map[string]any{"rpcTokens": tokens})
+	require.NoError(t, err)
+	c.secret = string(secrets)
+	secret := filepath.Join(t.TempDir(), "secret.json")
+	require.NoError(t, os.WriteFile(secret, secrets, 0o600))
 	c.Controller, err = controller.New(parsed, secret, testLog(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { // while the proxy is still serving
@@ -191,7 +218,11 @@ func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[stri
 	case call.From != "":
 		req.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: c.volumes[call.From].GetVolumeId()}}}
 	}
-	r, err := c.CreateVolume(ctx, req)
+	create := c.CreateVolume
+	if call.Replicated {
+		create = c.CreateReplicatedVolume
+	}
+	r, err := create(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -214,6 +245,10 @@ func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[s
 	if v.GetVolumeContext()[request.KeyMayFormat] == "false" {
 		m[request.KeyMayFormat] = "false"
 	}
+	if r, ok := m[request.KeyReplicated]; ok {
+		m[request.KeyReplicated] = strings.ReplaceAll(r, "127.0.0.1", control.Address)
+		return m, nil
+	}
 	m[connect.KeyTargetAddr] = control.Address
 	if list, ok := m[connect.KeyTargetAddrs]; ok {
 		m[connect.KeyTargetAddrs] = strings.ReplaceAll(list, "127.0.0.1", control.Address)
@@ -224,8 +259,12 @@ func (c *csiTarget) publish(ctx context.Context, call control.TargetCall) (map[s
 // detach unpublishes a volume from all nodes, as Kubernetes does some time after it has lost a
 // node.
 func (c *csiTarget) detach(ctx context.Context, volume string) error {
-	_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: c.volumes[volume].GetVolumeId()})
+	_, err := c.ControllerUnpublishVolume(ctx, unpublishRequest(c.volumes[volume].GetVolumeId(), ""))
 	return err
+}
+
+func unpublishRequest(id, node string) *csi.ControllerUnpublishVolumeRequest {
+	return &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: node}
 }
 
 func (c *csiTarget) remove(ctx context.Context, volume string) error {
@@ -233,7 +272,7 @@ func (c *csiTarget) remove(ctx context.Context, volume string) error {
 	if !ok {
 		return fmt.Errorf("no volume %s", volume)
 	}
-	_, err := c.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.GetVolumeId()})
+	_, err := c.ControllerUnpublishVolume(ctx, unpublishRequest(v.GetVolumeId(), ""))
 	_, deleteErr := c.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: v.GetVolumeId()})
 	delete(c.volumes, volume)
 	return errors.Join(err, deleteErr)

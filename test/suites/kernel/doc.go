@@ -24,5 +24,7 @@
 //
 // The tests use targets of the guest's kernel: nvmet over TCP and emulated RDMA, and LIO. If
 // SPDK_SOCK is the path of a real SPDK's socket, the tests also use that target. The real SPDK runs
-// on the host, whose loopback the guest reaches as 10.0.2.2.
+// on the host, whose loopback the guest reaches as 10.0.2.2. If SPDK_TGT is the path of spdk_tgt,
+// further tests start, kill and restart targets; with the argument --disable-cpumask-locks in
+// SPDK_TGT_ARGS, several targets can share a core.
 package kernel

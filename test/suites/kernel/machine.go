@@ -72,7 +72,7 @@ func (m *Machine) Run(scenario, target string, kernelParams ...string) {
 	dir := t.TempDir()
 	initramfs, console := filepath.Join(dir, "initramfs"), filepath.Join(dir, "console")
 	programs := map[string]string{"/init": build(t, dir, module+"/test/suites/kernel/guest")}
-	if slices.Contains([]string{control.Node, control.Killed, control.PowerLoss, control.MovedFrom, control.MovedTo, control.Restarted, control.Authenticated, control.Encrypted, control.Copied}, scenario) {
+	if slices.Contains([]string{control.Node, control.Killed, control.PowerLoss, control.MovedFrom, control.MovedTo, control.Restarted, control.Authenticated, control.Encrypted, control.Copied, control.Replicated}, scenario) {
 		programs[control.Plugin] = build(t, dir, module+"/cmd/spdk-csi")
 	}
 	require.NoError(t, m.kit.withPrograms(programs, initramfs))

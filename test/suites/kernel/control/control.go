@@ -39,6 +39,7 @@ const (
 
 	Mirrored      = "mirrored"      // a mirror of two replicas, of which one fails and returns
 	Healed        = "healed"        // the same with two storage servers, which fail and return
+	Replicated    = "replicated"    // the same with CSI calls, and losses of the node's power; phases as for PowerLoss
 	Authenticated = "authenticated" // a volume that requires authentication, by the method named in ParamPhase
 
 	Own      = "own"       // the target of the guest's kernel
@@ -71,8 +72,15 @@ const (
 const (
 	PhaseWrite = "write" // volumes are formatted and written until the power is lost
 	// volumes are staged again, compared, and written until power is lost again
-	PhaseCheck   = "check"
-	PhaseUnstage = "unstage" // volumes are unstaged without being staged again
+	PhaseCheck = "check"
+	// of Replicated: the node is cut off and loses its volume; another node gets it, while both
+	// servers respond, or while only one does
+	PhaseAway        = "moved-away"
+	PhaseHere        = "moved-here"
+	PhaseHereWithOne = "moved-here-with-one-server"
+
+	PhaseDegraded = "degraded" // of Replicated: a storage server returns, and power is lost during the rebuild
+	PhaseUnstage  = "unstage"  // volumes are unstaged without being staged again
 )
 
 // PowerLossVolumes lists the file systems on PowerLoss's volumes. The volumes have the same names.
@@ -106,6 +114,10 @@ const (
 	RemoveSnapshot = "remove snapshot" // delete a snapshot
 	Withdraw       = "withdraw"        // unpublish a volume from all nodes, and return its id as VolumeID
 	Configuration  = "configuration"   // return the driver's configuration: config.json, secret.json, and another lvstore
+	PowerOff       = "power off"       // end the machine as a power loss would
+	Account        = "account"         // return a node's access to the API server: port, ca.crt and token
+	Witness        = "witness"         // return the witness of a replicated volume, in JSON
+	Acked          = "acked"           // return the writes that the guest has reported, by volume
 	Forget         = "forget"          // the guest has deleted a volume
 )
 
@@ -137,6 +149,8 @@ type TargetCall struct {
 	Snapshot   string            `json:",omitzero"` // snapshot to take, to restore or to delete
 	Parameters map[string]string `json:",omitzero"` // of the StorageClass
 	Secrets    map[string]string `json:",omitzero"` // of the call
+	Replicated bool              `json:",omitzero"` // create the volume with two replicas
+	Replica    int               `json:",omitzero"` // the number of the replica whose server is killed, paused, continued or restarted
 
 	Acked, Begun uint64 `json:",omitzero"` // the writes of the node that loses the volume
 }

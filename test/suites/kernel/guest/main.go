@@ -43,7 +43,7 @@ func start() (err error) {
 	switch {
 	case params[control.ParamAll] == "1":
 		limit = 6 * time.Hour
-	case slices.Contains([]string{control.Writer, control.Ordered, control.Node, control.Killed, control.PowerLoss, control.Encrypted}, params[control.ParamScenario]):
+	case slices.Contains([]string{control.Writer, control.Ordered, control.Node, control.Killed, control.PowerLoss, control.Encrypted, control.Replicated}, params[control.ParamScenario]):
 		limit = time.Hour
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -136,6 +136,9 @@ func start() (err error) {
 		return s.healed(processServers{hostTarget{host: h}})
 	case control.Healed + " " + control.Own:
 		return s.healed(cutServers{newNVMeTarget(), map[string]*relay{}})
+	case control.Replicated + " " + control.SPDK:
+		s.target = hostTarget{host: h}
+		return s.replicated(params[control.ParamPhase])
 	case control.PowerLoss + " " + control.Own:
 		s.target = newNVMeTarget()
 		return s.powerLoss(params)

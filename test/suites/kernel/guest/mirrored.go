@@ -64,6 +64,8 @@ type mirroredVolume struct {
 	acked   [mirroredBlocks]uint64
 	count   uint64
 	changed chan struct{}
+	writers *errgroup.Group
+	onAck   func(at int, number uint64) // called for each acknowledged write; may be nil
 }
 
 func (v *mirroredVolume) Read(context.Context) (replica.Witness, error) {
@@ -117,7 +119,7 @@ func (v *mirroredVolume) writing(ctx context.Context) (stop func() error, err er
 func (v *mirroredVolume) writingTo(device string) (stop func() error, err error) {
 	writing, cancel := context.WithCancel(context.Background())
 	g, writing := errgroup.WithContext(writing)
-	v.changed = make(chan struct{}, 1)
+	v.writers, v.changed = g, make(chan struct{}, 1)
 	for n := range mirrorWriters {
 		g.Go(func() error { return v.writer(writing, device, n) })
 	}
@@ -151,6 +153,9 @@ func (v *mirroredVolume) writer(ctx context.Context, device string, n int) error
 		v.acked[at] = number
 		v.count++
 		v.mu.Unlock()
+		if v.onAck != nil {
+			v.onAck(at, number)
+		}
 		select {
 		case v.changed <- struct{}{}:
 		default:

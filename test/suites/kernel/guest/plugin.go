@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
@@ -82,7 +84,13 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 			return err
 		}
 	}
-	_, err = csi.NewIdentityClient(p.conn).Probe(ctx, &csi.ProbeRequest{})
+	probe := func() error {
+		_, err := csi.NewIdentityClient(p.conn).Probe(ctx, &csi.ProbeRequest{})
+		return err
+	}
+	if err = probe(); status.Code(err) == codes.Unavailable { // over the connection to a killed process
+		err = probe()
+	}
 	return err
 }
 
