@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
 	"github.com/spdkgate/spdkgate/proxy/cert"
@@ -13,6 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
+	"github.com/spdkgate/spdkgate/proxy/tenancy/owners"
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
@@ -45,6 +47,7 @@ func checkPlaces(c *config.Config) error {
 		{"target.keys.dir", c.Target.Keys.Dir, keys.CheckFolder},
 		{"target.freeze.dir", c.Target.Freeze.Dir, quiesce.CheckFolder},
 		{"log.calls.path", c.Log.Calls.Path, auditlog.CheckFile},
+		{"owners of subsystems", ownersPath(c), owners.Check},
 	} {
 		if place.path == "" {
 			continue
@@ -53,7 +56,21 @@ func checkPlaces(c *config.Config) error {
 			wrong = append(wrong, fmt.Errorf("%s: %w", place.key, err))
 		}
 	}
+	if c.TLS.CertFile == "" && !c.TLS.InsecurePlaintext {
+		if err := cert.CheckSelfSigned(certSource(c)); err != nil && !errors.Is(err, fs.ErrPermission) {
+			wrong = append(wrong, fmt.Errorf("tls.self_signed_dir: %w", err))
+		}
+	}
 	return errors.Join(wrong...)
+}
+
+// ownersPath returns the path of the file that records which tenants own which subsystems, or "" if
+// there is no directory for it.
+func ownersPath(c *config.Config) string {
+	if c.StateDir() == "" {
+		return ""
+	}
+	return filepath.Join(c.StateDir(), "subsystem-owners")
 }
 
 // check returns the errors in a configuration that config.Load does not detect.

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"time"
 
 	"github.com/spdkgate/spdkgate/proxy/auditlog"
@@ -112,8 +111,8 @@ func NewServer(c *config.Config, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if dir := c.StateDir(); dir != "" {
-		f, err := owners.Open(filepath.Join(dir, "subsystem-owners"), log)
+	if path := ownersPath(c); path != "" {
+		f, err := owners.Open(path, log)
 		if err != nil {
 			return nil, err
 		}

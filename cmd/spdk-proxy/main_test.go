@@ -347,6 +347,30 @@ func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
 	}
 }
 
+// check-config refuses damaged files in the state directory, as serve does.
+func TestCheckConfigRefusesDamagedState(t *testing.T) {
+	path := writeConfig(t, "/s", "")
+	dir := filepath.Join(filepath.Dir(path), "state")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	change(t, path, "socket: /s", "socket: /s, save: {dir: state}")
+	damaged := func(file, remedy string) {
+		t.Helper()
+		place := filepath.Join(dir, file)
+		assert.Zero(t, run(t, "", "check-config", path).code)
+		require.NoError(t, os.WriteFile(place, []byte("{"), 0o600))
+		for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
+			o := run(t, "", args...)
+			assert.Equal(t, exitFailed, o.code)
+			assert.Contains(t, o.stderr, remedy, args)
+		}
+		require.NoError(t, os.Remove(place))
+	}
+	damaged("subsystem-owners", "Restore it")
+	change(t, path, "self_signed_dir: .", "self_signed_dir: state")
+	damaged("tls.crt", "remove both")
+	assert.NoFileExists(t, filepath.Join(dir, "tls.key"))
+}
+
 func TestHashPassword(t *testing.T) {
 	for flag, want := range map[string]string{"": "$argon2id$", "--bcrypt": "$2a$"} {
 		args := strings.Fields("hash-password " + flag)

@@ -31,17 +31,37 @@ func selfSigned(from Source) (*tls.Certificate, error) {
 		cert, _, _, err := generate(from.Listen)
 		return cert, err
 	}
+	if cert, err := readSelfSigned(from); cert != nil || err != nil {
+		return cert, err
+	}
+	certFile, keyFile := from.selfSignedFiles()
+	if err := generateInto(dir, certFile, keyFile, from.Listen); err != nil {
+		return nil, err
+	}
+	return readSelfSigned(from)
+}
+
+// CheckSelfSigned returns the error with which Load would refuse a stored self-signed certificate.
+// It creates nothing, and returns nil if no certificate is stored.
+func CheckSelfSigned(from Source) error {
+	if from.SelfSignedDir == "" {
+		return nil
+	}
+	_, err := readSelfSigned(from)
+	return err
+}
+
+// readSelfSigned returns the stored self-signed certificate, or nil if there is none.
+func readSelfSigned(from Source) (*tls.Certificate, error) {
 	certFile, keyFile := from.selfSignedFiles()
 	_, certErr := os.Stat(certFile)
 	_, keyErr := os.Stat(keyFile)
 	if errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist) {
-		if err := generateInto(dir, certFile, keyFile, from.Listen); err != nil {
-			return nil, err
-		}
+		return nil, nil
 	}
 	cert, err := readPair(certFile, keyFile, from.ReadFile)
 	if err != nil {
-		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to create new ones)", err, dir)
+		return nil, fmt.Errorf("self-signed certificate: %w (remove both tls.crt and tls.key in %s to create new ones)", err, from.SelfSignedDir)
 	}
 	return cert, nil
 }

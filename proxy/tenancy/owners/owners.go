@@ -56,6 +56,12 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	return f, nil
 }
 
+// Check returns the error with which Open would refuse the file. It changes nothing.
+func Check(path string) error {
+	_, err := Open(path, slog.New(slog.DiscardHandler))
+	return err
+}
+
 // Of returns the NQNs of a tenant's subsystems.
 func (f *File) Of(tenant string) (nqns []string) {
 	if f == nil {
