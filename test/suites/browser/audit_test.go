@@ -26,6 +26,12 @@ func (p *page) postCall(user, method, params string) int {
 const (
 	auditRows  = `document.querySelectorAll(".body .row[id]").length`
 	auditCalls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
+	// cutNames lists the methods' names of which the audit page does not show every letter.
+	cutNames = `[...document.querySelectorAll(".body .row[id]")].flatMap((row) => [...row.querySelectorAll(".c-call .mono")].filter((name) => {
+		const text = document.createRange(), at = row.querySelector(".c-call").getBoundingClientRect(), next = row.querySelector(".c-decision").getBoundingClientRect();
+		text.selectNodeContents(name);
+		return [...text.getClientRects()].some((r) => r.right > Math.min(at.right, next.left) + 1 || r.bottom > row.getBoundingClientRect().bottom + 1 || r.bottom > name.getBoundingClientRect().bottom + 1);
+	})).map((name) => name.textContent)`
 	// savedFiles is a script that collects the files that the page offers for download.
 	savedFiles = `(() => { window.saved = []; const make = URL.createObjectURL; URL.createObjectURL = (b) => { b.text().then((t) => saved.push(t)); return make(b); }; })()`
 )
@@ -107,4 +113,26 @@ func (p *page) injectModel() {
 	script, err := run.Output()
 	require.NoError(p.t, err)
 	eval[chromedp.Void](p, string(script)+"; null")
+}
+
+// On a phone, the audit page shows the whole names of methods, below the users.
+func TestAuditShowsLongMethodNamesOnPhones(t *testing.T) {
+	p := newPageAt(t, realOrSharedWorld(t))
+	p.signIn("admin")
+	p.look(390, 844, false)
+	// the longest names; parameters that are missing do not keep calls from being logged
+	for _, long := range []string{"iscsi_initiator_group_remove_initiators", "nvmf_subsystem_listener_set_ana_state"} {
+		p.postCall("admin", long, `{}`)
+		p.show("audit?q=method:" + long)
+		p.until(auditRows + ` > 0`)
+		assert.Equal(t, "admin\n"+long, eval[string](p, auditCalls+`[0]`))
+		assert.Empty(t, eval[[]string](p, cutNames), long)
+	}
+	p.show("audit?reads=shown")
+	p.until(auditRows + ` > 1`)
+	assert.Empty(t, eval[[]string](p, cutNames))
+	assert.True(t, eval[bool](p, `(([a, b]) => !b || a.getBoundingClientRect().bottom <= b.getBoundingClientRect().top + 1)([...document.querySelectorAll(".body .row[id]")])`), "rows do not overlap")
+	p.look(1440, 900, false)
+	p.show("audit?q=method:iscsi_initiator_group_remove_initiators")
+	p.until(auditCalls + `[0] === "iscsi_initiator_group_remove_initiators"`)
 }

@@ -6,7 +6,7 @@ import { csv, failed, jsonLines, known, type Line, objects, outcome, shows } fro
 import { document_ } from "../model/document";
 import { announce, change, route, useCell, useSearch } from "../state";
 import { Column, Grid } from "../ui/grid";
-import { Alert, Button, Empty, Search } from "../ui/parts";
+import { Alert, Button, Empty, MethodName, Search } from "../ui/parts";
 
 const kept = 5000;
 
@@ -15,7 +15,7 @@ const tones: Record<string, string> = { allow: "", deny: "bad", learn: "warn", u
 const columns: Column<Line>[] = [
   { key: "time", title: "Time", show: (l) => <span class="figures" title={l.time}><span class="only-wide">{format.day(l.time)} </span>{format.time(l.time)}</span> },
   { key: "user", title: "User", show: (l) => <span class="clip" title={l.user}>{l.user || "–"}</span> },
-  { key: "call", title: "Call", show: (l) => <span class="clip mono" title={l.method}><span class="only-narrow faint">{l.user || "–"} </span>{l.method}</span> },
+  { key: "call", title: "Call", show: (l) => <><span class="only-narrow clip faint" title={l.user}>{l.user || "–"}</span><span class="clip mono" title={l.method}><MethodName name={l.method ?? ""} /></span></> },
   { key: "objects", title: "Objects", show: (l) => <span class="clip faint" title={objects(l)}>{objects(l)}</span> },
   { key: "decision", title: "Decision", show: (l) => <span class={`tag ${failed(l) && l.decision === "allow" ? "warn" : tones[l.decision ?? ""] ?? ""}`}>{outcome(l)}</span> },
   { key: "latency", title: "Time taken", number: true, show: (l) => (typeof l.latency_ms === "number" ? format.microseconds(l.latency_ms * 1000) : "") },
@@ -84,7 +84,7 @@ export function Audit() {
       {state === "closed" && <Alert level="info">The audit log is not available: only administrators may follow it, or the proxy has ended the stream. Reload the page to try again.</Alert>}
       {missed > 0 && <Alert level="warn">{format.plural(missed, "call")} came faster than this page could show. The proxy's log has them.</Alert>}
       <div class="split">
-        <Grid label="Calls, newest first" rows={shown} columns={columns} id={(l) => String(l.n)} chosen={chosen && String(chosen.n)} onOpen={(l) => change({ line: String(l.n) })} tone={(l) => (l.decision === "deny" || l.decision === "unauthenticated" ? "refused" : "")}
+        <Grid label="Calls, newest first" tall rows={shown} columns={columns} id={(l) => String(l.n)} chosen={chosen && String(chosen.n)} onOpen={(l) => change({ line: String(l.n) })} tone={(l) => (l.decision === "deny" || l.decision === "unauthenticated" ? "refused" : "")}
           empty={<Empty title={lines.length ? "No call matches" : state === "open" ? "No call yet" : "Connecting…"}>{lines.length ? "user:NAME, method:NAME and object:NAME search one column. The console's own reads are hidden at first." : "Calls appear here as they are made."}</Empty>} />
         {chosen && <LinePanel line={chosen} onClose={() => change({ line: undefined })} />}
       </div>

@@ -27,10 +27,12 @@ interface Props<Row> {
   open?: (row: Row) => boolean | undefined;
   onToggle?: (row: Row, open: boolean) => void;
   tone?: (row: Row) => string;
+  tall?: boolean; // on phones, a row has three lines
   empty: ComponentChildren;
 }
 
-const rowHeight = 38;
+const headHeight = 38, tallHeight = 62;
+const phone = matchMedia("(max-width: 820px)"); // the same width as in the style sheets
 const step = 8; // number of rows by which the range of rows in the page moves
 const spare = 10; // number of rows above and below the view
 
@@ -40,7 +42,8 @@ export function Grid<Row>(p: Props<Row>) {
   const [visible, setVisible] = useState(30);
   const [active, setActive] = useState(0);
   const base = useId();
-  const tree = !!p.depth;
+  const [narrow, setNarrow] = useState(phone.matches);
+  const tree = !!p.depth, tall = !!p.tall && narrow, rowHeight = tall ? tallHeight : headHeight;
   const at = Math.min(active, Math.max(0, p.rows.length - 1));
 
   useLayoutEffect(() => {
@@ -50,6 +53,11 @@ export function Grid<Row>(p: Props<Row>) {
     observer.observe(el);
     measure();
     return () => observer.disconnect();
+  }, [rowHeight]);
+  useEffect(() => {
+    const changed = () => setNarrow(phone.matches);
+    phone.addEventListener("change", changed);
+    return () => phone.removeEventListener("change", changed);
   }, []);
   useEffect(() => {
     const el = box.current!;
@@ -62,12 +70,12 @@ export function Grid<Row>(p: Props<Row>) {
     };
     el.addEventListener("scroll", scrolled, { passive: true });
     return () => { el.removeEventListener("scroll", scrolled); cancelAnimationFrame(frame); };
-  }, []);
+  }, [rowHeight]);
 
   const move = (to: number) => {
     const next = Math.max(0, Math.min(p.rows.length - 1, to));
     setActive(next);
-    const el = box.current!, head = rowHeight, top = next * rowHeight;
+    const el = box.current!, head = headHeight, top = next * rowHeight;
     if (top < el.scrollTop) el.scrollTop = top;
     else if (top + rowHeight + head > el.scrollTop + el.clientHeight) el.scrollTop = top + rowHeight + head - el.clientHeight;
   };
@@ -100,7 +108,7 @@ export function Grid<Row>(p: Props<Row>) {
   const slots = visible + 2 * spare;
   const activeShown = at >= from && at < from + shown.length;
   return (
-    <div class="grid" ref={box} role={tree ? "treegrid" : "grid"} aria-label={p.label} aria-rowcount={p.rows.length + 1} aria-colcount={p.columns.length} tabIndex={0}
+    <div class={`grid ${tall ? "tall" : ""}`} ref={box} role={tree ? "treegrid" : "grid"} aria-label={p.label} aria-rowcount={p.rows.length + 1} aria-colcount={p.columns.length} tabIndex={0}
       aria-activedescendant={p.rows.length && activeShown ? `${base}-${at}` : undefined} onKeyDown={key}>
       <div class="head" role="rowgroup">
         <div class="row" role="row" aria-rowindex={1}>
@@ -118,7 +126,7 @@ export function Grid<Row>(p: Props<Row>) {
         <div class="body" role="rowgroup" style={{ height: `${p.rows.length * rowHeight}px` }}>
           {shown.map((row, i) => {
             const index = from + i;
-            return <Line<Row> key={index % slots} grid={p} row={row} index={index} id={`${base}-${index}`} active={index === at} activate={setActive} />;
+            return <Line<Row> key={index % slots} grid={p} height={rowHeight} row={row} index={index} id={`${base}-${index}`} active={index === at} activate={setActive} />;
           })}
         </div>
       )}
@@ -126,20 +134,20 @@ export function Grid<Row>(p: Props<Row>) {
   );
 }
 
-interface LineProps<Row> { grid: Props<Row>; row: Row; index: number; id: string; active: boolean; activate: (index: number) => void }
+interface LineProps<Row> { grid: Props<Row>; height: number; row: Row; index: number; id: string; active: boolean; activate: (index: number) => void }
 
 // A Line is a row in view. While the list scrolls, only lines that show another row are rendered again.
 class Line<Row> extends Component<LineProps<Row>> {
   shouldComponentUpdate(next: LineProps<Row>) {
     const now = this.props;
-    return now.row !== next.row || now.grid !== next.grid || now.index !== next.index || now.active !== next.active;
+    return now.row !== next.row || now.grid !== next.grid || now.height !== next.height || now.index !== next.index || now.active !== next.active;
   }
-  render({ grid: p, row, index, id, active, activate }: LineProps<Row>) {
+  render({ grid: p, height, row, index, id, active, activate }: LineProps<Row>) {
     const open = p.open?.(row), depth = p.depth?.(row);
     return (
       <div id={id} class={`row ${active ? "active" : ""} ${p.tone?.(row) ?? ""}`} role="row" aria-rowindex={index + 2}
         aria-selected={p.chosen === p.id(row)} aria-level={depth === undefined ? undefined : depth + 1} aria-expanded={open}
-        style={{ transform: `translateY(${index * rowHeight}px)` }} onClick={() => { activate(index); p.onOpen?.(row); }}>
+        style={{ transform: `translateY(${index * height}px)` }} onClick={() => { activate(index); p.onOpen?.(row); }}>
         {p.columns.map((c, n) => (
           <div key={c.key} class={`cell c-${c.key} ${c.number ? "number" : ""}`} role="gridcell">
             {depth !== undefined && n === 0 && <span class="indent" style={{ width: `${Math.min(depth, 8) * 18}px` }} />}
