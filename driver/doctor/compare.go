@@ -20,7 +20,7 @@ func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	for _, r := range all {
 		readings[r.target.Name] = r
 		if r.err == nil {
-			found = append(found, r.orphans(known)...)
+			found = append(found, r.orphans(known, all, e.Hosts)...)
 		}
 	}
 	for _, handle := range slices.Sorted(maps.Keys(known.Volumes)) {
@@ -55,22 +55,37 @@ func describe(handle string, pv PV) string {
 	return "PersistentVolume " + pv.Name + " (" + handle + ")"
 }
 
-// orphans finds volumes and snapshots that are not in Kubernetes' lists.
-func (r *Reading) orphans(known *Known) (found []Finding) {
+// orphans finds volumes and snapshots that are not in Kubernetes' lists. all contains the readings
+// of all targets.
+func (r *Reading) orphans(known *Known, all []*Reading, hosts func(string) export.Host) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
-		byHand := fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list described in docs/doctor.md as standard input", l.UUID, id, id)
-		switch {
-		case !r.target.Permits(l):
-		case l.Kind == volume.KindVolume && !known.names(id):
-			detail := fmt.Sprintf("the list of volumes does not contain this volume of %d bytes, which may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
-			found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, detail).with(namePrefix+l.Name).byHand(byHand))
-		case l.Kind == volume.KindSnapshot && known.Snapshots != nil && !known.Snapshots[id.String()]:
+		listed := known.names(id)
+		if l.Kind == volume.KindSnapshot {
+			listed = known.Snapshots == nil || known.Snapshots[id.String()]
+		}
+		if listed || !r.target.Permits(l) || l.Kind != volume.KindVolume && l.Kind != volume.KindSnapshot {
+			continue
+		}
+		if f, ok := r.ofMove(l, all, hosts); ok {
+			found = append(found, f)
+			continue
+		}
+		if l.Kind == volume.KindSnapshot {
 			found = append(found, r.finding(Orphan, "snapshot "+l.Store+"/"+l.Name, l.UUID, "the list of snapshots does not name it. It may belong to another cluster, or hold data that is still needed").
 				with(l.Source, anyName).byHand(r.call("spdkgate_lvol_delete name=%s", l.UUID)))
+			continue
 		}
+		detail := fmt.Sprintf("the list of volumes does not contain this volume of %d bytes, which may belong to another cluster, or hold data that is still needed", r.sizes[l.UUID])
+		found = append(found, r.finding(Orphan, "volume "+l.Store+"/"+l.Name, l.UUID, detail).with(namePrefix+l.Name).
+			byHand(fmt.Sprintf("make sure that no cluster that uses this target names it (kubectl get pv -o yaml | grep %s); then %s", l.UUID, deletion(id))))
 	}
 	return found
+}
+
+// deletion returns the commands that delete a volume that Kubernetes does not list.
+func deletion(id request.VolumeID) string {
+	return fmt.Sprintf("kubectl spdkgate doctor --fix --delete-volume %s, or spdk-csi doctor --volumes - --fix --delete-volume %s with the list described in docs/doctor.md as standard input", id, id)
 }
 
 // ofPV compares a PersistentVolume with its target.
@@ -148,7 +163,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 	var problems []error
 	for _, text := range ids {
 		i := slices.IndexFunc(all, func(f Finding) bool {
-			return f.Kind == Orphan && f.Volume == text && strings.HasPrefix(f.Object, "volume ")
+			return (f.Kind == Orphan || f.Kind == Move) && f.Volume == text && strings.HasPrefix(f.Object, "volume ")
 		})
 		if i < 0 {
 			problems = append(problems, fmt.Errorf("no orphan volume %s was found on any target: it was not deleted", text))

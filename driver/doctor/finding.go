@@ -32,6 +32,8 @@ const (
 	Loads Kind = "loads"
 	// Orphan is a volume or snapshot that Kubernetes does not list.
 	Orphan Kind = "orphan"
+	// Move is a volume or snapshot that spdk-csi move created and that Kubernetes does not list.
+	Move Kind = "move"
 	// LeakedExport is an export of a volume that does not exist.
 	LeakedExport Kind = "leaked-export"
 	// LeakedGroup is an iSCSI initiator group that is not used.
@@ -61,7 +63,7 @@ const (
 )
 
 // Kinds lists all kinds.
-var Kinds = []Kind{Unreachable, CredentialsRefused, CertificateUntrusted, Denied, StoreMissing, Nested, Dropped, Loads, Orphan, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
+var Kinds = []Kind{Unreachable, CredentialsRefused, CertificateUntrusted, Denied, StoreMissing, Nested, Dropped, Loads, Orphan, Move, LeakedExport, LeakedGroup, LeakedKey, LeakedSnapshot, HalfMade, Duplicate, Broken, OpenExport, Missing, TooSmall, WrongHost, NotExported, Fenced}
 
 // Conclusive reports whether a single reading is enough to prove findings of this kind, because
 // calls in flight cannot cause them.

@@ -118,9 +118,9 @@ func (r *Reading) ofLvol(l volume.Listed) (found []Finding) {
 // ofExport returns the findings that can be derived from an export and the list of volumes. fenced
 // means that a fence may have removed the export's hosts.
 func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
-	object, byHand := "subsystem "+e.Name, r.call("nvmf_delete_subsystem nqn=%s", e.Name)
+	object, byHand := "subsystem "+e.Name, r.withdrawal(e)
 	if strings.HasPrefix(e.Name, export.IQN("")) {
-		object, byHand = "iSCSI target "+e.Name, r.call("iscsi_delete_target_node name=%s", e.Name)
+		object = "iSCSI target " + e.Name
 	}
 	_, exists := r.byID[e.Volume]
 	connected := r.connected[e.Volume]
@@ -147,6 +147,14 @@ func (r *Reading) ofExport(e export.Found, fenced bool) []Finding {
 			byHand("kubectl delete pod POD (the one that uses the volume): Kubernetes publishes the volume again")}
 	}
 	return nil
+}
+
+// withdrawal returns the command that deletes an export.
+func (r *Reading) withdrawal(e export.Found) string {
+	if strings.HasPrefix(e.Name, export.IQN("")) {
+		return r.call("iscsi_delete_target_node name=%s", e.Name)
+	}
+	return r.call("nvmf_delete_subsystem nqn=%s", e.Name)
 }
 
 // removeExport removes the export of a volume that no longer exists. It fails if the volume exists,

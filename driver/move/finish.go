@@ -56,7 +56,7 @@ func (m Mover) DeleteOriginal(ctx context.Context, id, copied request.VolumeID, 
 // isComplete fails unless a volume is a complete copy of the original. The copy may already be
 // published to a node, which happens only once the copy is complete.
 func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID, copyContext map[string]string) (err error) {
-	is, err := m.Controller.Inspect(ctx, copied, copyName(original), NodeOf(original))
+	is, err := m.Controller.Inspect(ctx, copied, request.MoveCopyName(original.UUID), NodeOf(original))
 	switch {
 	case err != nil:
 		return err

@@ -128,7 +128,7 @@ type moving struct {
 // where the first one stopped. A complete copy is only verified. After Prepare, Copy only copies
 // what has changed since then.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
-	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
+	was, err := m.Controller.Inspect(ctx, id, request.MoveCopyName(id.UUID), NodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
@@ -250,7 +250,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 // createCopy creates the copy of a volume, or finds the one that an earlier call created.
 func (m Mover) createCopy(ctx context.Context, id request.VolumeID, size int64, parameters map[string]string) (*csi.Volume, error) {
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
-		Name: copyName(id), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		Name: request.MoveCopyName(id.UUID), Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
 		VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)},
 	})
 	if err == nil && created.GetVolume().GetVolumeId() == id.String() {
@@ -258,10 +258,6 @@ func (m Mover) createCopy(ctx context.Context, id request.VolumeID, size int64, 
 	}
 	return created.GetVolume(), err
 }
-
-// copyName returns the name of a volume's copy. It depends only on the volume, so a repeated move
-// finds the copy.
-func copyName(id request.VolumeID) string { return "move-" + id.UUID }
 
 // onlyRead makes publish treat the volume as one with a file system. This treatment is safe for any
 // contents, because the move only reads the volume.

@@ -237,7 +237,7 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	assert.FileExists(t, f.file(original.String()))
 	require.NoError(t, f.mover().Keep(t.Context(), original))
 	assert.Empty(t, f.node)
-	f.named[copied.String()] = copyName(original)
+	f.named[copied.String()] = request.MoveCopyName(original.UUID)
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrCopied)
 	assert.NotContains(t, f.node, original.String(), "the original is as before")

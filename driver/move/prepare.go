@@ -25,12 +25,7 @@ var (
 // PrepareNodeOf returns the node to which a copy is published until the volume is moved. It differs
 // from NodeOf, so that a move that withdraws the copy from this node stops all writes of an earlier
 // Prepare.
-func PrepareNodeOf(id request.VolumeID) string { return "prepare-" + NodeOf(id) }
-
-// The names of the snapshot that Prepare copies, and of the temporary volume through which it reads
-// the snapshot.
-func baseName(id request.VolumeID) string   { return "move-base-" + id.UUID }
-func sourceName(id request.VolumeID) string { return "move-source-" + id.UUID }
+func PrepareNodeOf(id request.VolumeID) string { return request.MovePrepareNode(id.UUID) }
 
 // Prepare takes a snapshot of a volume that nodes may be using, copies the snapshot, and verifies
 // the copy. A later Copy then copies only what has changed since the snapshot. Its parameters are
@@ -38,14 +33,14 @@ func sourceName(id request.VolumeID) string { return "move-source-" + id.UUID }
 // called. If Prepare fails, a repeated Prepare continues with the same snapshot.
 func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	node := PrepareNodeOf(id)
-	was, err := m.Controller.Inspect(ctx, id, copyName(id), NodeOf(id))
+	was, err := m.Controller.Inspect(ctx, id, request.MoveCopyName(id.UUID), NodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
 	if was.Published {
 		return Result{}, fmt.Errorf("volume %s: %w", id, ErrLocked)
 	}
-	earlier, _, err := m.Controller.FindNamed(ctx, id, baseName(id), sourceName(id))
+	earlier, _, err := m.Controller.FindNamed(ctx, id, request.MoveBaseName(id.UUID), request.MoveSourceName(id.UUID))
 	if err != nil {
 		return Result{}, err
 	}
@@ -75,7 +70,7 @@ func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, 
 		return Result{}, errors.Join(fmt.Errorf("volume %s: %w", result.id(), err), closeCopy(), m.unpublish(result.id(), node))
 	}
 
-	taken, err := m.Controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: baseName(id), SourceVolumeId: id.String()})
+	taken, err := m.Controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: request.MoveBaseName(id.UUID), SourceVolumeId: id.String()})
 	if err != nil {
 		return Result{}, fmt.Errorf("take a snapshot of %s: %w", id, err)
 	}
@@ -96,7 +91,7 @@ func (m Mover) prepareFrom(ctx context.Context, original request.VolumeID, snaps
 		return err
 	}
 	created, err := m.Controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
-		Name: sourceName(original), VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1},
+		Name: request.MoveSourceName(original.UUID), VolumeCapabilities: []*csi.VolumeCapability{capability(m.Filesystem)}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1},
 		// Since nothing is written, nothing has to be cleared. Some releases cannot clear clones.
 		Parameters:          map[string]string{"clearMethod": "unmap-may-expose-deleted-data"},
 		VolumeContentSource: &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot}}},
@@ -195,7 +190,7 @@ func (m Mover) deleteSource(ctx context.Context, original request.VolumeID, sour
 
 // discard deletes the snapshot and the temporary volume that Prepare has created, if they exist.
 func (m Mover) discard(ctx context.Context, original request.VolumeID) error {
-	snapshot, source, err := m.Controller.FindNamed(ctx, original, baseName(original), sourceName(original))
+	snapshot, source, err := m.Controller.FindNamed(ctx, original, request.MoveBaseName(original.UUID), request.MoveSourceName(original.UUID))
 	if err != nil {
 		return err
 	}
@@ -215,7 +210,7 @@ func (m Mover) discard(ctx context.Context, original request.VolumeID) error {
 // discardOrWarn is like discard, but only logs a failure.
 func (m Mover) discardOrWarn(ctx context.Context, original request.VolumeID) {
 	if err := m.discard(ctx, original); err != nil {
-		m.warn("what --prepare created was not deleted: repeat the command, or delete it as an orphan that spdk-csi doctor reports", "volume", original, "error", err)
+		m.warn("what --prepare created was not deleted: repeat the command, or delete what spdk-csi doctor reports", "volume", original, "error", err)
 	}
 }
 

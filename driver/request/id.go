@@ -61,3 +61,14 @@ func CheckNodeID(s string) error {
 
 // MoveNode returns the id of the node to which a volume is published while spdk-csi move copies it.
 func MoveNode(volumeUUID string) string { return "move-" + volumeUUID }
+
+// MovePrepareNode returns the id of the node to which a copy is published from spdk-csi move
+// --prepare until the volume is moved.
+func MovePrepareNode(volumeUUID string) string { return "prepare-" + MoveNode(volumeUUID) }
+
+// The names of the volumes and of the snapshot that spdk-csi move creates for the volume with the
+// given UUID: its copy, the snapshot that --prepare copies, and the temporary volume through which
+// --prepare reads that snapshot. A repeated command finds them by these names.
+func MoveCopyName(volumeUUID string) string   { return "move-" + volumeUUID }
+func MoveBaseName(volumeUUID string) string   { return "move-base-" + volumeUUID }
+func MoveSourceName(volumeUUID string) string { return "move-source-" + volumeUUID }

@@ -43,6 +43,11 @@ type Listed struct {
 // the suffix.
 func (l Listed) Used() (plain string, used bool) { return strings.CutSuffix(l.Name, usedSuffix) }
 
+// RequestedAs reports whether a snapshot was requested under the given name.
+func (l Listed) RequestedAs(name string) bool {
+	return l.Kind == KindSnapshot && l.Requests == hash(name)
+}
+
 // Inspect lists the lvols of all lvstores of the target, including those that the driver must not
 // use. If an lvstore is missing, Inspect fails with ErrStoreMissing, because it is then unknown
 // which volumes exist. nested is the result of Nested.
