@@ -46,3 +46,17 @@ func TestHiddenPageClosesItsStreams(t *testing.T) {
 	eval[chromedp.Void](p, `dispatchEvent(new PageTransitionEvent("pagehide", { persisted: true })); dispatchEvent(new PageTransitionEvent("pageshow", { persisted: true })); null`)
 	require.Eventually(t, func() bool { return streams() == 2 }, limit, 20*time.Millisecond, "the page must listen again")
 }
+
+// The console does not ask for events that the user's roles forbid, and says so: a tenant would
+// otherwise read that nothing has happened, and each sign-in would appear as a refused call.
+func TestForbiddenEventsAreNotRequested(t *testing.T) {
+	p := newPage(t)
+	p.signIn("team")
+	p.until(`document.querySelector(".events")?.innerText.includes("Your roles do not permit reading events.")`)
+	require.False(t, eval[bool](p, `document.body.innerText.includes("Live")`))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, address := range p.requests {
+		require.False(t, strings.HasSuffix(address, "/events"), address)
+	}
+}

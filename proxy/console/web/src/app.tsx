@@ -2,7 +2,7 @@
 import type { FunctionComponent } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import * as format from "./format";
-import { eventState, followEvents, sampleRegularly, targetDown } from "./model/activity";
+import { eventMethod, eventState, followEvents, sampleRegularly, targetDown } from "./model/activity";
 import { loadDocument } from "./model/document";
 import * as account from "./model/session";
 import { SignIn } from "./pages/signin";
@@ -60,16 +60,17 @@ function ThemeButton() {
 }
 
 export function App() {
-  const session = useCell(account.session), ways = useCell(account.ways);
+  const session = useCell(account.session), ways = useCell(account.ways), follows = useCell(account.allowed)?.has(eventMethod);
   const [failed, setFailed] = useState("");
   const start = () => account.start().then(() => setFailed(""), (e) => setFailed(e.message));
   useLayoutEffect(() => { void start(); }, []);
   useEffect(() => {
     if (!session) return;
-    const stops = [account.watchIdle(), sampleRegularly(), followEvents()];
+    const stops = [account.watchIdle(), sampleRegularly()];
     const timer = setTimeout(() => void loadDocument(), 150);
     return () => { clearTimeout(timer); stops.forEach((stop) => stop()); };
   }, [session]);
+  useEffect(() => (session && follows ? followEvents() : undefined), [session, follows]);
   return (
     <>
       {session ? <Frame /> : ways ? <SignIn key={ways.password} ways={ways} theme={<ThemeButton />} /> :
@@ -122,9 +123,9 @@ export function BrandMark() {
 }
 
 function EventLight() {
-  const state = useCell(eventState), down = useCell(targetDown);
+  const state = useCell(eventState), down = useCell(targetDown), may = useCell(account.allowed);
   if (down) return <span class="light down" role="status" title="The target does not answer">Target down</span>;
-  if (state === "closed") return null;
+  if (state === "closed" || may && !may.has(eventMethod)) return null;
   return <span class={`light ${state}`} title={state === "open" ? "Changes on the target appear by themselves" : "The stream of events is being connected"}>{state === "open" ? "Live" : "Connecting"}</span>;
 }
 

@@ -177,6 +177,9 @@ const eventTypes = [
 
 export const eventState = new Cell<"open" | "waiting" | "closed">("waiting");
 
+// eventMethod is the method that a user must be allowed to call in order to receive events.
+export const eventMethod = "notify_get_notifications";
+
 // followEvents listens to the server's events while a user is signed in.
 export function followEvents() {
   return listen("/events", eventTypes, (type, data) => {

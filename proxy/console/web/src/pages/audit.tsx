@@ -72,8 +72,10 @@ export function Audit() {
           {([["", "All"], ["changes", "Changes"], ["refused", "Refused or failed"]] as const).map(([only, name]) => <Button key={only} pressed={(here.only ?? "") === only} onClick={() => change({ only })}>{name}</Button>)}
         </div>
         <label class="pick"><span class="unseen">Decision</span><select value={here.decision ?? ""} onChange={(e) => change({ decision: e.currentTarget.value })}><option value="">All decisions</option>{["allow", "failed", "deny", "unauthenticated", "learn"].map((d) => <option key={d}>{d}</option>)}</select></label>
-        <label class="pick when">From <input type="datetime-local" value={here.from ?? ""} onChange={(e) => change({ from: e.currentTarget.value })} /></label>
-        <label class="pick when">to <input type="datetime-local" value={here.to ?? ""} onChange={(e) => change({ to: e.currentTarget.value })} /></label>
+        <div class="when">
+          <label class="pick">From <input type="datetime-local" value={here.from ?? ""} onChange={(e) => change({ from: e.currentTarget.value })} /></label>
+          <label class="pick">to <input type="datetime-local" value={here.to ?? ""} onChange={(e) => change({ to: e.currentTarget.value })} /></label>
+        </div>
         <Button pressed={here.reads === "shown"} title="Calls by which the console itself reads, for everybody who uses it" onClick={() => change({ reads: here.reads === "shown" ? undefined : "shown" })}>Console's reads</Button>
         <span class="grow" />
         <Button title="Download the calls that are shown" onClick={() => save("audit.jsonl", "application/x-ndjson", jsonLines(shown))}>JSON lines</Button>

@@ -93,7 +93,7 @@ function Hosts({ w, put, adding }: Part & { adding: boolean }) {
     <fieldset class="group"><legend>Hosts</legend>
       <label class="check"><input type="radio" name="hosts" checked={!w.anyHost} onChange={() => put({ anyHost: false })} /> {adding ? "Add these hosts" : "Only these hosts"}</label>
       {!w.anyHost && <>
-        <Field label="NQNs of hosts" hint={`One on each line: the content of /etc/nvme/hostnqn of the host.${adding ? " Empty to add only addresses." : ""}`}>{(f) => <textarea {...f} class="mono" rows={2} spellcheck={false} value={w.hosts} onInput={(e) => put({ hosts: e.currentTarget.value })} />}</Field>
+        <Field label="NQNs of hosts" hint={`One on each line: the content of /etc/nvme/hostnqn of the host.${adding ? " Empty to add only addresses." : ""}`}>{(f) => <textarea {...f} class="mono" rows={3} spellcheck={false} value={w.hosts} onInput={(e) => put({ hosts: e.currentTarget.value })} />}</Field>
         {known.length > 0 && <Field label="Hosts of other exports">{(f) => <select {...f} value="" onChange={(e) => { if (e.currentTarget.value) put({ hosts: [...words(w.hosts), e.currentTarget.value].join("\n") }); }}><option value="">Choose a host to add it</option>{known.map((h) => <option key={h} value={h}>{h}</option>)}</select>}</Field>}
       </>}
       <label class="check"><input type="radio" name="hosts" checked={w.anyHost} onChange={() => put({ anyHost: true })} /> Any host: no host is checked</label>

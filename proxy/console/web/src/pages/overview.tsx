@@ -2,7 +2,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { CallError, call } from "../api";
 import * as format from "../format";
-import { Sample, busiest, conditions, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
+import { Sample, busiest, conditions, eventMethod, eventState, events, interval, samples, samplesError, targetDown, watched } from "../model/activity";
 import { allowed, session } from "../model/session";
 import { Store, capacity, free, freshInventory, inventory, provisioned, used } from "../model/storage";
 import { Figures, readFigures } from "../model/figures";
@@ -226,11 +226,13 @@ function Busiest() {
 }
 
 function Events() {
-  const list = useCell(events);
+  const list = useCell(events), state = useCell(eventState), may = useCell(allowed);
+  const none = may && !may.has(eventMethod) ? "Your roles do not permit reading events." : state === "open" ? "Nothing happened since you opened the console." :
+    state === "closed" ? "Events are not available. Reload the page to try again." : "Connecting…";
   return (
     <section class="card events">
       <h2>Events</h2>
-      {list.length === 0 ? <p class="faint">Nothing happened since you opened the console.</p> :
+      {list.length === 0 ? <p class="faint">{none}</p> :
         <ul>{list.slice(0, 8).map((e) => <li key={e.id}><time class="figures">{format.time(e.time)}</time><span>{e.text || `${e.type} ${e.object ?? ""}`}</span></li>)}</ul>}
     </section>
   );
