@@ -291,10 +291,18 @@ func (p printer) findings(found []doctor.Finding) {
 	case len(found) == 0:
 		p.line("Nothing was found.")
 	case p.flags.wait == 0:
-		p.line("%d findings of one reading: calls in flight may have caused them. Nothing was changed.", len(found))
+		p.line("%s of one reading: calls in flight may be the cause. Nothing was changed.", plural(len(found), "finding"))
 	case !p.flags.fix:
-		p.line("%d findings; --fix would repair %d of them. Nothing was changed.", len(found), repairable)
+		p.line("%s; --fix would repair %d. Nothing was changed.", plural(len(found), "finding"), repairable)
 	}
+}
+
+// plural formats a number with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (p printer) result(r result) {

@@ -139,7 +139,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 	assert.Contains(t, out, "t0: leaked-export: subsystem "+gone)
 	assert.Contains(t, out, "would do: delete it")
 	assert.Contains(t, out, "by hand:  spdk-proxy call nvmf_delete_subsystem nqn="+gone+" --url http://")
-	assert.Contains(t, out, "1 findings; --fix would repair 1 of them. Nothing was changed.")
+	assert.Contains(t, out, "1 finding; --fix would repair 1. Nothing was changed.")
 	out, code, _ = diagnose(t, "", "--wait=0")
 	assert.Equal(t, exitFindings, code)
 	assert.Contains(t, out, "would do: nothing")

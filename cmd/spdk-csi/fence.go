@@ -163,7 +163,7 @@ func (f fenceFlags) fenced(changes []export.Fencing, err error) (lines []string,
 		}
 	}
 	if err == nil && problems > 0 {
-		err = fmt.Errorf("node %s can still use %d exports of this target", f.node, problems)
+		err = fmt.Errorf("node %s can still use %s of this target", f.node, plural(problems, "export"))
 	}
 	if err == nil && len(changes) == 0 {
 		lines = append(lines, "node "+f.node+" is fenced, and no export admits it")

@@ -101,7 +101,7 @@ func TestFenceReportsFailures(t *testing.T) {
 		require.NoError(t, err)
 	}
 	out, err := runCommand(t, "fence", "--node", "worker-3", "--yes")
-	require.ErrorContains(t, err, "t0: node worker-3 can still use 1 exports")
+	require.ErrorContains(t, err, "t0: node worker-3 can still use 1 export of")
 	assert.Contains(t, out, open+": it admits every host")
 
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))

@@ -21,8 +21,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// errAttention only sets the exit code; the output contains the reasons.
-var errAttention = errors.New("need attention")
+// attentionError is how many of a number of servers need attention. It only sets the exit code; the
+// output contains the reasons.
+type attentionError struct{ needing, of int }
+
+func (e attentionError) Error() string {
+	return fmt.Sprintf("%d of %s %s attention", e.needing, terminal.Plural(e.of, "storage server"), terminal.Needs(e.needing))
+}
 
 // States of servers whose status cannot be read.
 const (
@@ -117,7 +122,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 				}
 				switch n := f.Attention(); {
 				case !watch && n > 0:
-					return fmt.Errorf("%d of %d storage servers %w", n, len(f.Servers), errAttention)
+					return attentionError{n, len(f.Servers)}
 				case !watch, !pause(ctx, interval):
 					return nil
 				}

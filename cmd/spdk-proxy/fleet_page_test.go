@@ -43,7 +43,7 @@ func TestFleetPage(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	assert.Equal(t, http.StatusOK, response.StatusCode)
-	assert.Regexp(t, `(?s)>gone<.*unreachable.*>up<.*v26\.05.*2 storage servers|(?s)2 storage servers, \d need attention.*>gone<.*unreachable.*>up<.*v26\.05`, string(text))
+	assert.Regexp(t, `(?s)>gone<.*unreachable.*>up<.*v26\.05.*2 storage servers|(?s)2 storage servers, \d needs? attention.*>gone<.*unreachable.*>up<.*v26\.05`, string(text))
 	assert.NotContains(t, string(text), "correct horse")
 	interrupt()
 	require.NoError(t, <-ended)

@@ -145,7 +145,7 @@ func exitCode(err error) int {
 	if errors.Is(err, errDamaged) {
 		return exitDamaged
 	}
-	if errors.Is(err, errAttention) {
+	if errors.As(err, new(attentionError)) {
 		return exitAttention
 	}
 	var refused *spdkrpc.Error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/proxy/persist"
 	"github.com/spdkgate/spdkgate/proxy/service"
+	"github.com/spdkgate/spdkgate/proxy/terminal"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
@@ -60,7 +61,7 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 				return err
 			}
 			copied, there, err := fetchSaved(ctx, spdkrpc.NewClient(caller), folder)
-			fmt.Fprintf(cmd.OutOrStdout(), "%d files copied to %s, %d unchanged\n", copied, args[0], there)
+			fmt.Fprintf(cmd.OutOrStdout(), "%s copied to %s, %d unchanged\n", terminal.Plural(copied, "file"), args[0], there)
 			return err
 		},
 	}

@@ -38,7 +38,7 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 
 	call("bdev_null_create", "name=n1", "num_blocks=1024", "block_size=512")
 	call("spdkgate_config_save")
-	assert.Contains(t, fetch(), "files copied to "+copies)
+	assert.Regexp(t, `[1-9] files? copied to `+copies, fetch())
 	assert.Contains(t, fetch(), "0 files copied to "+copies)
 	first, err := os.ReadFile(filepath.Join(saved, "current.json"))
 	require.NoError(t, err)

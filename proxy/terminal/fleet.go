@@ -133,7 +133,15 @@ func (p Page) Fleet(f *Fleet) string {
 
 // Summary returns how many servers there are, and how many need attention.
 func (f *Fleet) Summary() string {
-	return fmt.Sprintf("%s, %d need attention", Plural(len(f.Servers), "storage server"), f.Attention())
+	return fmt.Sprintf("%s, %d %s attention", Plural(len(f.Servers), "storage server"), f.Attention(), Needs(f.Attention()))
+}
+
+// Needs returns the form of the verb for n things that need something.
+func Needs(n int) string {
+	if n == 1 {
+		return "needs"
+	}
+	return "need"
 }
 
 // Incomplete describes which methods the user is not permitted to call, and on how many servers. It

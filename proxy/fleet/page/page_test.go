@@ -82,7 +82,7 @@ func TestTableEscapesServerResponses(t *testing.T) {
 	assert.NotContains(t, text, "<b>")
 	assert.NotContains(t, text, "javascript:")
 	assert.NotContains(t, text, "\u202e")
-	assert.Contains(t, text, "1 storage server, 1 need attention")
+	assert.Contains(t, text, "1 storage server, 1 needs attention")
 	assert.Contains(t, text, `data-attention="1"`)
 }
 
