@@ -50,7 +50,7 @@ func TestHiddenPageClosesItsStreams(t *testing.T) {
 // The console does not ask for events that the user's roles forbid, and says so: a tenant would
 // otherwise read that nothing has happened, and each sign-in would appear as a refused call.
 func TestForbiddenEventsAreNotRequested(t *testing.T) {
-	p := newPage(t)
+	p := newPageAt(t, exportWorld(t))
 	p.signIn("team")
 	p.until(`document.querySelector(".events")?.innerText.includes("Your roles do not permit reading events.")`)
 	require.False(t, eval[bool](p, `document.body.innerText.includes("Live")`))
