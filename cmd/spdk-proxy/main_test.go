@@ -293,84 +293,6 @@ func TestCheckConfig(t *testing.T) {
 	assert.Contains(t, o.stderr, "line 7: limits.drain must be a duration with its unit")
 }
 
-// All mistakes are reported together. Misspelled keys do not hide wrong roles.
-func TestCheckConfigReportsAllMistakes(t *testing.T) {
-	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("spdk_kill_instance"), []byte("bdev_get_bdves"), 1), 0o600))
-	o := run(t, "", "check-config", path)
-	assert.Equal(t, exitFailed, o.code)
-	for _, says := range []string{"limits.drane is not a key", "roles2 is not a key", "bdev_get_bdves"} {
-		assert.Contains(t, o.stderr, says)
-	}
-	for line := range strings.Lines(strings.TrimPrefix(o.stderr, "spdk-proxy: ")) {
-		assert.True(t, strings.HasPrefix(line, path+": "), "%s", line)
-	}
-}
-
-// check-config and serve refuse the same directories and files, and check-config does not change
-// any of them.
-func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
-	for key, c := range map[string]struct{ set, remedy string }{
-		"target.save.dir":   {"save: {dir: place}", "chmod 700"},
-		"target.keys.dir":   {"keys: {dir: PLACE}", "chmod 700"},
-		"target.freeze.dir": {"freeze: {dir: place}", "chmod 700"},
-		"log.calls.path":    {"", "chmod 600"},
-	} {
-		t.Run(key, func(t *testing.T) {
-			more := ""
-			if c.set == "" {
-				more = "log: {calls: {to: file, path: place}}"
-			}
-			path := writeConfig(t, "/s", more)
-			place := filepath.Join(filepath.Dir(path), "place")
-			if c.set != "" {
-				change(t, path, "socket: /s", "socket: /s, "+strings.Replace(c.set, "PLACE", place, 1))
-			}
-			assert.Zero(t, run(t, "", "check-config", path).code, "it is missing")
-			require.NoFileExists(t, place)
-			if c.set != "" {
-				require.NoError(t, os.Mkdir(place, 0o700))
-			} else {
-				require.NoError(t, os.WriteFile(place, nil, 0o600))
-			}
-			assert.Zero(t, run(t, "", "check-config", path).code, "it is private")
-			require.NoError(t, os.Chmod(place, 0o755))
-			for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
-				o := run(t, "", args...)
-				assert.Equal(t, exitFailed, o.code)
-				assert.Contains(t, o.stderr, c.remedy, args)
-			}
-			assert.Contains(t, run(t, "", "check-config", path).stderr, path+": "+key+": ")
-		})
-	}
-}
-
-// check-config refuses damaged files in the state directory, as serve does.
-func TestCheckConfigRefusesDamagedState(t *testing.T) {
-	path := writeConfig(t, "/s", "")
-	dir := filepath.Join(filepath.Dir(path), "state")
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	change(t, path, "socket: /s", "socket: /s, save: {dir: state}")
-	damaged := func(file, remedy string) {
-		t.Helper()
-		place := filepath.Join(dir, file)
-		assert.Zero(t, run(t, "", "check-config", path).code)
-		require.NoError(t, os.WriteFile(place, []byte("{"), 0o600))
-		for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
-			o := run(t, "", args...)
-			assert.Equal(t, exitFailed, o.code)
-			assert.Contains(t, o.stderr, remedy, args)
-		}
-		require.NoError(t, os.Remove(place))
-	}
-	damaged("subsystem-owners", "Restore it")
-	change(t, path, "self_signed_dir: .", "self_signed_dir: state")
-	damaged("tls.crt", "remove both")
-	assert.NoFileExists(t, filepath.Join(dir, "tls.key"))
-}
-
 func TestHashPassword(t *testing.T) {
 	for flag, want := range map[string]string{"": "$argon2id$", "--bcrypt": "$2a$"} {
 		args := strings.Fields("hash-password " + flag)
@@ -400,12 +322,3 @@ func TestVersionAndHelp(t *testing.T) {
 const notSaved = "warning: target.save is missing: the target's configuration is not saved, and is lost when spdk_tgt ends. Set target.save.dir, as the packaged configuration does\n"
 
 const notFrozen = "warning: target.freeze is missing: snapshots of volumes in use are refused. Set target.freeze.dir, as the packaged configuration does\n"
-
-func TestCheckConfigWarnsWithoutSaveAndFreeze(t *testing.T) {
-	path := writeConfig(t, "/s", "")
-	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notSaved + notFrozen, 0}, run(t, "", "check-config", path))
-	change(t, path, "socket: /s", "socket: /s, save: {dir: saved}")
-	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", notFrozen, 0}, run(t, "", "check-config", path))
-	change(t, path, "socket: /s", "socket: /s, freeze: {dir: frozen}")
-	assert.Equal(t, outcome{path + " is valid: 1 user, 1 role\n", "", 0}, run(t, "", "check-config", path))
-}
