@@ -131,7 +131,7 @@ func (k dmKernel) find(name string) (mapping, bool, error) {
 	}
 	// struct dm_target_deps holds the count, four bytes of padding, and the device numbers.
 	answer := c.data[:]
-	if at := uintptr(c.dataStart); at >= dmHeader && at-dmHeader < uintptr(len(answer))-16 {
+	if at := uintptr(c.dataStart); at >= dmHeader && at-dmHeader <= uintptr(len(answer))-16 {
 		answer = answer[at-dmHeader:]
 	}
 	if binary.NativeEndian.Uint32(answer) == 1 {

@@ -72,11 +72,11 @@ func TestMappingStatesAreRead(t *testing.T) {
 		"read-only":             {active | 1, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", readOnly: true}},
 		"suspended":             {active | 2, 0, below(312, unix.Mkdev(8, 1)), mapping{below: "8:1", suspended: true}},
 		"moved answer":          {active, 0, below(320, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
-		"last place":            {active, 0, below(312+1024-17, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
+		"last place":            {active, 0, below(312+1024-16, unix.Mkdev(8, 1)), mapping{below: "8:1"}},
 		"two devices":           {active, 0, below(312, unix.Mkdev(8, 1), unix.Mkdev(8, 2)), mapping{}},
 		"no device":             {active, 0, below(312), mapping{}},
 		"without a table":       {0, 0, below(312, unix.Mkdev(8, 1)), mapping{}},
-		"response out of range": {active, 0, func(c *dmIoctl) { c.dataStart = 312 + 1024 - 16 }, mapping{}},
+		"response out of range": {active, 0, func(c *dmIoctl) { c.dataStart = 312 + 1024 - 15 }, mapping{}},
 		"response before data":  {active, 0, func(c *dmIoctl) { c.dataStart = 8 }, mapping{}},
 	} {
 		k, f := newFakeKernel(t)

@@ -19,8 +19,8 @@ type memory struct {
 	formatted string // how the log was formatted since a table last used it, clear or set
 }
 
-func (w *world) open(path string, _ bool) (disk, error) {
-	return w.disks[path], w.request("open a disk")
+func (w *world) open(path string, write bool) (disk, error) {
+	return opened{w.disks[path], write}, w.request("open a disk")
 }
 
 func (w *world) number(path string) (string, error) {
@@ -45,6 +45,17 @@ func (d *memory) put(at int64, b ...byte) int {
 		*part = make([]byte, blankPart)
 	}
 	return copy((*part)[at%blankPart:], b)
+}
+
+// opened is a disk that may have been opened only for reading.
+type opened struct {
+	*memory
+	write bool
+}
+
+func (o opened) WriteAt(b []byte, at int64) (int, error) {
+	assert.True(o.t, o.write, "the disk is not open for writing")
+	return o.memory.WriteAt(b, at)
 }
 
 func (d *memory) WriteAt(b []byte, at int64) (int, error) {

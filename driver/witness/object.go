@@ -225,7 +225,7 @@ func listOf(set replica.Set) []int {
 // encode returns the object's JSON form. The metadata is the same as when the object was read, so
 // the API server refuses the write if the stored object has changed since then.
 func (r Record) encode() ([]byte, error) {
-	return json.Marshal(objectJSON{apiVersion, kind, r.metadata, encodeSpec(r.Witness, r.Places), encodeStatus(r.Witness)}, json.Deterministic(true))
+	return json.Marshal(objectJSON{apiVersion, kind, r.metadata, encodeSpec(r.Witness, r.Places), encodeStatus(r.Witness)})
 }
 
 func encodeSpec(w replica.Witness, places [replica.MaxReplicas]Place) *specJSON {
