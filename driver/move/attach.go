@@ -38,6 +38,14 @@ func (m Mover) unpublish(id, node string) error {
 	return err
 }
 
+// withdraw detaches a device and, if that succeeds, unpublishes the device's volume.
+func (m Mover) withdraw(closeDevice func() error, id, node string) error {
+	if err := closeDevice(); err != nil {
+		return err
+	}
+	return m.unpublish(id, node)
+}
+
 // attach attaches a published volume to this machine. closeDevice detaches it; only its first call
 // has an effect.
 func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {

@@ -83,7 +83,7 @@ func (m Mover) isComplete(ctx context.Context, original, copied request.VolumeID
 	if err == nil && (mayFormat || found == unfinished) {
 		return errors.Join(ErrUnfinished, closeDevice()) // the copy stays published, as it was during copying
 	}
-	return errors.Join(err, closeDevice(), m.unpublish(copied.String(), NodeOf(original)))
+	return errors.Join(err, m.withdraw(closeDevice, copied.String(), NodeOf(original)))
 }
 
 // isReleased reports whether a copy is not published to the move's node. If the original is, an

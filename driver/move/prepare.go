@@ -67,7 +67,7 @@ func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, 
 		err = ErrOtherBase
 	}
 	if err != nil {
-		return Result{}, errors.Join(fmt.Errorf("volume %s: %w", result.id(), err), closeCopy(), m.unpublish(result.id(), node))
+		return Result{}, errors.Join(fmt.Errorf("volume %s: %w", result.id(), err), m.withdraw(closeCopy, result.id(), node))
 	}
 
 	taken, err := m.Controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: request.MoveBaseName(id.UUID), SourceVolumeId: id.String()})
