@@ -317,3 +317,29 @@ func TestCapacityForReplicatedVolumes(t *testing.T) {
 	_, err = b.capacityOf(ctx, class.Class{Replicas: 2}, &csi.GetCapacityRequest{})
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "component replication")
 }
+
+// If the place of a replica has become too small, the creation is undone, and a repeated call
+// chooses other places.
+func TestReplicaWithoutRoomUndoesTheCreation(t *testing.T) {
+	b := newReplicatedController(t)
+	b.targets[1].mu.Lock()
+	b.targets[1].instead = map[string]func(){"bdev_lvol_create": func() {}}
+	b.targets[1].mu.Unlock()
+	_, err := b.createFrom(t.Context(), b.request("pvc-1", 9*mib))
+	require.Error(t, err)
+	require.Len(t, b.witnesses.records, 1)
+	require.Len(t, b.targets[0].lvols(t), 1)
+	b.targets[1].mu.Lock()
+	b.targets[1].instead = nil
+	b.targets[1].mu.Unlock()
+	free := b.targets[1].free(t)
+	stores, err := b.targets[1].rpc.BdevLvolGetLvstores(t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
+	require.NoError(t, err)
+	_, err = b.targets[1].rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "filler", LvsName: &stores[0].Name, SizeInMiB: free * stores[0].ClusterSize / mib})
+	require.NoError(t, err)
+	_, err = b.createFrom(t.Context(), b.request("pvc-1", 9*mib))
+	require.ErrorIs(t, err, volume.ErrNoSpace)
+	assert.Empty(t, b.witnesses.records)
+	assert.Empty(t, b.targets[0].lvols(t))
+	assert.Equal(t, []string{"lvs0/filler"}, b.targets[1].lvols(t))
+}

@@ -125,10 +125,15 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)
-	for _, executed := range []bool{false, true} {
+	for how, inject := range map[string]func(n int){
+		"dies before the call": func(n int) { f.fault.FailCall(n, false, true) },
+		"dies after the call":  func(n int) { f.fault.FailCall(n, true, true) },
+		"refused":              func(n int) { f.fault.RefuseCall(n) },
+	} {
+		executed := how == "dies after the call"
 		for n := 1; ; n++ {
 			h := withKeys(t, drivertest.MultipathHost("a"), oneKey, otherKey)
-			f.fault.FailCall(n, executed, true)
+			inject(n)
 			err := admit(t.Context(), f.Service, id, h)
 			failed := f.fault.FailedMethod()
 			f.fault.Reset()
@@ -137,6 +142,10 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 				assert.Greater(t, n, 8)
 				require.NoError(t, f.Withdraw(t.Context(), id, &h))
 				break
+			}
+			if err == nil {
+				keys := [2]string{keyName(oneKey), keyName(otherKey)}
+				assert.Equal(t, map[string][2]string{h.NQN: keys, h.Multipath: keys}, hostsWithKeys(f.subsystem(t, id)), "%s: call %d, %s", how, n, failed)
 			}
 			subs, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 			require.NoError(t, err)

@@ -1,6 +1,8 @@
 package luks
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,4 +63,14 @@ func TestRunReturnsExitCodeAndOutput(t *testing.T) {
 	output, code, err = run(secret, "sh", "-c", "echo before; kill -9 $$")
 	require.ErrorContains(t, err, "run sh: signal: killed: before")
 	assert.Equal(t, []any{"before", 0}, []any{output, code})
+}
+
+func TestSizeOfAMissingDeviceIsUnknown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "device")
+	_, err := sizeOf(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, make([]byte, 4096), 0o600))
+	size, err := sizeOf(path)
+	require.NoError(t, err)
+	assert.EqualValues(t, 4096, size)
 }

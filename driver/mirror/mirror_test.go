@@ -312,3 +312,20 @@ func healed(ctx context.Context, w *world, m *Mirror) error {
 	}
 	return nil
 }
+
+// The status names the replicas to which I/O has failed. The device that stands for a missing
+// replica always fails.
+func TestStatusNamesFailedReplicas(t *testing.T) {
+	for health, want := range map[string]replica.Set{"AA": 0, "DA": setA, "AD": setB, "DD": both} {
+		w, m := started(t)
+		w.mapped[mirrorDevice].health = health
+		s, err := m.Status(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, s.Failed, health)
+		require.NoError(t, m.Drop(t.Context(), 1))
+		w.mapped[mirrorDevice].health = health
+		s, err = m.Status(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want&^setB, s.Failed, health)
+	}
+}

@@ -312,3 +312,32 @@ func TestSmallDevicesCanBeScanned(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 }
+
+// countingMounts accepts each mount.
+type countingMounts struct {
+	mountutils.Interface
+	n int
+}
+
+func (c *countingMounts) Mount(string, string, string, []string) error { c.n++; return nil }
+
+// The device is write-protected during the mount only if several nodes may mount it read-only. This
+// device is a file, which cannot be write-protected.
+func TestOnlySharedReadOnlyMountsProtectTheDevice(t *testing.T) {
+	device := filepath.Join(t.TempDir(), "device")
+	require.NoError(t, os.WriteFile(device, nil, 0o600))
+	for _, c := range []struct{ readOnly, shared, protects bool }{
+		{false, false, false}, {true, false, false}, {false, true, false}, {true, true, true},
+	} {
+		mounts := &countingMounts{}
+		m := &Mounter{mount: mounts}
+		err := m.mountProtected(Stage{Device: device, Path: t.TempDir(), FSType: ext4, ReadOnly: c.readOnly, Shared: c.shared})
+		if c.protects {
+			require.Error(t, err)
+			assert.Zero(t, mounts.n)
+			continue
+		}
+		require.NoError(t, err, "%+v", c)
+		assert.Equal(t, 1, mounts.n)
+	}
+}

@@ -115,4 +115,6 @@ func TestThinVolumesRequireSomeFreeSpace(t *testing.T) {
 		err := Space{}.room(st, Spec{MinBytes: c.min * MiB, MaxBytes: c.max * MiB, Class: class.Class{Thick: c.thick}})
 		require.ErrorIs(t, err, c.want, "%+v", c)
 	}
+	least := Store{TotalBytes: 100 * MiB, FreeBytes: 1, ClusterBytes: 4 * MiB}
+	require.NoError(t, Space{}.room(least, Spec{MinBytes: 4 * MiB}))
 }
