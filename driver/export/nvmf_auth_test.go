@@ -147,6 +147,9 @@ func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 				keys := [2]string{keyName(oneKey), keyName(otherKey)}
 				assert.Equal(t, map[string][2]string{h.NQN: keys, h.Multipath: keys}, hostsWithKeys(f.subsystem(t, id)), "%s: call %d, %s", how, n, failed)
 			}
+			if how == "refused" && err != nil {
+				assert.ErrorContains(t, err, "injected failure", "call %d, %s", n, failed)
+			}
 			subs, err := f.rpc.NVMfGetSubsystems(t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 			require.NoError(t, err)
 			for _, sub := range subs {
