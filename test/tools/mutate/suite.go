@@ -48,7 +48,7 @@ func (s *suite) prepare(ctx context.Context, timeout time.Duration) error {
 		return s.err
 	}
 	s.prepared = true
-	if s.dir, s.err = os.MkdirTemp(s.dir, ""); s.err != nil {
+	if s.dir, s.err = openDir(s.dir); s.err != nil {
 		return s.err
 	}
 	// A second binary is necessary, because the go command ignores overlays when it prepares files
@@ -97,9 +97,7 @@ func (s *suite) try(ctx context.Context, m mutant, timeout time.Duration, long b
 	if !long && !s.covers(m) {
 		return survived, "", nil
 	}
-	// The name is short because it is part of the paths of the tests' UNIX sockets, which may have
-	// at most 107 bytes.
-	dir, err := os.MkdirTemp("", "m-")
+	dir, err := openDir(s.dir)
 	if err != nil {
 		return "", "", err
 	}
@@ -167,7 +165,17 @@ func (p pkg) hasLongTests() bool {
 	})
 }
 
-// execute runs a test binary. Temporary files are created next to it.
+// openDir creates a directory that every user can read, because some tests change their user.
+func openDir(parent string) (dir string, err error) {
+	if dir, err = os.MkdirTemp(parent, "m-"); err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	return dir, err
+}
+
+// execute runs a test binary with its own directory for temporary files. The directory's name is
+// short because it is part of the paths of the tests' UNIX sockets, which may have at most 107
+// bytes.
 func (s *suite) execute(ctx context.Context, binary string, args ...string) (v verdict, output string) {
 	limit := s.limit
 	if len(args) == 0 { // the long tests
@@ -175,8 +183,11 @@ func (s *suite) execute(ctx context.Context, binary string, args ...string) (v v
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	dir := filepath.Dir(binary)
-	_ = os.Chmod(dir, 0o755) // some tests change their user
+	dir, err := openDir("")
+	if err != nil {
+		return killed, err.Error()
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	cmd := exec.CommandContext(ctx, binary, append(args, "-test.failfast", "-test.timeout="+(2*limit).String())...)
 	cmd.Dir = s.Dir
 	// Processes that the tests start from their own binary record their coverage in GOCOVERDIR.
