@@ -28,7 +28,7 @@ func (k *kernel) blocked(path string) {
 // If part of sysfs cannot be read, no call reports a volume as found, grown or detached, and no
 // volume is detached.
 func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
-	every := []string{"find", "connect", "rescan", "disconnect"}
+	every := []string{"find", "connect", "rescan", "disconnect", "paths", "reconnect"}
 	for name, c := range map[string]struct {
 		spoil func(k *nvmeKernel)
 		fail  []string // the operations that must fail
@@ -37,10 +37,10 @@ func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 		"controllers":     {func(k *nvmeKernel) { k.blocked("sys/class/nvme") }, every, "list NVMe controllers"},
 		"subsystems":      {func(k *nvmeKernel) { k.blocked("sys/class/nvme-subsystem") }, every, "list NVMe subsystems"},
 		"one subsystem":   {func(k *nvmeKernel) { k.file("sys/class/nvme-subsystem/nvme-subsys9", "") }, every, "list namespaces of nvme-subsys9"},
-		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan"}, `sysfs has "much"`},
-		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan"}, `sysfs has "-1"`},
-		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan"}, "whether the host's /dev is mounted"},
-		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan"}, "the kernel gave nvme0n1 the number 259:1"},
+		"size":            {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "much") }, []string{"find", "connect", "rescan", "paths", "reconnect"}, `sysfs has "much"`},
+		"negative size":   {func(k *nvmeKernel) { k.file("sys/block/nvme0n1/size", "-1") }, []string{"find", "connect", "rescan", "paths", "reconnect"}, `sysfs has "-1"`},
+		"no device node":  {func(k *nvmeKernel) { delete(k.rdevs, "nvme0n1") }, []string{"find", "connect", "rescan", "paths", "reconnect"}, "whether the host's /dev is mounted"},
+		"other's node":    {func(k *nvmeKernel) { k.rdevs["nvme0n1"]++ }, []string{"find", "connect", "rescan", "reconnect"}, "the kernel gave nvme0n1 the number 259:1"},
 		"mounts":          {func(k *nvmeKernel) { k.remove("proc/self/mountinfo") }, []string{"disconnect"}, "list mounts"},
 		"mounts' syntax":  {func(k *nvmeKernel) { k.file("proc/self/mountinfo", "x\n") }, []string{"disconnect"}, "list mounts"},
 		"use of a device": {func(k *nvmeKernel) { k.node.claim = func(string) error { return unix.EIO } }, []string{"disconnect"}, "check whether nvme0n1 is in use"},
@@ -56,6 +56,7 @@ func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k, connector := newNVMeKernel(t, true)
+			k.file("sys/module/nvme_core/parameters/multipath", "Y\n")
 			k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 			k.namespace(0, 0, 1, "uuid."+uuid1, gib)
 			c.spoil(k)
@@ -75,8 +76,10 @@ func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 
 // operations returns all of a connector's operations. Some operations end only at their deadline,
 // which is long enough for a busy machine to report the reason.
-func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]func() error {
+func operations(t *testing.T, c Watcher, e Export, bytes int64) map[string]func() error {
 	return map[string]func() error{
+		"paths":      func() error { _, err := c.Paths(t.Context(), e); return err },
+		"reconnect":  func() error { return c.Reconnect(soon(t, 2*time.Second), e) },
 		"find":       func() error { _, err := c.Find(t.Context(), e); return err },
 		"connect":    func() error { _, err := c.Connect(soon(t, 2*time.Second), e); return err },
 		"rescan":     func() error { _, err := c.Rescan(soon(t, 2*time.Second), e, bytes); return err },
@@ -85,14 +88,14 @@ func operations(t *testing.T, c Connector, e Export, bytes int64) map[string]fun
 }
 
 func TestUnreadableISCSISysfsFailsCalls(t *testing.T) {
-	every := []string{"find", "connect", "rescan", "disconnect"}
+	every := []string{"find", "connect", "rescan", "disconnect", "paths"}
 	const session = "sys/class/iscsi_session/session1"
 	for name, c := range map[string]struct {
 		spoil func(k *iscsiKernel)
 		fail  []string
 		says  string
 	}{
-		"sessions":        {func(k *iscsiKernel) { k.blocked("sys/class/iscsi_session") }, every, "list iSCSI sessions"},
+		"sessions":        {func(k *iscsiKernel) { k.blocked("sys/class/iscsi_session") }, append([]string{"reconnect"}, every...), "list iSCSI sessions"},
 		"targets":         {func(k *iscsiKernel) { k.blocked(session + "/device") }, every, "list SCSI targets of session1"},
 		"LUNs":            {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0") }, every, "list LUNs of session1"},
 		"block device":    {func(k *iscsiKernel) { k.blocked(session + "/device/target1:0:0/1:0:0:0/block") }, every, "find the block device of LUN 1:0:0:0"},
