@@ -49,6 +49,23 @@ type world struct {
 	before func(args []string) error
 	// after is called after each command, with the same arguments.
 	after func(args []string) error
+	// failAt is the number of the request to the kernel, a device or cryptsetup that fails; 0 for
+	// none. failed describes that request.
+	requests, failAt int
+	failed           string
+}
+
+var errInjected = errors.New("injected failure")
+
+// request counts a request, and fails the one that failAt selects.
+func (w *world) request(does string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.requests++; w.requests == w.failAt {
+		w.failed = does
+		return errInjected
+	}
+	return nil
 }
 
 func newWorld(t *testing.T) (*LUKS, *world) {
@@ -62,7 +79,7 @@ func newWorld(t *testing.T) (*LUKS, *world) {
 func (w *world) luks() *LUKS {
 	l := New(Options{Prober: w, Run: w.run, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	l.mapper = w
-	l.number = func(string) (string, error) { return number, nil }
+	l.number = func(string) (string, error) { return number, w.request("number of the device") }
 	return l
 }
 
@@ -110,6 +127,9 @@ func (w *world) commands() (names []string) {
 
 // run simulates cryptsetup.
 func (w *world) run(stdin hostauth.Secret, name string, args ...string) (string, int, error) {
+	if err := w.request(name + " " + args[0]); err != nil {
+		return "", 0, err
+	}
 	w.mu.Lock()
 	w.ran = append(w.ran, name+" "+strings.Join(args, " "))
 	w.mu.Unlock()
@@ -174,7 +194,7 @@ func (w *world) execute(passphrase, name string, args []string) int {
 
 func (w *world) Contents(_ context.Context, device string, _ bool) (string, int64, bool, error) {
 	b, err := os.ReadFile(device)
-	if err != nil {
+	if err := errors.Join(err, w.request("read the device")); err != nil {
 		return "", 0, false, err
 	}
 	at := int64(len(b) - len(bytes.TrimLeft(b, "\x00")))
@@ -191,13 +211,19 @@ func (w *world) Contents(_ context.Context, device string, _ bool) (string, int6
 }
 
 func (w *world) MarkFormatting(_ string, set bool) error {
+	if err := w.request("mark the device"); err != nil {
+		return err
+	}
 	w.marked = set
 	return nil
 }
 
-func (w *world) check() error { return w.unsupported }
+func (w *world) check() error { return errors.Join(w.unsupported, w.request("check the kernel")) }
 
 func (w *world) find(name string) (mapping, bool, error) {
+	if err := w.request("look up the mapping"); err != nil {
+		return mapping{}, false, err
+	}
 	m, ok := w.mappings[name]
 	if !ok {
 		return mapping{}, false, nil
@@ -206,6 +232,9 @@ func (w *world) find(name string) (mapping, bool, error) {
 }
 
 func (w *world) resume(name string) error {
+	if err := w.request("resume the mapping"); err != nil {
+		return err
+	}
 	w.mappings[name].suspended = false
 	return nil
 }
@@ -213,6 +242,9 @@ func (w *world) resume(name string) error {
 func (w *world) remove(name string) error {
 	if w.busy[name] {
 		return fmt.Errorf("%w: %s", ErrBusy, name)
+	}
+	if err := w.request("remove the mapping"); err != nil {
+		return err
 	}
 	delete(w.mappings, name)
 	return nil
