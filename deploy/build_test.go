@@ -88,7 +88,7 @@ func binary(t *testing.T, program string) string {
 	return path
 }
 
-func TestImageBuildCommand(t *testing.T) {
+func TestImageBuildCommandSucceeds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

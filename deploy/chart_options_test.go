@@ -102,7 +102,7 @@ func TestChartNetworkPolicy(t *testing.T) {
 }
 
 // The token for reading metrics must be mounted at the path in the arguments.
-func TestChartMetrics(t *testing.T) {
+func TestChartMountsTheMetricsToken(t *testing.T) {
 	objects := rendered(t, map[string]any{"metrics": map[string]any{"tokenSecret": "metrics-token", "dashboards": true}})
 	for _, of := range []struct {
 		pod  corev1.PodSpec
@@ -161,7 +161,7 @@ func TestChartClasses(t *testing.T) {
 // The check for `helm uninstall` runs before anything is deleted, and is only allowed to list
 // objects. Its own objects are removed after the check, and do not exist while the driver is
 // running.
-func TestHelmUninstallCheck(t *testing.T) {
+func TestHelmUninstallCheckRunsBeforeDeletion(t *testing.T) {
 	hooks := func(values map[string]any) (objects []object) {
 		for doc := range strings.SplitSeq(template(t, chart, namespace, values), "\n---\n") {
 			if strings.Contains(doc, "helm.sh/hook: pre-delete") {
@@ -209,7 +209,7 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 
 // The pod of `helm test` has the controller's configuration and its credentials for the storage
 // servers, but does not have access to Kubernetes.
-func TestHelmTestPod(t *testing.T) {
+func TestHelmTestPodHasTheControllersConfiguration(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}
 		pod := testPod(t, values)

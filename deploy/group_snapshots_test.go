@@ -36,7 +36,7 @@ func TestGroupSnapshotClass(t *testing.T) {
 
 // The component grants the sidecar only the permissions that group snapshots need. Without the
 // component, the sidecar does not have these permissions.
-func TestGroupSnapshotRole(t *testing.T) {
+func TestGroupSnapshotRoleIsMinimal(t *testing.T) {
 	objects := manifests(t, groupFolder)
 	role := find[*rbacv1.ClusterRole](t, objects, "spdkcsi-group-snapshotter-role")
 	const group = "groupsnapshot.storage.k8s.io/volumegroupsnapshot"
@@ -50,7 +50,7 @@ func TestGroupSnapshotRole(t *testing.T) {
 
 // The patch enables the feature in csi-snapshotter. If the CRDs were missing, csi-snapshotter would
 // then not take any snapshots at all, so the plain manifests do not enable the feature.
-func TestGroupSnapshotPatch(t *testing.T) {
+func TestGroupSnapshotPatchEnablesTheFeature(t *testing.T) {
 	source, err := os.ReadFile(groupFolder + "/kustomization.yaml")
 	require.NoError(t, err)
 	var k struct {

@@ -49,7 +49,7 @@ func krewPlatforms(t *testing.T) []string {
 
 // The manifest contains everything that krew requires, and an archive with its checksum for each
 // platform that `make krew` builds.
-func TestKrewManifest(t *testing.T) {
+func TestKrewManifestListsEveryPlatform(t *testing.T) {
 	folder, sums := t.TempDir(), map[string]string{}
 	for _, platform := range krewPlatforms(t) {
 		archive := "kubectl-spdkgate-" + platform + ".tar.gz"
@@ -83,7 +83,7 @@ func TestKrewManifest(t *testing.T) {
 
 // The plugin can be built for all platforms in the manifest, because it does not link Linux-only
 // code.
-func TestKrewPlatforms(t *testing.T) {
+func TestKrewPlatformsCanBeBuilt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

@@ -123,7 +123,7 @@ func configuration(t *testing.T, objects []object) string {
 }
 
 // Pods restart only for changes that the running proxy cannot apply.
-func TestProxyChartRestarts(t *testing.T) {
+func TestProxyChartRestartsPodsOnlyWhenNeeded(t *testing.T) {
 	restart := func(config map[string]any) string {
 		set := find[*appsv1.DaemonSet](t, proxyRendered(t, map[string]any{"config": config}), "spdk-proxy")
 		return set.Spec.Template.Annotations["spdkgate.io/restart"]
@@ -175,7 +175,7 @@ func TestProxyChartNetworkPolicy(t *testing.T) {
 }
 
 // The certificate has the fields of cert-manager's v1 API.
-func TestProxyChartCertificate(t *testing.T) {
+func TestProxyChartCertificateIsValid(t *testing.T) {
 	text := template(t, proxyChart, "spdk-proxy", map[string]any{"tls": map[string]any{"certManager": map[string]any{
 		"issuerRef": map[string]any{"name": "storage-ca", "kind": "ClusterIssuer"}, "dnsNames": []any{"storage-1.example"}, "ipAddresses": []any{"192.0.2.11"},
 	}}})
@@ -230,7 +230,7 @@ func TestProxyChartRefusesWrongValues(t *testing.T) {
 }
 
 // The description of spdk_tgt's pod in README.md matches the chart's defaults and the program.
-func TestProxyChartTargetPod(t *testing.T) {
+func TestTargetPodInTheReadmeMatchesTheChart(t *testing.T) {
 	readme, err := os.ReadFile(proxyChart + "/README.md")
 	require.NoError(t, err)
 	_, text, ok := strings.Cut(string(readme), "```yaml\ninitContainers:")

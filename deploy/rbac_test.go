@@ -134,7 +134,7 @@ func TestControllerCanReadNamedSecrets(t *testing.T) {
 
 // The sidecars may read additional Secrets by name: in the release's namespace, in the namespaces
 // that the values list, or in all namespaces.
-func TestChartClassSecrets(t *testing.T) {
+func TestChartGrantsAccessToClassSecrets(t *testing.T) {
 	objects := rendered(t, map[string]any{"classSecrets": []any{
 		map[string]any{"name": "host-keys"},
 		map[string]any{"name": "host-keys-2", "namespaces": []any{"team-a", "team-b"}},

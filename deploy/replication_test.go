@@ -22,7 +22,7 @@ const replicationFolder = "kubernetes/components/replication"
 
 // The controller and the node plugin have only the permissions that driver/witness needs: a node
 // cannot create, publish or delete a witness, and neither of them can list witnesses.
-func TestReplicationRoles(t *testing.T) {
+func TestReplicationRolesAreMinimal(t *testing.T) {
 	const file = replicationFolder + "/rbac.yaml"
 	source, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestReplicationIsNotInstalledByDefault(t *testing.T) {
 // With the component, controller and node plugin use witnesses. Only the driver's container on a
 // node contains the token. The controller has its own Secret, with which csi-attacher publishes
 // volumes again. An uninstallation of the chart does not delete the witnesses.
-func TestReplicationComponent(t *testing.T) {
+func TestReplicationComponentMountsTheToken(t *testing.T) {
 	objects, _ := kustomize(t, "replication")
 	pod := daemonSet(t, objects).Spec.Template.Spec
 	controllerPod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec

@@ -41,7 +41,7 @@ func addSnapshotMetadata(scheme *runtime.Scheme) error {
 
 // The Deployment's certificate, port, audience and permissions are consistent. The Deployment does
 // not change the controller.
-func TestSnapshotMetadata(t *testing.T) {
+func TestSnapshotMetadataManifestsAreConsistent(t *testing.T) {
 	without := find[*appsv1.Deployment](t, plain(t), "spdkcsi-controller")
 	for name, objects := range map[string][]object{
 		"manifests": func() []object { o, _ := kustomize(t, "snapshot-metadata"); return o }(),

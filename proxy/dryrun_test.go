@@ -13,7 +13,7 @@ import (
 )
 
 // The manual's example roles lead to the decisions that are documented in its table.
-func TestDocumentedRoles(t *testing.T) {
+func TestDocumentedRolesDecideAsDocumented(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
 	rows, err := dryrun.ReadTable([]byte(table))

@@ -354,7 +354,7 @@ func TestLostNotificationsAreReportedAsGaps(t *testing.T) {
 }
 
 // The manual page lists all event types.
-func TestDocumentedEvents(t *testing.T) {
+func TestAllEventTypesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/events.md")
 	require.NoError(t, err)
 	said := map[string]bool{}

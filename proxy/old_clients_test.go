@@ -311,7 +311,7 @@ func TestTranslationCanBeDisabled(t *testing.T) {
 }
 
 // The example on the page works as documented.
-func TestOldClientsPageExample(t *testing.T) {
+func TestOldClientsPageExampleWorks(t *testing.T) {
 	const page, example = "docs/old-clients.md", "Use an old client"
 	requests, answers := documented(t, page, example, "json"), documented(t, page, example, "text")
 	require.Len(t, answers, 1)

@@ -327,7 +327,7 @@ func TestEnablingSavingRequiresARestart(t *testing.T) {
 }
 
 // The example in docs/restart.md works.
-func TestRestartPageExample(t *testing.T) {
+func TestRestartPageExampleWorks(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk0")
 	require.NoError(t, os.WriteFile(disk, nil, 0o600))

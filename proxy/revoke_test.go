@@ -52,7 +52,7 @@ func (g *gatehouse) reload() {
 
 // The documented commands revoke a credential of any kind at once, even on open connections, and
 // even if it is a user's only one. Other credentials remain valid.
-func TestDocumentedRevocation(t *testing.T) {
+func TestDocumentedRevocationTakesEffectAtOnce(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
 	type way struct {

@@ -18,7 +18,7 @@ import (
 // The documented commands replace a password without a restart. Clients keep their connections and
 // sessions, both passwords are valid in the meantime, and the log shows which one a client has
 // used.
-func TestDocumentedPasswordReplacement(t *testing.T) {
+func TestDocumentedPasswordReplacementNeedsNoRestart(t *testing.T) {
 	const next = "another password" // the password that the runbook's hash-password hashes
 	steps := documented(t, "docs/authentication.md", "Replace a password", "console")
 	require.Len(t, steps, 3)

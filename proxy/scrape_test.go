@@ -41,7 +41,7 @@ func series(t *testing.T, text string) map[string]bool {
 }
 
 // The documented configurations of the proxy and Prometheus work together.
-func TestDocumentedScrape(t *testing.T) {
+func TestDocumentedScrapeConfigurationWorks(t *testing.T) {
 	examples := documented(t, observability, "Metrics", "yaml")
 	require.Len(t, examples, 3)
 	dir := t.TempDir()
@@ -202,7 +202,7 @@ func rows(t *testing.T, section string) (found [][]string) {
 }
 
 // The manual page lists exactly the metrics that the proxy exports.
-func TestDocumentedMetrics(t *testing.T) {
+func TestAllMetricsAreDocumented(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "saved")
 	require.NoError(t, os.Mkdir(saved, 0o700))
 	b := newBench(t, "v26.05", func(c *config.Config) {

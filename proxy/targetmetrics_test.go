@@ -159,7 +159,7 @@ func TestUnauthorizedTargetScrapesAreRefused(t *testing.T) {
 const targetMetricsPage = "docs/target-metrics.md"
 
 // The manual page lists exactly these metrics, and the configurations on it work together.
-func TestDocumentedTargetMetrics(t *testing.T) {
+func TestAllTargetMetricsAreDocumented(t *testing.T) {
 	examples := documented(t, targetMetricsPage, "Scrape", "yaml")
 	require.Len(t, examples, 2)
 	examples = append(examples, documented(t, targetMetricsPage, "Cost", "yaml")...)

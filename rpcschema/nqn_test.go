@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestValidNQN(t *testing.T) {
+func TestInvalidNQNsAreRejected(t *testing.T) {
 	for nqn, valid := range map[string]bool{
 		DiscoveryNQN:                                          true,
 		"nqn.2024-01.com.example:vol1":                        true,

@@ -184,7 +184,7 @@ func TestCommandsRunInControllerPod(t *testing.T) {
 	assert.Contains(t, calls(), strings.Replace(exec, "exec --namespace=spdkcsi", "exec --namespace=spdkcsi --stdin", 1)+"doctor --volumes=- --fix=true --delete-volume=t0:a --wait=2m --drivername=csi.spdk.io")
 }
 
-func TestCompletion(t *testing.T) {
+func TestCompletionOffersNodes(t *testing.T) {
 	calls := kubectlOf(t, cluster)
 	out, _, err := run(t, "__complete", "fence", "--context=test", "")
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ func damagedStore(t *testing.T) string {
 	return path
 }
 
-func TestCheckLvstore(t *testing.T) {
+func TestCheckLvstoreReportsDamage(t *testing.T) {
 	disk := damagedStore(t)
 	page := filepath.Join(t.TempDir(), "page")
 	const uuid = "077791f0-2c50-4b9c-884a-d647fd95528c"

@@ -36,7 +36,7 @@ func silent(t testing.TB) string {
 
 // The command fleet shows servers that are up, servers that are down or do not respond, and servers
 // that refuse the user. Servers that need attention are listed first.
-func TestFleet(t *testing.T) {
+func TestFleetListsServersByAttention(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads data that hosts write
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()

@@ -14,7 +14,7 @@ import (
 
 // The command hand-over-keys works with the arguments in spdk_tgt's unit, and with the host's user
 // names.
-func TestHandOverKeys(t *testing.T) {
+func TestHandOverKeysWorksAsInSPDKsUnit(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()
 		var out bytes.Buffer

@@ -139,7 +139,7 @@ func TestScriptCommandLineIsRecognized(t *testing.T) {
 	}
 }
 
-func TestServeAndCall(t *testing.T) {
+func TestServedProxyAcceptsCalls(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
@@ -183,7 +183,7 @@ func TestServeAndCall(t *testing.T) {
 	assert.NotContains(t, d.log.String(), "correct horse")
 }
 
-func TestCallOverASocket(t *testing.T) {
+func TestCallWorksOverASocket(t *testing.T) {
 	target := target(t)
 	call := func(args ...string) outcome {
 		return run(t, "", append([]string{"call", "--socket", target.Socket()}, args...)...)
@@ -305,7 +305,7 @@ func TestHashPassword(t *testing.T) {
 	}
 }
 
-func TestVersionAndHelp(t *testing.T) {
+func TestVersionAndHelpArePrinted(t *testing.T) {
 	assert.Regexp(t, `^spdk-proxy .+, \d+ methods of SPDK from v23\.01 on\n$`, run(t, "", "version").stdout)
 	assert.Equal(t, run(t, "", "version"), run(t, "", "--version"))
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {

@@ -154,7 +154,7 @@ func lines(text string) (list []string) {
 	return list
 }
 
-func TestPolicyRoles(t *testing.T) {
+func TestPolicyRolesListsMethods(t *testing.T) {
 	o := run(t, "", "policy", "roles")
 	assert.Equal(t, 0, o.code)
 	require.Len(t, lines(o.stdout), 5)

@@ -44,7 +44,7 @@ func TestSchemaListAndShow(t *testing.T) {
 	require.ErrorContains(t, err, "write it as v26.05")
 }
 
-func TestSchemaCheck(t *testing.T) {
+func TestSchemaCheckReportsViolations(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "calls.jsonl")
 	require.NoError(t, os.WriteFile(file, []byte(`{"method":"spdk_get_version"}
 {"method":"bdev_lvol_create","params":{"lvol_name":"a","size_in_mib":"1","lvs_name":"l"},"result":"u"}
@@ -58,7 +58,7 @@ func TestSchemaCheck(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-func TestSchemaDrift(t *testing.T) {
+func TestSchemaDriftReportsDifferences(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })
@@ -85,7 +85,7 @@ func TestSchemaDrift(t *testing.T) {
 	assert.Contains(t, out, "(v26.05)", "from the flag")
 }
 
-func TestSchemaExport(t *testing.T) {
+func TestSchemaExportWritesDocuments(t *testing.T) {
 	out, err := schema("export", "--spdk-version", "v26.05")
 	require.NoError(t, err)
 	d, err := rpcschema.Load([]byte(out))

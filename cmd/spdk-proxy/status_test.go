@@ -41,7 +41,7 @@ func through(t *testing.T, sim *spdktest.Target) []string {
 	return []string{"--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusShowsTheTarget(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
 	at := through(t, sim)
@@ -148,7 +148,7 @@ func TestStatusShowsTenants(t *testing.T) {
 	assert.NotContains(t, o.stdout, "This is all")
 }
 
-func TestStatusOfATargetInStartup(t *testing.T) {
+func TestStatusShowsTargetInStartup(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{WaitForRPC: true})
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()
@@ -158,7 +158,7 @@ func TestStatusOfATargetInStartup(t *testing.T) {
 	assert.Contains(t, o.stdout, "! the target waits for framework_start_init\n")
 }
 
-func TestTop(t *testing.T) {
+func TestTopShowsTheBusiestVolumes(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
 	for _, where := range [][]string{through(t, sim), {"--socket", sim.Socket()}} {

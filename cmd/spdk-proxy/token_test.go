@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-func TestNewToken(t *testing.T) {
+func TestNewTokenPrintsTokenAndHash(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	require.NoError(t, os.WriteFile(file, []byte("# of the backup"), 0o600)) // without a final newline
 	o := run(t, "", "new-token", "--hash-file", file, "--days", "90", "--comment", "host a")
@@ -46,7 +46,7 @@ func TestNewToken(t *testing.T) {
 
 // A new token and a new client certificate allow calls until both are removed by a reload of the
 // configuration.
-func TestCallWithATokenOrACertificate(t *testing.T) {
+func TestTokenAndCertificateAllowCallsUntilRemoved(t *testing.T) {
 	target, dir := target(t), t.TempDir()
 	authority := authntest.NewAuthority(t, "clients")
 	cert, key := authntest.WritePair(t, dir, "dashboard", authority.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dashboard.example"} }))

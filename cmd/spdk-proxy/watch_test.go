@@ -19,7 +19,7 @@ import (
 )
 
 // The command watch prints events as they happen, and ends after --count events.
-func TestWatch(t *testing.T) {
+func TestWatchPrintsEvents(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)

@@ -37,7 +37,7 @@ func TestCommands(t *testing.T) {
 	assert.Equal(t, exitUsage, exitCode(err))
 }
 
-func TestDriftFromALiveTarget(t *testing.T) {
+func TestDriftComparesALiveTarget(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = target.Close() })

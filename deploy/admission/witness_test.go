@@ -79,7 +79,7 @@ func integers(value any) any {
 }
 
 // The resource definition rejects all changes to a witness that driver/replica never makes.
-func TestWitnessTransitions(t *testing.T) {
+func TestImpossibleWitnessTransitionsAreRejected(t *testing.T) {
 	s := witnessSchema(t)
 	fresh := witness[:strings.Index(witness, ",\n")] + `}`
 	created := fresh[:len(fresh)-1] + `, "status": {"epoch": 1, "inSync": [0, 1], "clean": true, "logged": [], "held": {"generation": 2, "replicas": []}}}`
@@ -129,7 +129,7 @@ func TestWitnessTransitions(t *testing.T) {
 }
 
 // A node plugin can change only the status of volumes on its own node.
-func TestWitnessPolicy(t *testing.T) {
+func TestNodePluginChangesOnlyItsOwnWitnesses(t *testing.T) {
 	p := loadFrom(t, "../kubernetes/components/replication/policy.yaml")
 	status := `{"operation": "UPDATE", "subResource": "status", ` + plugin[1:]
 	published := strings.Replace(witness, `node-1", "generation": 2`, `node-2", "generation": 3`, 1)

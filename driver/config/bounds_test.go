@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-func TestConfigurationBounds(t *testing.T) {
+func TestConfigurationValuesOutOfBoundsAreRefused(t *testing.T) {
 	addresses := func(n int) string {
 		var list []string
 		for i := range n {

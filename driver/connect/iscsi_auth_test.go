@@ -116,7 +116,7 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 
 // After a node's first login has been refused, the node has no interface record, and without an
 // interface record, iscsiadm does not delete anything.
-func TestISCSIDisconnectWithoutInterface(t *testing.T) {
+func TestISCSIDisconnectRecreatesMissingInterface(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	made := false
 	k.answer = func(line string) (int, bool) {

@@ -9,7 +9,7 @@ import (
 
 // A node connects with its multipath host NQN if its kernel has native multipath and the export
 // admits that NQN.
-func TestNVMeHost(t *testing.T) {
+func TestNVMeHostNameDependsOnMultipath(t *testing.T) {
 	for _, tt := range []struct {
 		kernel  string
 		export  bool

@@ -83,7 +83,7 @@ func (s *statistics) Call(ctx context.Context, method string, params, result any
 }
 
 // SPDK's ticks are converted to seconds, and a single volume is queried by name.
-func TestIOStatistics(t *testing.T) {
+func TestIOStatisticsAreConverted(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	socket := spdkrpc.NewSocket(target.Socket())

@@ -51,7 +51,7 @@ func TestCallsUseTheirOwnCredentials(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCapacity(t *testing.T) {
+func TestCapacityIsReported(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	b.withCredentials(t)
 	get := func(parameters map[string]string) *csi.GetCapacityResponse {

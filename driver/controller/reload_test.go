@@ -137,7 +137,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 }
 
 // Calls and reloads can run concurrently.
-func TestReloadDuringCalls(t *testing.T) {
+func TestReloadsAndCallsRunConcurrently(t *testing.T) {
 	first, second := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, first, second))
 	stop := make(chan struct{})

@@ -33,10 +33,10 @@ func (b *testController) publishFor(t *testing.T, v *csi.Volume, node string, c 
 	return driver.Status(err)
 }
 
-// TestLiveMigration makes the calls of KubeVirt's live migrations, in the order in which Kubernetes
-// makes them. The volume is published to the target node before it is unpublished from the source,
-// even if calls fail or are repeated in between.
-func TestLiveMigration(t *testing.T) {
+// TestLiveMigrationPublishesToBothNodes makes the calls of KubeVirt's live migrations, in the order
+// in which Kubernetes makes them. The volume is published to the target node before it is
+// unpublished from the source, even if calls fail or are repeated in between.
+func TestLiveMigrationPublishesToBothNodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)
 	v, err := b.createFor(t, "vm-disk", sharedBlock)
@@ -73,7 +73,7 @@ func TestLiveMigration(t *testing.T) {
 
 // A volume for one node is not published to a second node, no matter which access mode the second
 // call requests, and vice versa.
-func TestAccessModesAcrossNodes(t *testing.T) {
+func TestSingleNodeVolumesAreNotPublishedTwice(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	modes := map[string]*csi.VolumeCapability{
 		"block": sharedBlock, "readers": readers, "writer": writer,

@@ -150,7 +150,7 @@ func TestMissingCAFileIsReported(t *testing.T) {
 }
 
 // Nodes accept the same NVMe options as a class, and only NVMe volumes receive these options.
-func TestNVMeOptionsOfTheClass(t *testing.T) {
+func TestNodesAcceptNVMeOptionsOfTheClass(t *testing.T) {
 	v := volume.Volume{UUID: lvolUUID, SizeBytes: 4 * mib, Store: "lvs0"}
 	contextOf := func(targetType string, c class.Class) map[string]string {
 		cfg, err := config.Parse([]byte(`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetAddr": "192.0.2.1", "targetType": "` + targetType + `"}]}`))

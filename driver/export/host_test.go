@@ -164,7 +164,7 @@ func TestTwoControllersAdmitAtMostOneHost(t *testing.T) {
 }
 
 // A node's initiator group is removed together with the node's last export.
-func TestInitiatorGroups(t *testing.T) {
+func TestInitiatorGroupIsRemovedWithItsLastExport(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "v26.05")
 	v, w, n1 := f.bdev(t), f.bdev(t), drivertest.Host("n1")
 	for _, id := range []string{v, w} {

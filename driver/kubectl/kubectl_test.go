@@ -228,7 +228,7 @@ func TestCapacityIsShown(t *testing.T) {
 }
 
 // The plugin passes the list of volumes to doctor in the format that doctor expects.
-func TestDoctor(t *testing.T) {
+func TestDoctorReceivesTheListOfVolumes(t *testing.T) {
 	a := newAPI(t)
 	a.withVolumes()
 	a.withSnapshots(`{"spec": {"driver": "csi.spdk.io", "source": {"volumeHandle": "` + idA + `"}}, "status": {"snapshotHandle": "` + snapA + `"}}`)

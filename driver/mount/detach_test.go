@@ -79,7 +79,7 @@ func TestUnreadableMountTableIsNotADetachedMount(t *testing.T) {
 
 // On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from
 // the mount table at once, and is released when its last user closes it.
-func TestDetachRealMount(t *testing.T) {
+func TestDetachedMountDisappearsFromTheTable(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")
 	require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: ext4, MayFormat: true}))

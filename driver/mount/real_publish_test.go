@@ -59,7 +59,7 @@ func TestBindReadOnlyStage(t *testing.T) {
 	require.NoError(t, m.Bind(t.Context(), staged, target, true, nil))
 }
 
-func TestBindDevice(t *testing.T) {
+func TestDeviceIsBoundToTheTargetPath(t *testing.T) {
 	m, d, other := testMounter(t, Options{}), newDisk(t, 16), newDisk(t, 16)
 	target, second := mountPoint(t, m, "pods/1/device"), mountPoint(t, m, "second")
 	require.NoError(t, m.BindDevice(t.Context(), d.device, target, false))
@@ -133,7 +133,7 @@ func TestUnmountAndRemoveKeepsData(t *testing.T) {
 	require.ErrorIs(t, m.UnmountAndRemove(t.Context(), "relative"), ErrInvalid)
 }
 
-func TestStats(t *testing.T) {
+func TestStatsDescribeTheMountedFilesystem(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, 64)
 	path := mountPoint(t, m, "staging")
 	_, err := m.Stats(t.Context(), path)

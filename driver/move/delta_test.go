@@ -14,7 +14,7 @@ import (
 
 // A chunk is compared if it changed, if it contains the mark, or if a cluster of the copy connects
 // it with such a chunk.
-func TestAffectedChunks(t *testing.T) {
+func TestAffectedChunksIncludeSharedClusters(t *testing.T) {
 	const mib = 1 << 20
 	changed := func(cluster int64, list ...int) *inventory.Allocation {
 		a := inventory.Allocation{SizeBytes: 12 * mib, ClusterSize: cluster, Bitmap: make([]byte, 48)}

@@ -32,7 +32,7 @@ func random() []byte {
 	return b
 }
 
-func TestMove(t *testing.T) {
+func TestMoveCopiesTheVolume(t *testing.T) {
 	want := random()
 	f := newFarm(t, want)
 	f.growing = chunkBytes

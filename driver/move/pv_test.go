@@ -46,7 +46,7 @@ func TestPersistentVolumeIsParsed(t *testing.T) {
 
 // The PersistentVolume of a copy refers to the copy, and keeps the fields that users and sidecars
 // need from the original's PersistentVolume.
-func TestCopyPersistentVolume(t *testing.T) {
+func TestPersistentVolumeOfTheCopyIsPrinted(t *testing.T) {
 	p, err := ParsePV([]byte(onePV), "csi.spdk.io")
 	require.NoError(t, err)
 	of := func(r Result) (pv struct {

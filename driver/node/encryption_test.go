@@ -85,7 +85,7 @@ func (f *fakeLUKS) stageEncrypted(c *csi.VolumeCapability) *csi.NodeStageVolumeR
 
 // A new volume is encrypted, then formatted, then marked as used. When it is unstaged, the volume
 // is closed before it is disconnected.
-func TestEncryptedFilesystem(t *testing.T) {
+func TestEncryptedVolumeIsFormattedAndClosedInOrder(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	req := f.stageEncrypted(writer)
 	req.VolumeContext[request.KeyEncryptionDiscards] = "true"
@@ -137,7 +137,7 @@ func TestEncryptedFilesystem(t *testing.T) {
 	assert.False(t, f.hasRecord())
 }
 
-func TestEncryptedRawBlock(t *testing.T) {
+func TestEncryptedRawBlockVolumeIsPublished(t *testing.T) {
 	n, f := newEncryptedNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageEncrypted(block))
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func TestStageAndUnstage(t *testing.T) {
 
 // The class determines how a file system is created, and whether its UUID is set to that of the
 // volume.
-func TestStageFilesystemOptions(t *testing.T) {
+func TestClassDeterminesFilesystemOptions(t *testing.T) {
 	n, f := newFakeNode(t)
 	req := f.stageRequest(writer)
 	req.VolumeContext[request.KeyMkfsOptions], req.VolumeContext[request.KeyFilesystemUUID] = "-m reflink=0", "volume"
@@ -185,7 +185,7 @@ func TestPublishRestagesALostDevice(t *testing.T) {
 	assert.Contains(t, f.mounts, staged)
 }
 
-func TestRawBlock(t *testing.T) {
+func TestRawBlockVolumeIsPublishedAndUnpublished(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(block))
 	require.NoError(t, err)

@@ -249,7 +249,7 @@ func TestInvalidReplicatedStageRequestsAreRefused(t *testing.T) {
 
 // For a raw block volume, the mirror's device is published, and the mirror is not stopped while it
 // is published.
-func TestReplicatedRawBlock(t *testing.T) {
+func TestMirrorIsPublishedForRawBlock(t *testing.T) {
 	r := newReplicatedNode(t)
 	_, err := r.NodeStageVolume(t.Context(), r.stageRequest(true))
 	require.NoError(t, err)

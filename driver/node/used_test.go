@@ -51,7 +51,7 @@ func TestStagedVolumeIsNotFormattedAgain(t *testing.T) {
 
 // If the marks of used volumes cannot be read, the volume is left unchanged. If a mark cannot be
 // written, the staging is undone.
-func TestUnusableStateDirectory(t *testing.T) {
+func TestUnusableStateDirectoryFailsStaging(t *testing.T) {
 	n, f := newFakeNode(t)
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "used"), nil, 0o600)) // no directory
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))

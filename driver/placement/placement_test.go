@@ -59,7 +59,7 @@ func TestStoresMatchTheClass(t *testing.T) {
 	require.ErrorIs(t, err, class.ErrParameter)
 }
 
-func TestCheckCopy(t *testing.T) {
+func TestCopyThatContradictsItsClassIsRefused(t *testing.T) {
 	in := func(store string) func() (string, error) { return func() (string, error) { return store, nil } }
 	t0 := Target{Name: "t0", Labels: map[string]string{"disk": "nvme"}}
 	never := func() (string, error) { panic("the lvstore was requested although the class does not name one") }

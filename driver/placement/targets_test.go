@@ -106,7 +106,7 @@ func TestChoiceHasCandidatesInEachTopology(t *testing.T) {
 	}
 }
 
-func TestAccessibility(t *testing.T) {
+func TestTargetsFollowTheRequestedTopology(t *testing.T) {
 	inA, inB, everywhere := Target{Name: "a", Topology: zone("a")}, Target{Name: "b", Topology: zone("b")}, Target{Name: "everywhere"}
 	all := []Target{inA, inB, everywhere}
 	nodeInA := map[string]string{"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r", "kubernetes.io/hostname": "n1"}

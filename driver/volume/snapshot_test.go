@@ -76,7 +76,7 @@ func TestSnapshotWithClones(t *testing.T) {
 }
 
 // Snapshots taken by spdk-csi have plain names, which do not contain their source and time.
-func TestLegacySnapshot(t *testing.T) {
+func TestLegacySnapshotsAreRecognized(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v, other := b.create(t, "pvc-1", 4), b.create(t, "pvc-2", 4)
 	id, err := b.rpc.BdevLvolSnapshot(t.Context(), spdkrpc.BdevLvolSnapshotParams{LvolName: v.UUID, SnapshotName: "snapshot-1"})

@@ -161,7 +161,7 @@ func TestRandomChainsMatchTheirContent(t *testing.T) {
 	}
 }
 
-func TestFindLvol(t *testing.T) {
+func TestLvolIsFoundByUUID(t *testing.T) {
 	s := chained()
 	m := image(s.Image())
 	for i, l := range s.Lvols {

@@ -55,7 +55,7 @@ func write(t *testing.T, m []byte) string {
 	return path
 }
 
-func TestCheckFile(t *testing.T) {
+func TestDamageIsFoundInAFile(t *testing.T) {
 	sound := newImage(t)
 	r := File(t.Context(), write(t, sound), false)
 	require.NoError(t, r.Unchecked)
@@ -116,7 +116,7 @@ func target(t *testing.T, answer func(method string, params map[string]any) any)
 
 type p = map[string]any
 
-func TestCheckTarget(t *testing.T) {
+func TestDamageIsFoundThroughATarget(t *testing.T) {
 	m := newImage(t)
 	damaged := write(t, make([]byte, 0))
 	broken := newImage(t)

@@ -36,7 +36,7 @@ func loadWith(t *testing.T, keys string) (*Config, error) {
 }
 
 // Each number accepts its minimum and maximum values, but no value outside them.
-func TestNumberBounds(t *testing.T) {
+func TestNumbersOutOfBoundsAreRefused(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"limits: {user_in_flight: %d}": {1, 65536}, "limits: {connections: %d}": {1, 65536}, "limits: {connections_per_source: %d}": {1, 65536},
 		"limits: {user_calls_per_second: %d}": {0, 1000000}, "limits: {users_in_flight: {a: %d}}": {1, 65536}, "limits: {users_calls_per_second: {a: %d}}": {1, 1000000},
@@ -163,7 +163,7 @@ func TestConflictingKeysAreRefused(t *testing.T) {
 	}
 }
 
-func TestTLSProtocol(t *testing.T) {
+func TestTLSProtocolIsConfigurable(t *testing.T) {
 	version, suites, err := (&TLS{}).Protocol()
 	require.NoError(t, err)
 	assert.Equal(t, uint16(tls.VersionTLS12), version)

@@ -114,7 +114,7 @@ func TestReadTrustedRefusesWritableFiles(t *testing.T) {
 	require.ErrorContains(t, err, "chmod o-w "+path)
 }
 
-func TestIssuerFiles(t *testing.T) {
+func TestIssuerFilesAreRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"ca.pem": "authority", "empty.pem": " \n", "token": "bearer", "jwks.json": "{}"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))

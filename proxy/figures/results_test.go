@@ -105,7 +105,7 @@ func TestStoreSizesAreComputed(t *testing.T) {
 
 // The target's start time is derived from the target's clock. The start time stays the same as long
 // as that clock deviates only by seconds.
-func TestTargetStartTime(t *testing.T) {
+func TestTargetStartTimeIsStable(t *testing.T) {
 	at := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	r := NewReader(nil)
 	r.last = map[string]asked{"framework_get_reactors": {at: at}}

@@ -39,7 +39,7 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 
 // A command connects to the service that it names or, if it names none, to the service whose unit
 // runs it.
-func TestInstanceSockets(t *testing.T) {
+func TestCommandConnectsToItsInstance(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	assert.Equal(t, "/run/spdk-proxy@a/control", socketPath("", controlName))
 	assert.Equal(t, "/run/spdk-proxy@b/control", socketPath("b", controlName))
@@ -86,7 +86,7 @@ func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
 
 // Unless an instance has its own socket unit, it uses the template's. In both cases, drop-ins under
 // both names apply.
-func TestInstanceSocketUnit(t *testing.T) {
+func TestInstanceUsesItsOwnOrTheTemplateSocketUnit(t *testing.T) {
 	root := t.TempDir()
 	write := func(file, text string) {
 		path := filepath.Join(root, file)

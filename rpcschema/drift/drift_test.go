@@ -174,7 +174,7 @@ func TestReportIsWrittenAsText(t *testing.T) {
 	assert.Equal(t, "a: missing: d\nb p: type: e (known: w)\nx (v26.05): 3 methods compared, 1 unexplained and 1 known differences\n", all.String())
 }
 
-func TestLoadSource(t *testing.T) {
+func TestSourceTreeIsLoaded(t *testing.T) {
 	tree := t.TempDir()
 	_, err := LoadSource(tree)
 	assert.ErrorContains(t, err, "give an SPDK source tree")

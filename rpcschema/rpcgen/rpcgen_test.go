@@ -66,7 +66,7 @@ func TestCommittedFilesAreUpToDate(t *testing.T) {
 }
 
 // The HTML manual contains every method, and every link in it has a target.
-func TestManualInHTML(t *testing.T) {
+func TestHTMLManualContainsEveryMethod(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, run("../areas", outputs{html: dir}))
 	ids, links := map[string]bool{}, map[string]bool{}

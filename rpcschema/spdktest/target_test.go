@@ -143,7 +143,7 @@ func TestStartServesTheRequestedRelease(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(other.target.Socket()))
 }
 
-func TestStartupState(t *testing.T) {
+func TestOnlyStartupMethodsWorkInStartup(t *testing.T) {
 	b := start(t, Options{WaitForRPC: true})
 	assert.Equal(t, -1, b.code("bdev_get_bdevs", nil))
 	b.ok("iscsi_set_options", p{"max_sessions": 7})

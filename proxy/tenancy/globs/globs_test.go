@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestGlobs(t *testing.T) {
+func TestGlobsMatchAndOverlap(t *testing.T) {
 	assert.True(t, MatchesAny([]string{"a", "b?"}, "b1"))
 	assert.False(t, MatchesAny([]string{"a", "b?", "["}, "b12"))
 	for _, pair := range [][2]string{{"a", "a"}, {"a*", "ab"}, {"ab", "a?"}, {"a*", "ab*"}, {"*", "b?"}} {

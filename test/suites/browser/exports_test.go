@@ -107,7 +107,7 @@ func TestExportLifecycle(t *testing.T) {
 
 // A volume can be exported to any host, but only after a warning, and only at an address that the
 // user has chosen.
-func TestExportToAnyHost(t *testing.T) {
+func TestExportToAnyHostNeedsConfirmation(t *testing.T) {
 	w := exportWorld(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
@@ -140,7 +140,7 @@ func TestExportToAnyHost(t *testing.T) {
 }
 
 // Hosts authenticate with a key. The page does not show the key's secret.
-func TestExportWithKey(t *testing.T) {
+func TestExportWithKeyHidesTheSecret(t *testing.T) {
 	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
 	w := exportWorld(t)
 	p := newPageAt(t, w)

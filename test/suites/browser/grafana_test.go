@@ -11,7 +11,7 @@ const grafanaLinks = `[...document.querySelectorAll("main a")].filter((a) => a.i
 
 // The overview and the page of a volume link to the configured dashboard. A tenant's user does not
 // see these links.
-func TestGrafanaLinks(t *testing.T) {
+func TestGrafanaLinksAreHiddenFromTenants(t *testing.T) {
 	p := newPage(t)
 	p.signIn("viewer")
 	p.until(grafanaLinks + `.length === 1`)

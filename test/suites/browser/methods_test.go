@@ -36,7 +36,7 @@ func TestExportDialogAvoidsCallsThatWouldFail(t *testing.T) {
 
 // "100 %" means exactly that. Overcommitted lvstores show more, and lvstores that have free space
 // show less.
-func TestPercentages(t *testing.T) {
+func TestPercentagesAreNotRoundedTo100(t *testing.T) {
 	p := newPage(t)
 	p.open("")
 	p.injectModel()

@@ -66,7 +66,7 @@ func TestStolenSessionPartsAreUseless(t *testing.T) {
 
 // A page on another site cannot use a visitor's session for calls, either with a form or with a
 // script.
-func TestCrossSiteRequestForgery(t *testing.T) {
+func TestCrossSiteRequestForgeryIsPrevented(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	body := `{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_create","params":{"lvol_name":"forged","size_in_mib":4,"lvs_name":"scratch"}}`
