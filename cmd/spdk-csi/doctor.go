@@ -180,7 +180,7 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(t doctor.Target) bool { return t.Name == name }) {
 			c.Close()
-			return nil, nil, fmt.Errorf("--target %s: config.json has no such target", name)
+			return nil, nil, fmt.Errorf("--target %s: config.json contains no such target", name)
 		}
 	}
 	for _, t := range all {

@@ -99,7 +99,7 @@ type Inspected struct {
 
 // Allocation describes which clusters of a volume are allocated. All other clusters read as zeros.
 type Allocation struct {
-	SizeBytes, ClusterSize int64  // of the volume, in bytes
+	SizeBytes, ClusterSize int64  // sizes of the volume and its clusters, in bytes
 	Bitmap                 []byte // cluster i is bit i%8 of byte i/8
 	// Counted reports whether SPDK's count of allocated clusters matches Bitmap.
 	Counted bool

@@ -11,7 +11,7 @@ import (
 // as both the volume (or a snapshot of it) and the clone (or a snapshot of it) exist. A base with a
 // single clone is no longer needed. When it is deleted, SPDK moves its contents to the clone.
 
-// removeWithBases deletes an lvol and those bases above it that are then no longer needed.
+// removeWithBases deletes an lvol and the bases above it that it leaves unneeded.
 func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	above, err := s.bases(ctx, v)
 	if err != nil {

@@ -63,7 +63,7 @@ type pageReader struct {
 	sum   hash.Hash // of the pages read
 	kept  *Kept     // nil: all extent pages are read
 
-	entries, heads int // of the lvols read; see maxEntries and maxChainPages
+	entries, heads int // totals for the lvols read so far; see maxEntries and maxChainPages
 }
 
 func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {

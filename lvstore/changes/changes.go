@@ -65,7 +65,7 @@ type Target struct {
 type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
 	ClusterSize int64  // in bytes
-	Size        int64  // of the snapshot, in bytes
+	Size        int64  // size of the snapshot, in bytes
 	// LUKS means that the snapshot or the base begins with a LUKS header.
 	LUKS bool
 	// Counted reports whether the target has reported the same number of clusters for each lvol

@@ -173,7 +173,7 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	}
 	for _, other := range i.rules {
 		if !disjoint(all, other.claims) {
-			return fmt.Errorf("a token could match user %s too: give both users the subject, or the same claim, with different values", other.user)
+			return fmt.Errorf("a token could also match user %s: give both users the subject, or the same claim, with different values", other.user)
 		}
 	}
 	i.rules = append(i.rules, userRule{user, all})

@@ -142,7 +142,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 		"five parts":                             {token: good + ".a.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time, from the cache if the result can be cached
+			for range 2 { // the second result comes from the cache if it can be cached
 				who, err := a.Authenticate(t.Context(), fresh(c.token))
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByJWT, who.Method)
@@ -242,11 +242,11 @@ func TestConflictingJWTRulesAreRefused(t *testing.T) {
 		says string
 	}{
 		"different subjects":      {rule("a"), rule("b"), ""},
-		"same subject":            {rule("a"), rule("a"), "could match user a too"},
-		"one more claim":          {rule("a"), rule("a", "x", "1"), "could match user a too"},
-		"different claims":        {rule("", "x", "1"), rule("", "y", "1"), "could match user a too"},
+		"same subject":            {rule("a"), rule("a"), "could also match user a"},
+		"one more claim":          {rule("a"), rule("a", "x", "1"), "could also match user a"},
+		"different claims":        {rule("", "x", "1"), rule("", "y", "1"), "could also match user a"},
 		"different values":        {rule("", "x", "1"), rule("", "x", "2"), ""},
-		"subject and claim":       {rule("a"), rule("", "x", "1"), "could match user a too"},
+		"subject and claim":       {rule("a"), rule("", "x", "1"), "could also match user a"},
 		"same subject, different": {rule("a", "x", "1"), rule("a", "x", "2"), ""},
 		"nothing":                 {rule("a"), rule(""), "set subject or claims"},
 		"empty value":             {rule("a"), rule("", "x", ""), "may be empty"},

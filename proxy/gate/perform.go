@@ -22,8 +22,8 @@ type Arrival struct {
 	Conn net.Conn // may be nil
 	// Identify authenticates the sender, and records the sender.
 	Identify func(*Settings, *Exchange) error
-	// CheckOrigin refuses a request that a page on another site made a browser send. CheckOrigin is
-	// nil if browsers cannot send the request.
+	// CheckOrigin refuses a request that a browser sent on behalf of a page on another site.
+	// CheckOrigin is nil if browsers cannot send the request.
 	CheckOrigin func(*Exchange) error
 }
 

@@ -171,7 +171,7 @@ func (c *conn) handle(text []byte, err error) (passedOn bool) {
 	if x.Calls[len(x.Calls)-1].Observer.Sent = passOn; !x.LikeSPDK {
 		passOn()
 	}
-	if len(x.Calls) == 1 { // in a batch, further calls follow
+	if len(x.Calls) == 1 { // in a batch, other calls follow
 		x.Calls[0].Observer.Answered = func() { c.out.expect(e) }
 	}
 	c.gate.Perform(c.ctx, current, x)

@@ -67,7 +67,7 @@ func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err
 func requestOf(v any) (*Request, error) {
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, Errorf(CodeInvalidRequest, "a request is a JSON object, not %s", TypeName(v))
+		return nil, Errorf(CodeInvalidRequest, "a request must be a JSON object, not %s", TypeName(v))
 	}
 	r := &Request{}
 	id, err := idOf(object)

@@ -16,7 +16,7 @@ type Splitter struct {
 // or an array.
 func (s *Splitter) Next(text []byte) (int, error) {
 	if len(text) > 0 && text[0] != '{' && text[0] != '[' {
-		return 0, Errorf(CodeInvalidRequest, "a request is a JSON object, or a batch of them in [ ]")
+		return 0, Errorf(CodeInvalidRequest, "a request must be a JSON object, or a batch of objects in [ ]")
 	}
 	for i := s.scanned; i < len(text); i++ {
 		switch b := text[i]; {

@@ -16,7 +16,7 @@ import (
 type Maker struct {
 	Document *rpcschema.Document
 	Release  rpcschema.Release
-	// Full adds optional members and items of arrays.
+	// Full adds optional members and array items.
 	Full bool
 	// Extreme selects the largest numbers and the last of several choices instead of typical
 	// values.

@@ -16,7 +16,7 @@ type Export struct {
 	Method     string
 	IQN        string   // of the target node
 	Tag        int32    // of the initiator group
-	Initiators []string // that the initiator group contains, or that may log in to the target node
+	Initiators []string // the initiators in the group, or those that may log in to the target node
 }
 
 type call struct {
