@@ -35,12 +35,12 @@ type Server struct {
 	// less than Kubernetes' 30 s.
 	Drain time.Duration
 	// Linger is how long a stopping server must have been idle before it stops accepting calls. The
-	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls at
-	// once.
+	// server waits at most half of Drain. If Linger is zero, the server stops accepting calls
+	// immediately.
 	//
 	// Kubernetes stops a pod's sidecars at the same time as the driver. The sidecars complete their
 	// work, which requires further calls, and then give up their leases. If the driver stops
-	// earlier, the sidecars exit at once without giving up their leases, and there is no leader
+	// earlier, the sidecars exit immediately without giving up their leases, and there is no leader
 	// until the leases expire.
 	Linger time.Duration
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A reload that removes a certificate authority takes effect at once for open connections, resumed
-// sessions and new connections.
+// A reload that removes a certificate authority takes effect immediately for open connections,
+// resumed sessions and new connections.
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
@@ -68,7 +68,7 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 	}
 }
 
-// Removing a user's certificate name takes effect at once. A rejected reload changes nothing.
+// Removing a user's certificate name takes effect immediately. A rejected reload changes nothing.
 func TestReloadAppliesToClientCertificates(t *testing.T) {
 	g := newGatehouse(t)
 	pair := g.authority.Client(named("dashboard.example"))
@@ -89,7 +89,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
 
-	// A new list of revoked certificates takes effect at once.
+	// A new list of revoked certificates takes effect immediately.
 	revoking := func(list []byte) error {
 		next := g.load()
 		g.file("client-ca.crl", list)

@@ -50,8 +50,8 @@ func (g *gatehouse) reload() {
 	require.NoError(g.t, g.proxy.Reload(c))
 }
 
-// The documented commands revoke a credential of any kind at once, even on open connections, and
-// even if it is a user's only one. Other credentials remain valid.
+// The documented commands revoke a credential of any kind immediately, even on open connections,
+// and even if it is a user's only one. Other credentials remain valid.
 func TestDocumentedRevocationTakesEffectAtOnce(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)

@@ -64,8 +64,8 @@ func TestInvalidInputIsRefused(t *testing.T) {
 	}{
 		"malformed JSON":       {`{"id":1,"method":`, 400, -32700, "ends too early"},
 		"nothing":              {``, 400, -32700, "empty"},
-		"duplicate members":    {`{"id":1,"method":"spdk_get_version","method":"spdk_kill_instance"}`, 400, -32700, "/method is given twice"},
-		"duplicate parameters": {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"a","name":"b"}}`, 400, -32700, "/params/name is given twice"},
+		"duplicate members":    {`{"id":1,"method":"spdk_get_version","method":"spdk_kill_instance"}`, 400, -32700, "/method occurs twice"},
+		"duplicate parameters": {`{"id":1,"method":"bdev_get_bdevs","params":{"name":"a","name":"b"}}`, 400, -32700, "/params/name occurs twice"},
 		"wrong case":           {`{"id":1,"Method":"spdk_get_version"}`, 400, -32600, `unknown member \"Method\"`},
 		"both cases":           {`{"id":1,"method":"spdk_get_version","METHOD":"spdk_kill_instance"}`, 400, -32600, "unknown member"},
 		"method in capitals":   {`{"id":1,"method":"SPDK_GET_VERSION"}`, 400, -32601, "unknown method"},

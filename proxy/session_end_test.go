@@ -56,7 +56,7 @@ func TestSessionsTimeOut(t *testing.T) {
 }
 
 // A reload ends only the sessions of users whose credentials have changed. Changes to roles and
-// tenants take effect at once.
+// tenants take effect immediately.
 func TestReloadEndsSessionsOfChangedCredentials(t *testing.T) {
 	b := newSafeBench(t, "v26.05")
 	admin, viewer := b.browser(), b.browser()

@@ -210,7 +210,7 @@ func TestStreamsPerUserAreBounded(t *testing.T) {
 	s.stream("viewer", viewerPassword)
 }
 
-// A revoked user's streams end at once, even if no messages are sent. Other users keep their
+// A revoked user's streams end immediately, even if no messages are sent. Other users keep their
 // streams across reloads.
 func TestRevokedUsersLoseTheirStreams(t *testing.T) {
 	b := newBench(t, "v26.05")

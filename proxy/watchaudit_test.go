@@ -121,7 +121,7 @@ func TestAdministratorsWatchTheAuditLog(t *testing.T) {
 	}
 	resp, _ = b.browser().watch("/console/audit")
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
-	assert.Equal(t, http.StatusOK, u.do("HEAD", "/console/audit", "").StatusCode, "which ends at once")
+	assert.Equal(t, http.StatusOK, u.do("HEAD", "/console/audit", "").StatusCode, "which ends immediately")
 	resp, _ = u.watch("/console/audit", "Sec-Fetch-Site", "same-site")
 	assert.Equal(t, http.StatusForbidden, resp.StatusCode)
 }

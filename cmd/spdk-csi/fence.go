@@ -147,7 +147,7 @@ func (f fenceFlags) fenceOnAll(ctx context.Context, out, notes io.Writer) error 
 		fmt.Fprintf(out, "No export admits node %s: check its name.\n", f.node)
 		return nil
 	}
-	return fmt.Errorf("%w: check the name %s. If it is wrong, run spdk-csi unfence --node %s --yes, and fence the right node. If it is right, the node is fenced now", errNotAdmitted, f.node, f.node)
+	return fmt.Errorf("%w: check the name %s. If it is wrong, run spdk-csi unfence --node %s --yes, and fence the right node. If it is correct, the node is now fenced", errNotAdmitted, f.node, f.node)
 }
 
 // fenced describes the changes on one target, and fails if the node can still use the target.

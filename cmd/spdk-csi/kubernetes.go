@@ -139,10 +139,10 @@ func drainHookCommand() *cobra.Command {
 		Long: `drain-hook is the preStop hook of the node plugin's container. If the node is being emptied (cordoned,
 tainted by an autoscaler, deleted), it waits until kubelet has unmounted the driver's volumes and they
 are detached, because nothing can unmount them once the node plugin is gone. Otherwise, as when the
-DaemonSet changes, it returns at once.
+DaemonSet changes, it returns immediately.
 
 It needs permission to get nodes, and to list volumeattachments. If it cannot read the node, it fails
-at once, and the container stops as without a hook. It logs into the log of the container's process 1.
+immediately, and the container stops as without a hook. It logs into the log of the container's process 1.
 
 Exit codes: 0 the node has no volumes left, or is not drained; 1 volumes may be left.`,
 		Args: cobra.NoArgs,

@@ -166,7 +166,7 @@ var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
 	if !f.controller && !f.node && !f.metadata {
-		return errors.New("nothing to serve: give --controller, --node or both, or --snapshot-metadata (see --help)")
+		return errors.New("nothing to serve: specify --controller, --node or both, or --snapshot-metadata (see --help)")
 	}
 	if err := f.kubernetes.check(f.node); err != nil {
 		return err

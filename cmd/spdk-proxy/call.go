@@ -288,7 +288,7 @@ func (o callOptions) password() (string, error) {
 		return password, nil
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return "", usageError{errors.New("give the password with --password-file or $" + passwordVariable)}
+		return "", usageError{errors.New("specify the password with --password-file or $" + passwordVariable)}
 	}
 	return ask(os.Stdin, os.Stderr, fmt.Sprintf("Password of %s: ", o.user))
 }

@@ -62,7 +62,7 @@ func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg
 		inner, ok := object[member].(map[string]any)
 		if !ok {
 			if _, taken := object[member]; taken {
-				return fmt.Errorf("%s is given both as a whole and by members", strings.Join(path[:i+1], "."))
+				return fmt.Errorf("%s is specified both as a whole and by members", strings.Join(path[:i+1], "."))
 			}
 			inner = map[string]any{}
 			object[member] = inner
@@ -118,7 +118,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		}
 		return []any{item}, nil
 	case "object":
-		return nil, fmt.Errorf("%s is an object: give its members (%s.member=value), or all of it (%s:='{…}')", name, name, name)
+		return nil, fmt.Errorf("%s is an object: specify its members (%s.member=value), or the whole object (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
 		if main == "" { // the schema allows several types: the value is a string if it is not JSON
@@ -221,7 +221,7 @@ func set(object map[string]any, member, name string, value any, s *rpcschema.Sch
 	list, isList := old.([]any)
 	more, isMore := value.([]any)
 	if !isList || !isMore || s.Type.Main() != "array" {
-		return fmt.Errorf("%s is given twice", name)
+		return fmt.Errorf("%s is specified twice", name)
 	}
 	object[member] = append(list, more...)
 	return nil

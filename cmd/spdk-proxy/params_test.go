@@ -125,15 +125,15 @@ func TestParseParamsRefusesInvalidArguments(t *testing.T) {
 		{[]string{"flag=yes"}, "flag must be true or false"},
 		{[]string{"number=NaN"}, "must be a number"},
 		{[]string{"numbers=x"}, "numbers must be a whole number"},
-		{[]string{"object=x"}, "object is an object: give its members (object.member=value)"},
+		{[]string{"object=x"}, "object is an object: specify its members (object.member=value)"},
 		{[]string{"object.nam=x"}, "object of m has no nam: did you mean name?"},
 		{[]string{"text.a=x"}, "no members"},
-		{[]string{"text=a", "text=b"}, "text is given twice"},
-		{[]string{"list=a", "list:=3"}, "list is given twice"},
+		{[]string{"text=a", "text=b"}, "text is specified twice"},
+		{[]string{"list=a", "list:=3"}, "list is specified twice"},
 		{[]string{`object:={"name":"a"}`, "object=x"}, "object is an object"},
 		{[]string{"object:=7", "object.name=x"}, "as a whole and by members"},
 		{[]string{`text:={`}, "ends too early"},
-		{[]string{`object:={"a":1,"a":2}`}, "is given twice"},
+		{[]string{`object:={"a":1,"a":2}`}, "occurs twice"},
 	} {
 		_, err := parse(t, "m", c.args...)
 		require.ErrorContains(t, err, c.says, c.args)

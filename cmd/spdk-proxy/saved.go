@@ -166,7 +166,7 @@ directory that only root and that user may write. It follows no link.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var uid, gid int
 			if (copyTo == "") != (reader == "") {
-				return usage("--copy-to FILE and --for USER belong together: give both or none")
+				return usage("--copy-to FILE and --for USER belong together: specify both or neither")
 			}
 			if reader != "" {
 				var err error

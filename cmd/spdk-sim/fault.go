@@ -40,7 +40,7 @@ func parseFault(text string) (f spdktest.Fault, err error) {
 	if hasCode {
 		n, err := strconv.Atoi(code)
 		if err != nil {
-			return f, fmt.Errorf("%s: give the code as a number, such as fail=-19", words[0])
+			return f, fmt.Errorf("%s: specify the code as a number, such as fail=-19", words[0])
 		}
 		f.Error = jsonrpc.Errorf(n, "simulated fault")
 	}
@@ -63,17 +63,17 @@ func setFault(f *spdktest.Fault, word string) (err error) {
 		f.Executed = true
 	case key == "delay":
 		if f.Delay, err = time.ParseDuration(value); err != nil || f.Delay <= 0 {
-			return fmt.Errorf("%s: give a duration with its unit, such as delay=200ms", word)
+			return fmt.Errorf("%s: specify a duration with its unit, such as delay=200ms", word)
 		}
 	case key == "skip":
 		if f.Skip, err = strconv.Atoi(value); err != nil || f.Skip < 0 {
-			return fmt.Errorf("%s: give the number of calls that pass first, such as skip=3", word)
+			return fmt.Errorf("%s: specify the number of calls that pass first, such as skip=3", word)
 		}
 	case word == "times=all":
 		f.Times = -1
 	case key == "times":
 		if f.Times, err = strconv.Atoi(value); err != nil || f.Times < 1 {
-			return fmt.Errorf("%s: give the number of calls that the fault affects, such as times=2, or times=all", word)
+			return fmt.Errorf("%s: specify the number of calls that the fault affects, such as times=2, or times=all", word)
 		}
 	default:
 		return fmt.Errorf("%q is unknown: use delay=, skip=, times= or executed", word)

@@ -142,7 +142,7 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 		return c, err
 	}
 	if c.EncryptionDiscards && c.Encryption == NoEncryption {
-		return c, fmt.Errorf("%w: encryptionDiscards is given without encryption: add encryption, or remove it", ErrParameter)
+		return c, fmt.Errorf("%w: encryptionDiscards is set without encryption: add encryption, or remove it", ErrParameter)
 	}
 	l, err := ParseMutable(mutable)
 	c.Limits = c.Limits.With(l)

@@ -93,8 +93,8 @@ func TestErrorIsShared(t *testing.T) {
 	})
 }
 
-// A caller that gives up returns at once and does not end the read that other callers share. When
-// all callers have given up, the read is canceled.
+// A caller that gives up returns immediately and does not end the read that other callers share.
+// When all callers have given up, the read is canceled.
 func TestReadIsCanceledWhenAllCallersGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group

@@ -71,7 +71,7 @@ func (n *Target) checkAddresses() (problems []error) {
 		return n.AllAddresses()[0].check()
 	}
 	if n.TargetAddr != "" || n.TargetPort != "" || n.ListenAddr != "" || n.ListenPort != "" {
-		problems = append(problems, errors.New("addresses and targetAddr, targetPort, listenAddr or listenPort are both given: write these into addresses"))
+		problems = append(problems, errors.New("addresses is combined with targetAddr, targetPort, listenAddr or listenPort: move these into addresses"))
 	}
 	if len(n.Addresses) > maxAddresses {
 		problems = append(problems, fmt.Errorf("addresses has %d entries: SPDK allows %d", len(n.Addresses), maxAddresses))
@@ -81,7 +81,7 @@ func (n *Target) checkAddresses() (problems []error) {
 			problems = append(problems, fmt.Errorf("addresses[%d]: %w", i, err))
 		}
 		if slices.ContainsFunc(n.Addresses[:i], func(b Address) bool { return a.TargetAddr == b.TargetAddr && a.TargetPort == b.TargetPort }) {
-			problems = append(problems, fmt.Errorf("addresses[%d]: targetAddr %q with port %s is given twice", i, a.TargetAddr, a.TargetPort))
+			problems = append(problems, fmt.Errorf("addresses[%d]: targetAddr %q with port %s is listed twice", i, a.TargetAddr, a.TargetPort))
 		}
 	}
 	return problems

@@ -185,7 +185,7 @@ func (n *Target) check() (problems []error) {
 		bad("loopDir", n.LoopDir, "an absolute path")
 	}
 	if n.CA != "" && n.CAFile != "" {
-		problems = append(problems, errors.New("ca and caFile are both given: give one"))
+		problems = append(problems, errors.New("ca and caFile are both set: remove one of them"))
 	}
 	return problems
 }

@@ -43,7 +43,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		"loopDir":            {node(`, "loopDir": "/x"`), "loopDir"},
 		"loop, no directory": {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop"}]}`, "loopDir"},
 		"relative loopDir":   {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "loop", "loopDir": "x"}]}`, "absolute"},
-		"two CAs":            {node(`, "ca": "x", "caFile": "y"`), "give one"},
+		"two CAs":            {node(`, "ca": "x", "caFile": "y"`), "remove one of them"},
 		"name with colon":    {`{"nodes": [{"name": "a:b", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"}]}`, "name"},
 		"type":               {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme", "targetAddr": "192.0.2.1"}]}`, "nvme-tcp, nvme-rdma or iscsi"},
 		"host name":          {`{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "storage"}]}`, "listenAddr"},

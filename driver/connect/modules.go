@@ -62,8 +62,8 @@ func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module s
 	if notInstalled(err) {
 		reason = "modprobe is not installed here"
 	}
-	return fmt.Errorf("%w: the node's kernel has not loaded the module %s, and it cannot be loaded from here (modprobe %s: %w: %s): load it on the node, at each boot, "+
-		"by /etc/modules-load.d, or on Talos by machine.kernel.modules; if there is no such module, install the distribution's package with more kernel modules", ErrUnsupported, module, module, err, reason)
+	return fmt.Errorf("%w: the node's kernel has not loaded the module %s, and it cannot be loaded from here (modprobe %s: %w: %s): load it on the node at every boot "+
+		"(/etc/modules-load.d, or machine.kernel.modules on Talos); if the module does not exist, install the distribution's package with additional kernel modules", ErrUnsupported, module, module, err, reason)
 }
 
 // hasModule reports whether a module is loaded or built into the kernel. Built-in modules without

@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atOnce replaces the wait between two inspections, and returns at once.
+// atOnce replaces the wait between two inspections, and returns immediately.
 func atOnce(context.Context) error { return nil }
 
 // examination returns an examination of the bench's target that uses a connection of its own.

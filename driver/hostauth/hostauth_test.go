@@ -44,7 +44,7 @@ func TestAuthenticationSecretsAreRead(t *testing.T) {
 		"short":                     {hostauth.CHAP, map[string]string{"chap-user": "u", "chap-password": "elevenchars"}, hostauth.ErrMalformed, "12 to 255", false},
 		"a second line":             {hostauth.CHAP, map[string]string{"chap-user": "u", "chap-password": pass + "\nnode.x = y"}, hostauth.ErrMalformed, "12 to 255", false},
 		"a space in the user":       {hostauth.CHAP, map[string]string{"chap-user": "u v", "chap-password": pass}, hostauth.ErrMalformed, "1 to 255", false},
-		"half of mutual":            {hostauth.CHAP, map[string]string{"chap-user": "u", "chap-password": pass, "chap-target-user": "t"}, hostauth.ErrMalformed, "give both", false},
+		"half of mutual":            {hostauth.CHAP, map[string]string{"chap-user": "u", "chap-password": pass, "chap-target-user": "t"}, hostauth.ErrMalformed, "add the other", false},
 		"the same password":         {hostauth.CHAP, map[string]string{"chap-user": "u", "chap-password": pass, "chap-target-user": "t", "chap-target-password": pass}, hostauth.ErrMalformed, "must differ", false},
 		"an unknown method":         {"x", map[string]string{"dhchap-key": key}, hostauth.ErrMalformed, "unknown method", false},
 	} {

@@ -40,17 +40,17 @@ func SocketPath(dir, driver string) string { return filepath.Join(dir, driver+"-
 // Check fails if kubelet could not use the registration.
 func (r Registration) Check() error {
 	if !filepath.IsAbs(r.Endpoint) || filepath.Clean(r.Endpoint) != r.Endpoint {
-		return fmt.Errorf("%q is not an absolute path: give the path of the driver's socket on the node, such as /var/lib/kubelet/plugins/%s/csi.sock", r.Endpoint, r.Driver)
+		return fmt.Errorf("%q is not an absolute path: specify the path of the driver's socket on the node, such as /var/lib/kubelet/plugins/%s/csi.sock", r.Endpoint, r.Driver)
 	}
 	return nil
 }
 
 // Serve serves kubelet on the registration socket until ctx ends, and then removes the socket, so
 // that kubelet unregisters the driver. Serve fails with [ErrRefused] if kubelet refuses the driver.
-// The driver must already be listening on its own socket, because kubelet calls it at once. Kubelet
-// registers the driver again whenever kubelet restarts. If the socket disappears, for example
-// because kubelet's directory was cleaned up, Serve listens again. Without the socket, kubelet
-// would not find the driver.
+// The driver must already be listening on its own socket, because kubelet calls it immediately.
+// Kubelet registers the driver again whenever kubelet restarts. If the socket disappears, for
+// example because kubelet's directory was cleaned up, Serve listens again. Without the socket,
+// kubelet would not find the driver.
 func (r Registration) Serve(ctx context.Context, l net.Listener, listen func() (net.Listener, error)) error {
 	server := grpc.NewServer()
 	refused := make(chan error, 1)

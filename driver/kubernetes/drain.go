@@ -34,10 +34,10 @@ type Drain struct {
 // the DaemonSet must not be delayed.
 const firstAnswer = 10 * time.Second
 
-// Wait returns at once unless the node is being drained, that is, unless it is cordoned, tainted by
-// an autoscaler, being deleted or already gone. For a node that is being drained, it waits until
-// kubelet has unmounted all of the driver's volumes and they have been detached. Wait fails if ctx
-// ends first, or if it cannot determine the state.
+// Wait returns immediately unless the node is being drained, that is, unless it is cordoned,
+// tainted by an autoscaler, being deleted or already gone. For a node that is being drained, it
+// waits until kubelet has unmounted all of the driver's volumes and they have been detached. Wait
+// fails if ctx ends first, or if it cannot determine the state.
 func (d Drain) Wait(ctx context.Context) error {
 	if d.wait == nil {
 		d.wait = sleep

@@ -11,7 +11,7 @@
 //
 // Passphrases are passed to cryptsetup through its standard input and through in-memory files,
 // never through arguments, the environment or a disk. Calls can be repeated, and a call whose
-// context ends returns at once, as in package mount.
+// context ends returns immediately, as in package mount.
 //
 // The package handles block devices and cryptsetup. Package luks must not depend on CSI, gRPC,
 // transports, file systems or mounts.

@@ -212,7 +212,7 @@ func (l *LUKS) mustFormat(ctx context.Context, v Volume) (bool, error) {
 	switch {
 	case interrupted:
 	case signature == encrypted && h.version == 1:
-		return false, fmt.Errorf("%w: it has a LUKS1 header, and only LUKS2 is supported: convert it by cryptsetup convert", ErrNotEncrypted)
+		return false, fmt.Errorf("%w: it has a LUKS1 header, and only LUKS2 is supported: convert it with cryptsetup convert", ErrNotEncrypted)
 	case signature == encrypted:
 		return false, nil
 	case signature != "":

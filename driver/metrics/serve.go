@@ -23,7 +23,7 @@ func (m *Metrics) Serve(address, tokenFile string, log *slog.Logger) (io.Closer,
 	handler := m.handler
 	if tokenFile == "" {
 		if !loopback(address) {
-			return nil, fmt.Errorf("%q is open to every pod: give --metrics-token-file, or an address that only this pod reaches, such as 127.0.0.1:9810", address)
+			return nil, fmt.Errorf("%q is open to every pod: specify --metrics-token-file, or an address that only this pod can reach, such as 127.0.0.1:9810", address)
 		}
 	} else {
 		if _, err := readToken(tokenFile); err != nil {
@@ -83,7 +83,7 @@ func authenticated(next http.Handler, file string, log *slog.Logger) http.Handle
 		a, b := sha256.Sum256([]byte(given)), sha256.Sum256(want)
 		if !ok || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "authentication failed: give the token of --metrics-token-file as a bearer token", http.StatusUnauthorized)
+			http.Error(w, "authentication failed: send the token in --metrics-token-file as a bearer token", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

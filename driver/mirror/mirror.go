@@ -85,7 +85,7 @@ func New(v Volume, o Options) (*Mirror, error) {
 	case !idPattern.MatchString(v.ID):
 		return nil, fmt.Errorf("%w: the id %q cannot be part of a device's name", ErrInvalid, v.ID)
 	case v.Size < RegionBytes || v.Size%superblockBytes != 0 || (v.Size+RegionBytes-1)/RegionBytes > maxRegions:
-		return nil, fmt.Errorf("%w: a size of %d bytes: it must be a multiple of %d from %d to %d", ErrInvalid, v.Size, superblockBytes, RegionBytes, int64(maxRegions)*RegionBytes)
+		return nil, fmt.Errorf("%w: the size is %d bytes, but must be a multiple of %d from %d to %d", ErrInvalid, v.Size, superblockBytes, RegionBytes, int64(maxRegions)*RegionBytes)
 	case v.Writer.Node == "" || v.Writer.Generation == 0:
 		return nil, fmt.Errorf("%w: the volume has no publication", ErrInvalid)
 	case o.Witness == nil || o.Find == nil || o.Release == nil:

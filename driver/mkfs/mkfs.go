@@ -114,7 +114,7 @@ func parse(fsType, options string) (map[string]string, error) {
 			return nil, fmt.Errorf("%w: mkfs.%s %s is not allowed: use %s", ErrOption, fsType, name, describe(known))
 		}
 		if _, twice := given[name]; twice {
-			return nil, fmt.Errorf("%w: mkfs.%s %s is given twice", ErrOption, fsType, name)
+			return nil, fmt.Errorf("%w: mkfs.%s %s is specified twice", ErrOption, fsType, name)
 		}
 		if len(words) == 1 || !o.allows(words[1]) {
 			return nil, fmt.Errorf("%w: the value of mkfs.%s %s is not allowed: use %s", ErrOption, fsType, name, o)

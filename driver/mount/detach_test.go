@@ -77,8 +77,8 @@ func TestUnreadableMountTableIsNotADetachedMount(t *testing.T) {
 	assert.Equal(t, []string{"/stage"}, table.detached)
 }
 
-// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from
-// the mount table at once, and is released when its last user closes it.
+// On a real kernel, unmounting a mount in use returns EBUSY; a detached mount disappears from the
+// mount table immediately, and is released when its last user closes it.
 func TestDetachedMountDisappearsFromTheTable(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	path := mountPoint(t, m, "staging")

@@ -8,7 +8,7 @@
 // calling stat, which fails on broken mounts. The package removes only empty directories and files.
 //
 // Calls can be repeated: a step that is already done is skipped, and a different mount at the path
-// is an error. A call whose context ends returns at once, and its error reports what was still
+// is an error. A call whose context ends returns immediately, and its error reports what was still
 // running. Until the kernel or the tool has finished, further calls on the same object fail with
 // [ErrBusy].
 //

@@ -19,7 +19,7 @@ var (
 	ErrPrepared = errors.New("already prepared: stop the pods, and repeat the command without --prepare; or see docs/moving.md to begin again with the current data")
 	// ErrOtherBase means that the copy contains data that is not from the snapshot of this
 	// preparation.
-	ErrOtherBase = errors.New("the unfinished copy was not begun with the same snapshot: delete the copy (spdk-csi doctor --delete-volume), and repeat the command; or move the volume without --prepare")
+	ErrOtherBase = errors.New("the unfinished copy was started from a different snapshot: delete the copy (spdk-csi doctor --delete-volume), and repeat the command; or move the volume without --prepare")
 )
 
 // PrepareNodeOf returns the node to which a copy is published until the volume is moved. It differs

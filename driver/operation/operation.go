@@ -17,7 +17,7 @@ type Group struct {
 	// Busy is the error of an operation if another operation has locked one of its objects.
 	Busy error
 	// Wait makes an operation wait for an earlier one on the same object, until its own context
-	// ends. Without Wait, the operation fails at once.
+	// ends. Without Wait, the operation fails immediately.
 	Wait bool
 	// Cause returns the reason why a context ended. If Cause is nil, context.Cause is used.
 	Cause func(context.Context) error
@@ -65,7 +65,7 @@ func Run[T any](ctx context.Context, g *Group, objects []string, fn func(context
 	case o := <-done:
 		return o.value, o.err
 	case <-time.After(giveUpDelay):
-		return none, fmt.Errorf("%w while %v: this continues in the background, and %s stays locked until it ends; if it does not, check the node's kernel log and whether the target is running",
+		return none, fmt.Errorf("%w while %v: the operation continues in the background, and %s stays locked until it ends; if it does not, check the node's kernel log and whether the target is running",
 			g.cause(ctx), step, strings.Join(objects, " and "))
 	}
 }

@@ -142,8 +142,8 @@ func TestOldOutageExpires(t *testing.T) {
 	}
 }
 
-// If several outages end at once, the log line contains the sum of their failures and their
-// earliest start.
+// If several outages end at the same time, the log line contains the sum of their failures and
+// their earliest start.
 func TestEndOfSeveralOutagesIsLoggedOnce(t *testing.T) {
 	for range 20 { // the order of the kinds is random
 		b := newBench()

@@ -33,8 +33,8 @@ func (b *testService) deleteOnly(ctx context.Context, which func(spdkrpc.LvolInf
 	return err
 }
 
-// If another client undoes the effect of a call at once, the call fails with ErrBusy, and a retry
-// succeeds.
+// If another client undoes the effect of a call immediately, the call fails with ErrBusy, and a
+// retry succeeds.
 func TestConcurrentChangesFailAsBusy(t *testing.T) {
 	t.Run("a created volume is deleted", func(t *testing.T) {
 		b := newTestService(t, export.TCP)

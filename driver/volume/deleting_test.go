@@ -130,7 +130,7 @@ func TestVolumeInForbiddenStoreIsNotDeleted(t *testing.T) {
 // real target, with a volume that takes seconds to clear.
 func TestRepeatedDeletionOnARealTarget(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") == "" {
-		t.Skip("the simulated target deletes at once; set SPDK_SOCK to run on a real one")
+		t.Skip("the simulated target deletes immediately; set SPDK_SOCK to run on a real one")
 	}
 	const mib = 4096
 	b := newTestService(t, export.TCP)

@@ -223,8 +223,8 @@ func TestIncompleteGroupOnSeveralTargetsIsNotCompleted(t *testing.T) {
 	}
 }
 
-// If one target cannot take its snapshots, the other targets unfreeze their volumes at once and do
-// not keep any snapshots.
+// If one target cannot take its snapshots, the other targets unfreeze their volumes immediately and
+// do not keep any snapshots.
 func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 	inUse := &spdkrpc.Error{Method: "spdkgate_lvol_snapshot", Kind: spdkrpc.InUse, Code: jsonrpc.CodeInUse}
 	for name, c := range map[string]struct {

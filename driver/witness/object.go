@@ -23,7 +23,7 @@ const (
 
 // ErrUnreadable means that this version of the driver would never write such an object, so its
 // contents must not be used.
-var ErrUnreadable = errors.New("the witness cannot be understood: it was changed by hand, restored in part, or written by a later version of the driver")
+var ErrUnreadable = errors.New("the witness cannot be understood: it was edited by hand, partly restored, or written by a later version of the driver")
 
 // A Place is the location of a replica.
 type Place struct {
@@ -141,7 +141,7 @@ func (r *Record) readSpec(s *specJSON) error {
 	case s == nil:
 		return errors.New("missing")
 	case s.Writer == nil || s.Writer.Node == nil || s.Writer.Generation == nil:
-		return errors.New("writer lacks its node or generation")
+		return errors.New("writer has no node or no generation")
 	case *s.Writer.Node != "" && *s.Writer.Generation == 0:
 		return errors.New("writer has a node without a generation")
 	case len(s.Replicas) == 0:

@@ -130,7 +130,7 @@ func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return errors.New("must be https://HOST/PATH: a person who can change keys on the way to this proxy can log in as any user")
+		return errors.New("must be https://HOST/PATH: anyone who can alter the keys in transit can log in as any user")
 	}
 	return nil
 }

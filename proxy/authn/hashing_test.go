@@ -19,7 +19,7 @@ func stranger(i int) netip.Addr {
 
 // A login from a known source is next, no matter how many logins from unknown sources are waiting
 // for a password hash. If too many logins from unknown sources are waiting, more of them are
-// refused at once.
+// refused immediately.
 func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})

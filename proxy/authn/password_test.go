@@ -73,7 +73,7 @@ func TestSourcesDoNotShareAttempts(t *testing.T) {
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return h.hashed.Load() > before }, time.Minute, time.Millisecond)
-	// a login with the correct password completes at once
+	// a login with the correct password completes immediately
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	_, err := a.Authenticate(ctx, basic("admin", "right"), elsewhere)

@@ -117,7 +117,7 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	}
 	pool = x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, expire, fmt.Errorf("there is no PEM-encoded certificate in %s", path)
+		return nil, expire, fmt.Errorf("%s contains no PEM-encoded certificate", path)
 	}
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (expire.IsZero() || cert.NotAfter.Before(expire)) {
@@ -141,9 +141,9 @@ func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists 
 		list, err := x509.ParseRevocationList(block.Bytes)
 		switch {
 		case err != nil:
-			return nil, expire, fmt.Errorf("a block of %s is not a list of revoked certificates: %w", path, err)
+			return nil, expire, fmt.Errorf("a PEM block in %s is not a certificate revocation list: %w", path, err)
 		case list.NextUpdate.IsZero():
-			return nil, expire, fmt.Errorf("the list of %q in %s never expires, so that a new one is not missed: have lists issued with nextUpdate", list.Issuer, path)
+			return nil, expire, fmt.Errorf("the revocation list of %q in %s has no nextUpdate, so an outdated list could not be detected: issue lists with nextUpdate", list.Issuer, path)
 		}
 		lists = append(lists, list)
 		if expire.IsZero() || list.NextUpdate.Before(expire) {
@@ -151,7 +151,7 @@ func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists 
 		}
 	}
 	if lists == nil {
-		return nil, expire, fmt.Errorf("there is no PEM-encoded list of revoked certificates in %s", path)
+		return nil, expire, fmt.Errorf("%s contains no PEM-encoded certificate revocation list", path)
 	}
 	return lists, expire, nil
 }

@@ -116,7 +116,7 @@ func TestClientCAsAreLoaded(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, pool)
 	_, _, err = LoadClientCAs("none", read)
-	require.ErrorContains(t, err, "no PEM-encoded certificate in none")
+	require.ErrorContains(t, err, "none contains no PEM-encoded certificate")
 	_, _, err = LoadClientCAs("missing", read)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Accepted connections stay in the set until they are closed. A connection beyond the limit is
-// closed at once, and the next one is accepted.
+// closed immediately, and the next one is accepted.
 func TestListenerLimitsConnections(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

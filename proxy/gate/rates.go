@@ -119,7 +119,7 @@ func (r *callRates) limiterOf(user string) *userRate {
 	return l
 }
 
-// wait waits until the user may make a call, or returns an error at once if that would take too
+// wait waits until the user may make a call, or returns an error immediately if that would take too
 // long.
 func (r *callRates) wait(ctx context.Context, user string) error {
 	l := r.limiterOf(user)

@@ -25,7 +25,7 @@ func TestCallRatesAreLimited(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, time.Since(began), 990*time.Millisecond)
 
-	// A call that would have to wait longer than a second is refused at once.
+	// A call that would have to wait longer than a second is refused immediately.
 	for range 20 {
 		r.limiterOf("late").ReserveN(time.Now(), 2)
 	}

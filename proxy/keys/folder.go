@@ -74,7 +74,7 @@ var names = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@+=-]{0,99}$`)
 
 func checkName(name string) error {
 	if !names.MatchString(name) {
-		return errors.New("a key's name has 1 to 100 letters, digits and _.@+=- and begins with a letter, digit or _")
+		return errors.New("a key's name must have 1 to 100 letters, digits and _.@+=- and begin with a letter, digit or _")
 	}
 	return nil
 }

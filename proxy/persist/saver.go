@@ -123,7 +123,7 @@ func (s *Saver) compareFirst(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	process, _ := s.opts.Process() // "" if no process is running: the next one is compared at once
+	process, _ := s.opts.Process() // "" if no process is running: the next one is compared immediately
 	err := s.exclusively(ctx, func() error {
 		if s.processCompared() || s.backsOff() {
 			return nil

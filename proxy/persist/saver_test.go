@@ -226,7 +226,7 @@ func TestSavedFileHasObjectsOfAllProcesses(t *testing.T) {
 }
 
 // A stopping target may still respond after it has removed its subsystems, so the saver does not
-// drop missing objects at once.
+// drop missing objects immediately.
 func TestMissingObjectsAreKeptAtFirst(t *testing.T) {
 	w := newWorld(t)
 	w.save()

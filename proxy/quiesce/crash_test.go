@@ -206,7 +206,7 @@ func TestProxyChildProcess(t *testing.T) {
 }
 
 // If a proxy is killed before or after any of its calls, no volume stays frozen for long. Either
-// `spdk-proxy thaw` or a new proxy process thaws the volumes at once, whichever runs first.
+// `spdk-proxy thaw` or a new proxy process thaws the volumes immediately, whichever runs first.
 func TestKilledSnapshotLeavesNothingFrozen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -46,7 +46,7 @@ func Run(version string, c *config.Config, load func() (*config.Config, error)) 
 	go notify.watchdog(ctx, server.Alive)
 	go returnMemory(ctx)
 	context.AfterFunc(ctx, func() {
-		stop() // a second signal ends the process at once
+		stop() // a second signal ends the process immediately
 		notify.stopping()
 	})
 	https, local := sockets.serving()

@@ -22,8 +22,8 @@ import (
 // The goroutine that has read a message executes it, and passes the right to read on to another
 // goroutine. If messages must be started in order of arrival, as in SPDK, the goroutine passes on
 // the right when SPDK has received the message's last call. If the message ends earlier, the
-// goroutine keeps the right. Otherwise, it passes on the right at once, so that a deletion, which
-// first makes other calls, does not delay other messages.
+// goroutine keeps the right. Otherwise, it passes on the right immediately, so that a deletion,
+// which first makes other calls, does not delay other messages.
 type conn struct {
 	transport
 	gate   *gate.Gate

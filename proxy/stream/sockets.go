@@ -191,7 +191,7 @@ func (s *Sockets) Watch(ctx context.Context) {
 }
 
 // endIdle asks the client of an idle stream to close it, and later closes the stream itself. If the
-// stream were closed at once, the outcome of a call in transit would be unknown.
+// stream were closed immediately, the outcome of a call in transit would be unknown.
 func (w *watched) endIdle(c *conn, idle time.Duration) {
 	switch {
 	case !c.out.idleSince(idle):

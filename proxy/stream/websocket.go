@@ -20,7 +20,7 @@ import (
 const Subprotocol = "jsonrpc"
 
 // recheck is how long the authentication of a stream's sender remains valid. After a reload, the
-// proxy authenticates the sender again at once.
+// proxy authenticates the sender again immediately.
 const recheck = time.Second
 
 // A socket is the transport for a WebSocket, in which each text message is a request or a batch.

@@ -213,7 +213,7 @@ func TestWaitingTimeIsBounded(t *testing.T) {
 	})
 }
 
-// Changed limits apply at once to waiting calls and to new ones.
+// Changed limits apply immediately to waiting calls and to new ones.
 func TestChangedLimitsApplyAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})

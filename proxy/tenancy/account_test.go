@@ -128,7 +128,7 @@ func TestVolumesCreatedWhileCountingCount(t *testing.T) {
 }
 
 // If calls repeatedly exceed the quota, the proxy does not list the target's volumes for each of
-// them. The space of a deleted volume is available at once.
+// them. The space of a deleted volume is available immediately.
 func TestCallsBeyondTheQuotaDoNotTriggerARecount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 1})

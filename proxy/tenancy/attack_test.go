@@ -113,7 +113,7 @@ func TestMovedLvstoreIsNotOwnedThroughTheCache(t *testing.T) {
 	assert.Contains(t, string(w.must("alice", "bdev_get_bdevs", nil)), "red-malloc")
 	assert.NotContains(t, string(w.must("alice", "bdev_get_bdevs", nil)), red.volume)
 
-	// A rename by the tenant takes effect at once.
+	// A rename by the tenant takes effect immediately.
 	w.must("", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-nobody", "new_name": "lvs-red"})
 	pass(storesKeep)
 	w.must("alice", "bdev_lvol_rename_lvstore", p{"old_name": "lvs-red", "new_name": "lvs-red2"})

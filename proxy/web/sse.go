@@ -46,7 +46,7 @@ func (s *Server) Stream(p Page, may func(current *gate.Settings, user string) bo
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no") // for nginx as a reverse proxy
 		e := &Stream{server: s, visit: v, may: may}
-		// so that the client knows at once that it is connected
+		// so that the client knows immediately that it is connected
 		if e.write(": stream\n\n") && v.R.Method != http.MethodHead {
 			run(e)
 		}

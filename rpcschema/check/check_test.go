@@ -81,7 +81,7 @@ func TestViolationsAreReported(t *testing.T) {
 			"f:1: spdk_get_version: /error/code: must be an integer", "f:1: spdk_get_version: /error/message: must be a string"}},
 		"error is text": {`{"method":"spdk_get_version","error":"no"}`, []string{"f:1: spdk_get_version: /error: must be an object with code and message, not a string"}},
 		"no object":     {`[1,"a"]`, []string{"f:1: a call or a reply must be an object, not a number", "f:1: a call or a reply must be an object, not a string"}},
-		"twice":         {`{"method":"spdk_get_version","method":"bdev_get_bdevs"} {"method":"bdev_lvol_delete"}`, []string{"f:1: member /method is given twice in one object: duplicate object member name", "f:1: bdev_lvol_delete: /params/name: is required"}},
+		"twice":         {`{"method":"spdk_get_version","method":"bdev_get_bdevs"} {"method":"bdev_lvol_delete"}`, []string{"f:1: member /method occurs twice in one object: duplicate object member name", "f:1: bdev_lvol_delete: /params/name: is required"}},
 		"not JSON":      {"{\"method\":\"spdk_get_version\"}\n{\"method\":", nil},
 		"bad configuration": {`{"subsystems":[{"subsystem":"bdev","config":[{"method":"bdev_aio_create","params":{"name":"a"}},5]},{"config":7},3]}`, []string{
 			"f:1: bdev_aio_create: /subsystems/0/config/0/params/filename: is required", "f:1: /subsystems/0/config/1: a call must be an object, not a number",

@@ -177,9 +177,9 @@ func TestReportIsWrittenAsText(t *testing.T) {
 func TestSourceTreeIsLoaded(t *testing.T) {
 	tree := t.TempDir()
 	_, err := LoadSource(tree)
-	assert.ErrorContains(t, err, "give an SPDK source tree")
+	assert.ErrorContains(t, err, "specify an SPDK source tree")
 	_, err = LoadSource(filepath.Join(tree, "nowhere"))
-	assert.ErrorContains(t, err, "give an SPDK source tree")
+	assert.ErrorContains(t, err, "specify an SPDK source tree")
 
 	require.NoError(t, os.Mkdir(filepath.Join(tree, "schema"), 0o755))
 	text, err := os.ReadFile("testdata/good.yaml")

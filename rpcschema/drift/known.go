@@ -54,7 +54,7 @@ func readKnown(text []byte) ([]explanation, error) {
 	}
 	for i, e := range list {
 		if e.Method == "" || e.Kind == "" || e.Why == "" || e.Shown == "" {
-			return nil, fmt.Errorf("known.yaml: entry %d (%s %s): give method, kind, why and shown", i+1, e.Method, e.Param)
+			return nil, fmt.Errorf("known.yaml: entry %d (%s %s): specify method, kind, why and shown", i+1, e.Method, e.Param)
 		}
 	}
 	return list, nil

@@ -85,7 +85,7 @@ func LoadSource(path string) (*Source, error) {
 		}
 		return s, err
 	}
-	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: give an SPDK source tree of v25.09 or later, or its schema file", path)
+	return nil, fmt.Errorf("no schema/schema.yaml or schema/schema.json in %s: specify an SPDK source tree of v25.09 or later, or its schema file", path)
 }
 
 // releaseOf reads the release of a source tree.
@@ -111,7 +111,7 @@ func readSource(file string) (*Source, error) {
 		return nil, fmt.Errorf("read SPDK's schema %s: %w", file, err)
 	}
 	if len(s.Methods) == 0 {
-		return nil, fmt.Errorf("read SPDK's schema %s: it lists no methods: give SPDK's schema file", file)
+		return nil, fmt.Errorf("read SPDK's schema %s: it lists no methods: specify SPDK's schema file", file)
 	}
 	s.Path = file
 	return s, nil

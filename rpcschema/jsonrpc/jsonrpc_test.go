@@ -54,7 +54,7 @@ func TestInvalidBatchesAreRefused(t *testing.T) {
 		"too many":      {"[" + strings.Repeat(one+",", MaxBatch) + one + "]", CodeTooLarge, "at most 128"},
 		"cut off":       {"[" + one, CodeParseError, "ends too early"},
 		"two batches":   {"[" + one + "][" + one + "]", CodeParseError, "more than one JSON value"},
-		"a duplicate":   {"[" + one + `,{"method":"m","method":"n"}]`, CodeParseError, "is given twice"},
+		"a duplicate":   {"[" + one + `,{"method":"m","method":"n"}]`, CodeParseError, "occurs twice"},
 		"one too large": {"[" + one + "," + one + "]", CodeTooLarge, "values"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,9 +112,9 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 		"not JSON":           {`{method:1}`, CodeParseError, "not valid JSON at byte"},
 		"two values":         {`{"method":"m"}{"method":"n"}`, CodeParseError, "more than one JSON value"},
 		"trailing junk":      {`{"method":"m"}]`, CodeParseError, "not valid JSON"},
-		"duplicate member":   {`{"method":"ok","method":"evil"}`, CodeParseError, "/method is given twice"},
-		"duplicate param":    {`{"method":"m","params":{"a":1,"a":2}}`, CodeParseError, "/params/a is given twice"},
-		"escaped duplicate":  {`{"method":"ok","\u006dethod":"evil"}`, CodeParseError, "is given twice"},
+		"duplicate member":   {`{"method":"ok","method":"evil"}`, CodeParseError, "/method occurs twice"},
+		"duplicate param":    {`{"method":"m","params":{"a":1,"a":2}}`, CodeParseError, "/params/a occurs twice"},
+		"escaped duplicate":  {`{"method":"ok","\u006dethod":"evil"}`, CodeParseError, "occurs twice"},
 		"wrong case":         {`{"Method":"m"}`, CodeInvalidRequest, `unknown member "Method"`},
 		"both cases":         {`{"method":"m","METHOD":"n"}`, CodeInvalidRequest, `unknown member "METHOD"`},
 		"extra member":       {`{"method":"m","x":1}`, CodeInvalidRequest, `unknown member "x"`},

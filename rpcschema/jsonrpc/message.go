@@ -53,7 +53,7 @@ func DecodeMessage(text []byte, lim Limits) (elements []Element, batch bool, err
 	case !batch:
 		list = []any{v}
 	case len(list) == 0:
-		return nil, true, Errorf(CodeInvalidRequest, "the batch is empty: give at least one request")
+		return nil, true, Errorf(CodeInvalidRequest, "the batch is empty: send at least one request")
 	case len(list) > MaxBatch:
 		return nil, true, Errorf(CodeTooLarge, "the batch has %d requests: send at most %d at once", len(list), MaxBatch)
 	}

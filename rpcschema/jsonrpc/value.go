@@ -168,7 +168,7 @@ func describe(err error) error {
 		return fmt.Errorf("not valid JSON: %w", err)
 	}
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return fmt.Errorf("member %s is given twice in one object: %w", syntax.JSONPointer, jsontext.ErrDuplicateName)
+		return fmt.Errorf("member %s occurs twice in one object: %w", syntax.JSONPointer, jsontext.ErrDuplicateName)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the JSON text ends too early, at byte %d", syntax.ByteOffset)

@@ -29,7 +29,7 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 	case kinds > 1:
 		return credentials{}, errors.New("credentials: specify exactly one of username and password, token, or token file")
 	case (c.CertFile == "") != (c.KeyFile == ""):
-		return credentials{}, errors.New("credentials: a client certificate needs a key, and a key a certificate: give both, or the same file twice if it contains both")
+		return credentials{}, errors.New("credentials: a client certificate and its key must be used together: specify both, or the same file twice if it contains both")
 	case c.CertFile != "" && u.Scheme != "https":
 		return credentials{}, errors.New("credentials: a client certificate works only with an https:// URL")
 	}

@@ -76,7 +76,7 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 		return nil, fmt.Errorf("proxy URL must look like https://host:port/, not %q", u.Redacted())
 	}
 	if u.User != nil {
-		return nil, fmt.Errorf("proxy URL must not contain a user or password: give them as credentials")
+		return nil, fmt.Errorf("proxy URL must not contain a user or password: pass them as credentials")
 	}
 	if u.Path == "" {
 		u.Path = "/"
@@ -106,7 +106,7 @@ func NewHTTPS(c HTTPSConfig) (*HTTPS, error) {
 	return h, nil
 }
 
-// Close closes idle connections at once, and closes the stream when its last call has ended. It
+// Close closes idle connections immediately, and closes the stream when its last call has ended. It
 // does not interrupt calls in flight. Later calls are POST requests.
 func (h *HTTPS) Close() error {
 	h.streams.close()

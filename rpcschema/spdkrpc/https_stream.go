@@ -181,7 +181,7 @@ func (s *streamSource) opened(opened *stream, err error) bool {
 }
 
 // ended records why a stream has ended. After a normal end, or one initiated by this client, the
-// next call may open another stream at once.
+// next call may open another stream immediately.
 func (s *streamSource) ended(err error, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

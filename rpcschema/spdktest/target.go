@@ -24,7 +24,7 @@ type Options struct {
 	// Release is the SPDK release to simulate; the default is v26.05.
 	Release rpcschema.Release
 	// Poll is the interval at which the target polls its sockets. If it is 0, the target reads
-	// requests at once. A real target polls every 4 ms.
+	// requests immediately. A real target polls every 4 ms.
 	Poll time.Duration
 	// WaitForRPC starts the target in the startup state, as spdk_tgt --wait-for-rpc does.
 	WaitForRPC bool

@@ -60,7 +60,7 @@ func Inside() (dir string, inside bool) {
 func Cgroup(dir string) string { return filepath.Base(dir) }
 
 // Run runs this program with its arguments in a new sandbox and returns its exit code. When the
-// context ends, the sandbox ends at once. Run needs root. Callers must make sure that no two
+// context ends, the sandbox ends immediately. Run needs root. Callers must make sure that no two
 // sandboxes exist at the same time.
 func Run(ctx context.Context, o Options) (code int, err error) {
 	left, err := leftovers(o)
