@@ -31,7 +31,7 @@ func block(t *testing.T, section, language string) string {
 // Without a password, the projected volume contains the token file named in the controller's own
 // Secret, for the audience and account in the proxy's manual. New volumes do not name a Secret; the
 // Secret that existing volumes name is kept.
-func TestTokenFileReplacesThePassword(t *testing.T) {
+func TestTokenFileReplacesPassword(t *testing.T) {
 	objects, _ := kustomize(t, "service-account-token")
 	pod := find[*appsv1.Deployment](t, objects, "spdkcsi-controller").Spec.Template.Spec
 	checkReferences(t, "spdkcsi-controller", pod)

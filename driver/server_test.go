@@ -101,7 +101,7 @@ func TestServerReturnsGRPCCodesAndLogsCalls(t *testing.T) {
 	assert.Contains(t, logs.String(), "volume=t0:y error=\"in use\" code=FailedPrecondition took=")
 }
 
-func TestPanicsAreSurvived(t *testing.T) {
+func TestServerSurvivesPanics(t *testing.T) {
 	var none *Identity
 	logs := &drivertest.Log{}
 	conn, stop := drivertest.Serve(t, &Server{Identity: &Identity{}, Controller: stubController{deleteVolume: func() error { return errors.New(none.Name) }}, Log: logs.Logger()})

@@ -24,7 +24,7 @@ func behind(clientAddress string, balancers ...string) func(*config.Config) {
 }
 
 // The client is the last address in X-Forwarded-For that is not a load balancer's.
-func TestClientIsTakenFromXForwardedFor(t *testing.T) {
+func TestClientAddressComesFromXForwardedFor(t *testing.T) {
 	b := newBench(t, "v26.05", behind(config.XForwardedFor, "127.0.0.1", "203.0.113.0/24", "2001:db8:1::/48"))
 	from := func(headers ...string) got {
 		r := []string{}
@@ -79,7 +79,7 @@ func TestClientIsTakenFromXForwardedFor(t *testing.T) {
 	require.ErrorContains(t, b.proxy.Reload(&other), "load_balancers has changed")
 }
 
-func TestXForwardedForFromOthersIsIgnored(t *testing.T) {
+func TestXForwardedForFromUntrustedPeersIsIgnored(t *testing.T) {
 	for _, b := range []*bench{newBench(t, "v26.05"), newBench(t, "v26.05", behind(config.XForwardedFor, "203.0.113.9")), newBench(t, "v26.05", behind(config.ProxyProtocol, "127.0.0.1"))} {
 		require.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version), "X-Forwarded-For", "198.51.100.1").StatusCode)
 		assert.Contains(t, b.lastCall()["source"], "127.0.0.1:")

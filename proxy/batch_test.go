@@ -97,7 +97,7 @@ func TestInvalidBatchIsNotExecutedInPart(t *testing.T) {
 	assert.Equal(t, []string{"1 []"}, b.post(`[{"id":1,"method":"bdev_get_bdevs"}]`).answers(t))
 }
 
-func TestDocumentedExchangesAreExact(t *testing.T) {
+func TestDocumentedExchangesMatchExactly(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for _, section := range []string{"Send a call", "Send a batch"} {
 		blocks := documented(t, "docs/wire.md", section, "json")

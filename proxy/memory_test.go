@@ -44,7 +44,7 @@ func TestLongResponseWaitsForMemory(t *testing.T) {
 
 // The declared length of a body is counted before the body arrives, so that many slow bodies cannot
 // exceed the limit.
-func TestDeclaredBodyLengthsAreBounded(t *testing.T) {
+func TestDeclaredBodyLengthsAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Read = config.Duration(long) })
 	s := serve(t, b)
 	head := "POST / HTTP/1.1\r\nHost: x\r\n" + asUser("viewer")

@@ -123,7 +123,7 @@ func TestDrainWaitsForRunningCalls(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestDrainIsBounded(t *testing.T) {
+func TestDrainTimesOut(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(10 * time.Millisecond) })
 	b.target.Inject(spdktest.Fault{Method: "bdev_malloc_create", Do: spdktest.Hang})
 	s := serve(t, b)

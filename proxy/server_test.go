@@ -279,7 +279,7 @@ func TestBrokenConnectionIsReplaced(t *testing.T) {
 	assert.Equal(t, 200, b.post(createMalloc).StatusCode)
 }
 
-func TestResponsesBelongToTheirCalls(t *testing.T) {
+func TestResponsesMatchTheirCalls(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for i := range 16 {
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"m%d","num_blocks":2048,"block_size":512}}`, i))

@@ -198,7 +198,7 @@ func TestStreamRequiresCredentials(t *testing.T) {
 	assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
 }
 
-func TestStreamsPerUserAreBounded(t *testing.T) {
+func TestStreamsPerUserAreLimited(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.ConnectionsPerSource, c.Limits.Connections = 1000, 1000 })
 	s := serve(t, b)
 	for range 64 {

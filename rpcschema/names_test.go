@@ -36,7 +36,7 @@ func TestNamesInACallAreListed(t *testing.T) {
 	}
 }
 
-func TestNamesAreBounded(t *testing.T) {
+func TestNumberOfNamesIsLimited(t *testing.T) {
 	var bases []any
 	for i := range 100 {
 		bases = append(bases, fmt.Sprint("b", i))

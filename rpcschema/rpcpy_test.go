@@ -59,7 +59,7 @@ func TestRPCPyWordsDependOnTheRelease(t *testing.T) {
 	assert.Empty(t, exportedWords(t, d, "absent", v2605))
 }
 
-func TestExportedRPCPyWords(t *testing.T) {
+func TestExportContainsRPCPyWords(t *testing.T) {
 	assert.Equal(t, `{}`, exportedWords(t, Default(), "bdev_wait_for_examine", v2605), "a command without words")
 	assert.Empty(t, exportedWords(t, Default(), "nvmf_get_targets", v2605), "rpc.py has no such command")
 	assert.Contains(t, exportedWords(t, Default(), "nvmf_subsystem_allow_any_host", v2401), `{"clear":"--disable","set":"--enable"}`)

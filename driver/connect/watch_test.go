@@ -99,7 +99,7 @@ func TestNVMePathsAreListed(t *testing.T) {
 
 // A read that hangs in the kernel returns at the caller's deadline, and no second read is started
 // in the meantime.
-func TestReadsAreBounded(t *testing.T) {
+func TestReadSizesAreLimited(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)

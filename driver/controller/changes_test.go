@@ -158,7 +158,7 @@ func TestSnapshotMetadataIsStreamed(t *testing.T) {
 }
 
 // The limit on ranges in a message keeps each message below gRPC's size limit.
-func TestRangesPerMessageAreBounded(t *testing.T) {
+func TestRangesPerMessageAreLimited(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	target.changes = func(spdkrpc.SpdkgateLvolChangesParams) (spdkrpc.ProxyLvolChanges, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-func TestFiftyIdenticalCreatesMakeOneVolume(t *testing.T) {
+func TestFiftyIdenticalCreatesProduceOneVolume(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0", "lvs1"), newSimTarget(t, "t1", "lvs0"))
 	ids := make([]string, 50)
 	var wg sync.WaitGroup

@@ -72,7 +72,7 @@ func TestCreateReadsAllTargetsFirst(t *testing.T) {
 
 // After an unknown outcome, CreateVolume does not try another lvstore, because the volume may still
 // be created in the first one.
-func TestUnknownOutcomeEndsCreate(t *testing.T) {
+func TestCreateStopsAfterUnknownOutcome(t *testing.T) {
 	targets := []*simTarget{newSimTargetOf(t, "t0", 1000, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")}
 	for _, s := range targets {
 		// The lvstore is filled just before the volume is created, and the reply is lost.
@@ -97,7 +97,7 @@ func TestSameNameWithOtherParametersIsRefused(t *testing.T) {
 
 // A clone is created in its source's lvstore. If the class requires another lvstore or target, the
 // call is refused before anything is created.
-func TestCloneStaysWithItsSource(t *testing.T) {
+func TestCloneIsCreatedInSourceLvstore(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	source := b.create(t, "pvc-1", 4*mib)

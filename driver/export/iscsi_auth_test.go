@@ -139,7 +139,7 @@ func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 
 // If a group with the volume's tag belongs to another volume or was not created by the driver, the
 // volume gets another tag.
-func TestTagsOfOtherAuthGroupsAreAvoided(t *testing.T) {
+func TestAuthGroupTagsInUseAreAvoided(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)
 	h := withPasswords(t, drivertest.Host("a"), "correct-horse-1", "")

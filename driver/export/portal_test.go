@@ -72,7 +72,7 @@ func TestTwoControllersCreateOnePortalGroup(t *testing.T) {
 
 // As long as the target may still be executing a call that creates a portal group, no second call
 // is made.
-func TestNoSecondPortalGroupAfterAnUnknownOutcome(t *testing.T) {
+func TestUnknownOutcomeCreatesNoSecondPortalGroup(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id, n1 := f.bdev(t), drivertest.Host("n1")
 	var late any

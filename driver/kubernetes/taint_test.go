@@ -92,7 +92,7 @@ func TestTaintAddedLaterIsRemoved(t *testing.T) {
 }
 
 // When the process ends, Run returns, regardless of whether it is waiting or making a call.
-func TestTaintRemovalEndsWithTheProcess(t *testing.T) {
+func TestTaintRemovalStopsWithTheProcess(t *testing.T) {
 	a := newAPI(t)
 	a.csiNode = object(registeredDriver)
 	a.set("spec", "taints", "["+ours+"]")

@@ -277,7 +277,7 @@ func TestPassphrasesAreNeverExposed(t *testing.T) {
 }
 
 // Only a few key derivations run at a time, because each needs a lot of memory.
-func TestKeyDerivationsAreBounded(t *testing.T) {
+func TestKeyDerivationsAreLimited(t *testing.T) {
 	l, w := newWorld(t)
 	w.slots = []string{first}
 	var mu sync.Mutex

@@ -139,7 +139,7 @@ func TestBindOverExistingMount(t *testing.T) {
 }
 
 // If any step of staging fails, staging ends, and nothing is mounted.
-func TestFailureOfEachStepFailsStage(t *testing.T) {
+func TestAnyFailedStepFailsStage(t *testing.T) {
 	tools := func(fail string, code int) *fakeExec {
 		return &fakeExec{answer: func(args []string) ([]byte, error) {
 			switch {

@@ -48,7 +48,7 @@ func TestOperationOutlivesItsCaller(t *testing.T) {
 	assert.Empty(t, g.Running())
 }
 
-func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
+func TestLaterCallWaitsForEarlierOperation(t *testing.T) {
 	errTimeout := errors.New("timed out")
 	g := &Group{Busy: errBusy, Wait: true, Cause: func(context.Context) error { return errTimeout }}
 	started, proceed := make(chan struct{}), make(chan struct{})
@@ -90,7 +90,7 @@ func TestLaterCallWaitsForTheEarlierOperation(t *testing.T) {
 }
 
 // If an operation reports an error when its context ends, Run returns that error.
-func TestRunReturnsTheOperationsOwnError(t *testing.T) {
+func TestRunReturnsTheOperationError(t *testing.T) {
 	g := &Group{Busy: errBusy}
 	ctx, cancel := context.WithCancel(t.Context())
 	errOwn := errors.New("the target does not respond")

@@ -48,7 +48,7 @@ func TestTargetsMatchTheClass(t *testing.T) {
 
 // The number of candidates for a name does not depend on the number of targets, and the candidates
 // do not depend on the order of the targets in the configuration.
-func TestChoiceFollowsFromNameAndConfiguration(t *testing.T) {
+func TestChoiceDependsOnlyOnNameAndConfiguration(t *testing.T) {
 	count := map[string]int{}
 	targets := someTargets(100)
 	reversed := slices.Clone(targets)

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestRefusalsByTheTargetAreRecognised(t *testing.T) {
+func TestRefusalsByTheTargetAreRecognized(t *testing.T) {
 	for want, errs := range map[bool][]error{
 		true:  {&spdkrpc.Error{Kind: spdkrpc.InvalidParams, Code: -32602}, &spdkrpc.Error{Kind: spdkrpc.NoSpace, Code: -28}},
 		false: {errors.New("surprise"), &spdkrpc.Error{Kind: spdkrpc.OutcomeUnknown, Code: -32001}, &spdkrpc.Error{Kind: spdkrpc.InvalidParams}, &spdkrpc.Error{Kind: spdkrpc.Failed}},

@@ -48,7 +48,7 @@ func TestLostSnapshotReplyLeavesOneSnapshot(t *testing.T) {
 
 // Another controller takes a snapshot with the same name after this controller has looked for one.
 // The other controller's clock may be ahead, behind or equal.
-func TestTwoControllersTakeOneSnapshot(t *testing.T) {
+func TestTwoControllersProduceOneSnapshot(t *testing.T) {
 	for name, second := range map[string]int64{"ahead": 60, "behind": -60, "equal": 0} {
 		t.Run(name, func(t *testing.T) {
 			b := newTestService(t, export.TCP)
@@ -92,7 +92,7 @@ func TestTwoControllersTakeSnapshotsOfTwoVolumes(t *testing.T) {
 }
 
 // Many concurrent controllers with different clocks agree on one snapshot.
-func TestManyControllersTakeOneSnapshot(t *testing.T) {
+func TestManyControllersProduceOneSnapshot(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	v := b.create(t, "pvc-1", 4)
 	const controllers = 8

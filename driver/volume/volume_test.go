@@ -205,7 +205,7 @@ func (b *testService) state(t *testing.T) state {
 	return s
 }
 
-func TestFiftyConcurrentCreatesMakeOneVolume(t *testing.T) {
+func TestFiftyConcurrentCreatesProduceOneVolume(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	st := b.store(t, "lvs0")
 	ids := make([]string, 50)

@@ -265,7 +265,7 @@ func TestFirstDataClusterFollowsTheMetadata(t *testing.T) {
 }
 
 // The number of findings in a report is limited.
-func TestFindingsAreBounded(t *testing.T) {
+func TestNumberOfFindingsIsLimited(t *testing.T) {
 	m := newImage()
 	var list []uint32
 	for range 200 {

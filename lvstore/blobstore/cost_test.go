@@ -55,7 +55,7 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 // Hostile metadata is refused before the lists of clusters in it use much memory or time.
-func TestCostOfHostileMetadataIsBounded(t *testing.T) {
+func TestCostOfHostileMetadataIsLimited(t *testing.T) {
 	entry := func(p []byte, clusters uint64, page, count uint32) {
 		at := 16
 		for p[at] != extentTable {

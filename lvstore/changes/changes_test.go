@@ -233,7 +233,7 @@ func TestUnreadableDevicesAreRefused(t *testing.T) {
 }
 
 // If the last two readings differ, the call fails.
-func TestDifferingReadsFail(t *testing.T) {
+func TestReadFailsIfReadingsDiffer(t *testing.T) {
 	w := newWorld(t, false)
 	total := 0
 	w.reading = func(n int) { total = n }

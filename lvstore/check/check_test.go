@@ -177,7 +177,7 @@ func TestDamageIsFoundThroughATarget(t *testing.T) {
 
 // The check reports a volume whose clusters in the target's memory differ from those on the device,
 // unless the volume is changing.
-func TestLastingDifferencesAreReported(t *testing.T) {
+func TestPersistentDifferencesAreReported(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)
 	rpc := target(t, func(method string, _ p) any {

@@ -83,7 +83,7 @@ func TestFeedDropsTheOldestLines(t *testing.T) {
 }
 
 // The memory for long parameters is limited.
-func TestFeedIsBoundedInBytes(t *testing.T) {
+func TestFeedSizeIsLimited(t *testing.T) {
 	l, _ := newFed(slog.LevelError)
 	e := named("bdev_get_bdevs")
 	e.Params = map[string]any{"name": strings.Repeat("x", maxParams-100)}

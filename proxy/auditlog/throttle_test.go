@@ -56,7 +56,7 @@ func TestRequestsFromOneSourceShareALine(t *testing.T) {
 }
 
 // The number of lines per minute is limited, no matter how many sources send requests.
-func TestLinesFromManySourcesAreBounded(t *testing.T) {
+func TestLinesFromManySourcesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()
 		admitted := 0
@@ -80,7 +80,7 @@ func TestLinesFromManySourcesAreBounded(t *testing.T) {
 	})
 }
 
-func TestTotalLinesAreBounded(t *testing.T) {
+func TestTotalNumberOfLinesIsLimited(t *testing.T) {
 	throttle, _ := newThrottle()
 	admitted := 0
 	for i := range 20 * maxSources {

@@ -64,7 +64,7 @@ func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
 	assert.Equal(t, 1, a.passwords.hashing.free, "every slot is released")
 }
 
-func TestKnownSourcesAreBounded(t *testing.T) {
+func TestNumberOfKnownSourcesIsLimited(t *testing.T) {
 	h := newHashing()
 	for i := range maxKnownSources + 10 {
 		h.addSource(stranger(i))

@@ -164,7 +164,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 	assert.LessOrEqual(t, i.Fetches(), 1, "the issuer's keys were fetched once")
 }
 
-func TestAcceptedAlgorithmsProveTheSigner(t *testing.T) {
+func TestOnlyPublicKeyAlgorithmsAreAccepted(t *testing.T) {
 	for _, a := range algorithmNames() {
 		assert.Regexp(t, "^([RPE]S(256|384|512)|EdDSA)$", a)
 	}

@@ -233,7 +233,7 @@ func TestReloadKeepsIssuerKeys(t *testing.T) {
 
 // Two clusters may have the same issuer URL. The tokens of each cluster are valid only for that
 // cluster's users. If one cluster is unavailable, the other's verdict is not final.
-func TestIssuersWithOneURLAreDistinguished(t *testing.T) {
+func TestIssuersWithTheSameURLAreDistinguished(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	const url = "https://kubernetes.default.svc"
 	now := time.Now()

@@ -294,7 +294,7 @@ func TestGuessingUserNamesIsRateLimited(t *testing.T) {
 	assert.Equal(t, sourceFactor*failuresBurst, n)
 }
 
-func TestLimiterIsBounded(t *testing.T) {
+func TestLimiterMemoryIsLimited(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })
 	from := here

@@ -34,7 +34,7 @@ func (c *from) RemoteAddr() net.Addr {
 
 func (c *from) Close() error { c.closed = true; return nil }
 
-func TestConnectionsAreBounded(t *testing.T) {
+func TestConnectionsAreLimited(t *testing.T) {
 	var log bytes.Buffer
 	s := New(Limits{Connections: 6, PerSource: 4}, slog.New(slog.NewTextHandler(&log, nil)))
 	open := func(address string) (*Conn, *from, bool) {

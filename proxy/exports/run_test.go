@@ -129,7 +129,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 }
 
 // The words of a command that is shown are quoted, because other users may have chosen them.
-func TestWordsOfCommandsAreQuoted(t *testing.T) {
+func TestCommandArgumentsAreQuoted(t *testing.T) {
 	for word, want := range map[string]string{
 		"nqn.2024-01.com.example:A-z_0": "nqn.2024-01.com.example:A-z_0",
 		"$(id)":                         `'$(id)'`,

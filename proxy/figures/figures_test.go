@@ -231,7 +231,7 @@ func TestUnknownBdevsAreOmitted(t *testing.T) {
 	assert.Len(t, f.Volumes, 3)
 }
 
-func TestFailureOfOneListKeepsTheOthers(t *testing.T) {
+func TestFailedListKeepsOtherFigures(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.target.Inject(spdktest.Fault{Method: "nvmf_get_stats", Do: spdktest.Fail})

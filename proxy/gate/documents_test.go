@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCachedDocumentsAreBounded(t *testing.T) {
+func TestNumberOfCachedDocumentsIsLimited(t *testing.T) {
 	var d documents
 	for i := range 10 * maxDocuments {
 		key := documentKey{user: string(rune('a' + i))}

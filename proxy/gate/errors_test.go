@@ -27,7 +27,7 @@ import (
 )
 
 // Clients use the status, the code and Retry-After to decide whether a call may be repeated.
-func TestEachErrorHasItsResponse(t *testing.T) {
+func TestErrorsMapToResponses(t *testing.T) {
 	second := time.Second
 	called := func(kind spdkrpc.Kind, code int) error {
 		return &spdkrpc.Error{Method: "m", Kind: kind, Code: code, Message: "SPDK's text", Err: errors.New("cause")}

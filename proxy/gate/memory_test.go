@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUserMemoryIsBounded(t *testing.T) {
+func TestUserMemoryIsLimited(t *testing.T) {
 	var h memoryBudget
 	n, err := h.Reserve("a", 10*MemoryPerUser)
 	require.NoError(t, err, "a user without pending responses is not refused")

@@ -11,7 +11,7 @@ import (
 )
 
 // The number of recorded translations is limited, no matter how many users there are.
-func TestLoggedTranslationsAreBounded(t *testing.T) {
+func TestNumberOfLoggedTranslationsIsLimited(t *testing.T) {
 	book := new(logtest.Log)
 	o := oldClients{log: config.NewLogger(book, config.Log{Format: "json"})}
 	for i := range 3 * maxOldClients {

@@ -12,7 +12,7 @@ import (
 )
 
 // Methods that do not need the target are served while it is down.
-func TestCallsThatDoNotNeedTheTargetAreServedWhileItIsDown(t *testing.T) {
+func TestTargetIndependentCallsAreServedWhileTargetIsDown(t *testing.T) {
 	down := target.New(target.Config{Socket: filepath.Join(t.TempDir(), "missing")})
 	t.Cleanup(func() { assert.NoError(t, down.Close()) })
 	g := &Gate{Options: Options{Target: down}}

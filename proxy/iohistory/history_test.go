@@ -145,7 +145,7 @@ func TestUnknownRatesAreOmitted(t *testing.T) {
 	assert.Nil(t, f.history.Of("uuid-new"), "deleted")
 }
 
-func TestHistoryIsBounded(t *testing.T) {
+func TestHistorySizeIsLimited(t *testing.T) {
 	f := newFeed()
 	busy := map[string]uint64{}
 	for i := range maxBdevs + 10 {

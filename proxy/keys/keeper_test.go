@@ -130,7 +130,7 @@ func TestConcurrentPlaceStoresOneSecret(t *testing.T) {
 
 // The length of a secret is limited in order to keep other data out of the directory. SPDK's
 // longest secrets are much shorter than the limit.
-func TestSecretLengthIsBounded(t *testing.T) {
+func TestSecretLengthIsLimited(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
 	f, err := OpenFolder(dir)

@@ -88,7 +88,7 @@ func TestSweepKeepsReaddedKeys(t *testing.T) {
 }
 
 // The number of keys is limited. At the limit, keys can still be added again and removed.
-func TestKeysAreBounded(t *testing.T) {
+func TestNumberOfKeysIsLimited(t *testing.T) {
 	r, f := newRing(t), newFolder(t)
 	for i := range maxKeys {
 		require.NoError(t, os.WriteFile(filepath.Join(f.dir, fmt.Sprintf("k%d.key", i)), []byte(oneSecret), 0o600))

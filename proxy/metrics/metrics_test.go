@@ -144,7 +144,7 @@ func TestNamesFollowPrometheusConventions(t *testing.T) {
 }
 
 // Names that clients invent do not create series.
-func TestLabelsAreBounded(t *testing.T) {
+func TestNumberOfLabelsIsLimited(t *testing.T) {
 	m := New(Options{Methods: []string{"bdev_get_bdevs"}})
 	m.SetUsers([]string{"ann"})
 	for i := range 1000 {

@@ -193,7 +193,7 @@ func TestCopyWritesOnlyItsDestination(t *testing.T) {
 }
 
 // List includes files that root refuses to read because another user owns them.
-func TestSuspectFilesAreListed(t *testing.T) {
+func TestSuspiciousFilesAreListed(t *testing.T) {
 	c := newCopied(t)
 	require.NoError(t, writeAs(filepath.Join(c.dir, "held-x.json"), spdkUser, 0o600))
 	list, err := c.folder.List()

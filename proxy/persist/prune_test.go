@@ -14,7 +14,7 @@ import (
 
 // After keep has been reduced, the excess versions are removed, but the newest and the oldest ones
 // are kept.
-func TestExcessVersionsAreRemoved(t *testing.T) {
+func TestSurplusVersionsAreRemoved(t *testing.T) {
 	for keep := 1; keep <= 4; keep++ {
 		w := newWorld(t)
 		w.save()

@@ -71,7 +71,7 @@ func TestSavedOrderIsCorrected(t *testing.T) {
 
 // Volumes deleted between the last save and a crash delay the target's start by less than a minute,
 // plus one second for each volume. A volume with both a limit and a histogram needs only one wait.
-func TestWaitsForVolumesAreBounded(t *testing.T) {
+func TestWaitsForVolumesAreLimited(t *testing.T) {
 	w := newWorld(t)
 	var calls []string
 	for i := range 100 {

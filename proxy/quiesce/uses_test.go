@@ -95,7 +95,7 @@ func TestUnfreezableListenersAreRefused(t *testing.T) {
 }
 
 // If the caller names the subsystem of each volume, the proxy does not list all subsystems.
-func TestNamedSubsystemsAreNotSearchedInAList(t *testing.T) {
+func TestNamedSubsystemIsFoundWithoutListing(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.volume("unused")
 	list := []Snapshot{{Volume: "lvs0/unused", Name: "s-unused"}}

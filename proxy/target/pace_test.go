@@ -84,7 +84,7 @@ func TestWaitingCallsAreSentWithTheNextRound(t *testing.T) {
 }
 
 // Long responses reduce the number of calls that may be in flight, but not to zero.
-func TestLongResponsesAreBounded(t *testing.T) {
+func TestLongResponsesAreLimited(t *testing.T) {
 	q := newQueue(Limits{Total: 1024, PerUser: 256})
 	long := new(size)
 	long.note(bytesPerUser / 4)

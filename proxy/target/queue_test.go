@@ -113,7 +113,7 @@ func TestNoUserGetsAllSlots(t *testing.T) {
 	q.sound(t)
 }
 
-func TestNumberOfWaitersIsBounded(t *testing.T) {
+func TestNumberOfWaitersIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 4, PerUser: 3, Of: map[string]int{"small": 1}})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -199,7 +199,7 @@ func TestLongResponsesWaitForMemory(t *testing.T) {
 	})
 }
 
-func TestWaitingTimeIsBounded(t *testing.T) {
+func TestWaitingTimeIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 1, PerUser: 1})
 		held := mustTake(t, q, "a")

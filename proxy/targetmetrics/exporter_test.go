@@ -125,7 +125,7 @@ func many(from, to int, count uint64) *figures.Figures {
 }
 
 // Volumes beyond the limit have no series, but volumes that already have series keep them.
-func TestSeriesAreBounded(t *testing.T) {
+func TestNumberOfSeriesIsLimited(t *testing.T) {
 	e := New(10)
 	series := map[string]string{"lvol": "spdk_lvol_io_bytes_total lvs0 v%d read", "bdev": "spdk_bdev_io_bytes_total b%d read"}
 	with := func(f *figures.Figures, kind string) (names []string, omitted float64) {

@@ -171,7 +171,7 @@ func TestVolumeQuotaWorksAlone(t *testing.T) {
 // A limit applies to everything that a tenant's calls can add. Otherwise, a tenant could make the
 // target's configuration arbitrarily large. The proxy reads the configuration before it responds to
 // each change, and a restarted target loads it.
-func TestTenantAdditionsAreBounded(t *testing.T) {
+func TestTenantAdditionsAreLimited(t *testing.T) {
 	const (
 		volumes  = "quota.volumes"
 		ofBdev   = "at most one for each bdev: quota.volumes, and the bdevs that an administrator creates"

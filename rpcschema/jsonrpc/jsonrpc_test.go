@@ -161,7 +161,7 @@ func TestDecodeLimitsAreEnforced(t *testing.T) {
 }
 
 // A short text must not be decoded as a number that makes computations slow.
-func TestNumbersAreBounded(t *testing.T) {
+func TestNumbersAreLimited(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
 		_, err := DecodeValue([]byte(text), Limits{})

@@ -83,7 +83,7 @@ func TestInvalidRepliesAreErrors(t *testing.T) {
 	}
 }
 
-func TestRepliesAreBounded(t *testing.T) {
+func TestReplySizeIsLimited(t *testing.T) {
 	s := dial(t, listen(t, func(p *peer) {
 		p.read()
 		part := bytes.Repeat([]byte("x"), 1<<20)

@@ -33,7 +33,7 @@ func tried(t *testing.T, o options) (verdicts map[string]verdict, tests map[stri
 
 // Each change to a small package has the expected outcome. The change that does not compile, text -
 // text, is not among them.
-func TestMutants(t *testing.T) {
+func TestMutantsHaveTheExpectedOutcome(t *testing.T) {
 	short, _ := tried(t, options{short: true})
 	assert.Equal(t, map[string]verdict{
 		"sum.go:4 3 → 4":         killed, // outside functions

@@ -137,7 +137,7 @@ func requireNothingLeft(t *testing.T, parent string, before machine) {
 }
 
 // The exit code is that of the program inside the sandbox, and the sandbox is removed completely.
-func TestRunLeavesNothing(t *testing.T) {
+func TestRunLeavesNothingBehind(t *testing.T) {
 	parent, before := prepareTest(t)
 	t.Setenv(caseVariable, "exits")
 	code, err := Run(t.Context(), options(parent))
@@ -158,7 +158,7 @@ func TestRunThatSavesNothingIsRemoved(t *testing.T) {
 }
 
 // Ctrl-C ends the context.
-func TestInterruptedRunLeavesNothing(t *testing.T) {
+func TestInterruptedRunLeavesNothingBehind(t *testing.T) {
 	parent, before := prepareTest(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

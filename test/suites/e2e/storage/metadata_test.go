@@ -148,7 +148,7 @@ func TestThickVolumesOwnAllClusters(t *testing.T) {
 
 // For each pair of snapshots, the later one can be restored from the earlier one and the list of
 // changes.
-func TestMetadataOfRandomHistories(t *testing.T) {
+func TestMetadataMatchesRandomHistories(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(t, true)
 	taken := 0
