@@ -101,8 +101,8 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	assert.Regexp(t, `\nspdk_proxy_client_crl_expiry_timestamp_seconds [1-9]`, g.scrape())
 	require.NoError(t, revoking(g.authority.Revoke(time.Now(), pair.Leaf)))
 	assert.Equal(t, 401, status())
-	require.ErrorContains(t, revoking([]byte("none")), "tls.client_crl_file: there is no PEM-encoded list of revoked certificates")
-	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a list of revoked certificates")
+	require.ErrorContains(t, revoking([]byte("none")), "contains no PEM-encoded certificate revocation list")
+	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a certificate revocation list")
 
 	// The proxy watches the files of authorities and credentials, so a renewed file causes a
 	// reload.

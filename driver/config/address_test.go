@@ -36,8 +36,8 @@ func TestAddressesAreParsed(t *testing.T) {
 
 func TestInvalidAddressesAreRefused(t *testing.T) {
 	for rest, want := range map[string]string{
-		`"targetAddr": "192.0.2.1", "addresses": [{"targetAddr": "192.0.2.2"}]`: "both given",
-		`"listenPort": "1", "addresses": [{"targetAddr": "192.0.2.2"}]`:         "both given",
+		`"targetAddr": "192.0.2.1", "addresses": [{"targetAddr": "192.0.2.2"}]`: "addresses is combined with",
+		`"listenPort": "1", "addresses": [{"targetAddr": "192.0.2.2"}]`:         "addresses is combined with",
 		`"addresses": []`: "targetAddr",
 		`"addresses": [{"targetAddr": "192.0.2.1"}, {"listenAddr": "192.0.2.2"}]`:                               "addresses[1]: targetAddr",
 		`"addresses": [{"targetAddr": "storage"}]`:                                                              "addresses[0]: listenAddr",

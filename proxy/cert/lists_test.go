@@ -50,9 +50,9 @@ func TestRevocationListsAreLoaded(t *testing.T) {
 		assert.Equal(t, now.AddDate(0, 0, 7), expire.UTC(), "%v", days)
 	}
 	_, _, err = load()
-	require.ErrorContains(t, err, "there is no PEM-encoded list")
+	require.ErrorContains(t, err, "no PEM-encoded certificate revocation list")
 	_, _, err = load(list(7), pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte("x")}))
-	require.ErrorContains(t, err, "crl.pem is not a list")
+	require.ErrorContains(t, err, "crl.pem is not a certificate revocation list")
 	broken := errors.New("broken")
 	_, _, err = LoadRevocationLists("crl.pem", func(string) ([]byte, error) { return nil, broken })
 	require.ErrorIs(t, err, broken)

@@ -129,7 +129,7 @@ func TestInvalidCredentialsAreRefused(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
 		"specify exactly one of username":  {URL: "https://h", Username: "u", Token: "secret"},
 		"specify exactly one of":           {URL: "https://h", Token: "secret", TokenFile: "/x"},
-		"a client certificate needs a key": {URL: "https://h", CertFile: "/x"},
+		"a client certificate and its key must be used together": {URL: "https://h", CertFile: "/x"},
 		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
 		"must be a single ASCII word":      {URL: "https://h", Token: "secret\r\nX: y"},
 	} {

@@ -16,8 +16,8 @@ import (
 
 var (
 	namedTest   = regexp.MustCompile("`([a-z][a-z0-9/-]*)\\.(Test[A-Za-z0-9]+)`")
-	noneYet     = regexp.MustCompile(`^(no|planned, not there yet): `)
-	withoutTest = regexp.MustCompile(`^(no|planned, not there yet): .{30}`)
+	noneYet     = regexp.MustCompile(`^(no|planned, not available yet): `)
+	withoutTest = regexp.MustCompile(`^(no|planned, not available yet): .{30}`)
 )
 
 // The evidence page has a row for each feature, in the same order, and each row names existing
