@@ -20,7 +20,7 @@ import (
 
 const replicationFolder = "kubernetes/components/replication"
 
-// The controller and the node plugin have only the permissions that driver/witness needs: a node
+// The controller and the node plugin have only the permissions that driver/witness needs. A node
 // cannot create, publish or delete a witness, and neither of them can list witnesses.
 func TestReplicationRolesAreMinimal(t *testing.T) {
 	const file = replicationFolder + "/rbac.yaml"

@@ -70,7 +70,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Node != nil {
 		csi.RegisterNodeServer(server, s.Node)
 	}
-	// Reflection and health checks are for people and probes: grpcurl lists and calls methods,
+	// Reflection and health checks are for people and probes. grpcurl lists and calls methods,
 	// grpc-health-probe checks whether the process is serving. Like Probe, the response does not
 	// depend on targets.
 	reflection.Register(server)
@@ -101,8 +101,8 @@ func (s *Server) stop(server *grpc.Server, clients *clients) {
 	if drain == 0 {
 		drain = 20 * time.Second
 	}
-	// Cutting calls off is safe: callers repeat them, and a repeated call continues where the first
-	// one stopped.
+	// Cutting calls off is safe, because callers repeat them, and a repeated call continues where
+	// the first one stopped.
 	cutOff := time.AfterFunc(drain, func() {
 		s.Log.Warn("drain time is over: cutting off the calls in flight", "after", drain)
 		server.Stop()

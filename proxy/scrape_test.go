@@ -297,7 +297,7 @@ func TestResourcesAreLogged(t *testing.T) {
 	assert.True(t, ok)
 }
 
-// A GET request is limited like the equivalent call: in memory and concurrency, and while the proxy
+// A GET request is limited like the equivalent call, in memory and concurrency, and while the proxy
 // is stopping.
 func TestGETRequestsHaveSameLimitsAsCalls(t *testing.T) {
 	for _, path := range []string{"/metrics", "/openrpc.json"} {

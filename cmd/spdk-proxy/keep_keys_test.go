@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command keep-keys works when run as systemd runs it: one process per connection, with the
-// connection as standard input.
+// The command keep-keys works as systemd runs it, with one process per connection, whose standard
+// input is the connection.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)

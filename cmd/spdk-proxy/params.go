@@ -121,7 +121,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		return nil, fmt.Errorf("%s is an object: specify its members (%s.member=value), or the whole object (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if main == "" { // the schema allows several types: the value is a string if it is not JSON
+		if main == "" { // the schema allows several types, so the value is a string if it is not JSON
 			if err != nil {
 				v = text
 			}

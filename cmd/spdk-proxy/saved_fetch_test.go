@@ -104,7 +104,7 @@ func TestFetchRefusesInvalidArguments(t *testing.T) {
 	}
 }
 
-// Another host's responses are not trusted: file names outside the directory and contents that
+// Another host's responses are not trusted. File names outside the directory and contents that
 // differ from their checksums are refused.
 func TestFetchVerifiesTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`

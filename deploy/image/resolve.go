@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// Debian 12, not the latest: file systems made by the newer mkfs of Debian 13 use features that
-// kernels before 5.15 (ext4:
-// orphan_file) and 5.19 (XFS: nrext64) refuse to mount.
+// Use Debian 12, not the latest release. File systems made by the newer mkfs of Debian 13 use
+// features that kernels before 5.15 (ext4: orphan_file) and 5.19 (XFS: nrext64) refuse to mount.
 const release = "bookworm"
 
 const mirror = "http://deb.debian.org/"

@@ -111,7 +111,7 @@ func (i *iscsi) changeRecord(folder, record string, settings []string) error {
 		return strings.HasPrefix(line, "node.session.auth.") && !strings.HasPrefix(line, "node.session.auth.chap_algs") || line == endOfRecord
 	})
 	lines = slices.Concat(lines, settings, []string{endOfRecord, ""})
-	// Create the temporary file elsewhere: iscsiadm would read it as a record.
+	// Create the temporary file elsewhere, because iscsiadm would read it as a record.
 	f, err := os.CreateTemp(i.node.path(folder), ".spdkgate-")
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func CheckTransport(name string) error {
 }
 
 // LoadModules makes sure that the kernel has the modules for transports (nvme-tcp, nvme-rdma,
-// iscsi): it loads those that are neither built in nor already loaded. It fails with
+// iscsi). It loads those that are neither built in nor already loaded. It fails with
 // [ErrUnsupported] if a module is missing on the node. LoadModules uses only the fields Root and
 // Exec of o.
 func LoadModules(ctx context.Context, transports []string, o Options) error {

@@ -24,7 +24,7 @@ const (
 )
 
 // mustAuthenticate is probeConnect's result for a target that accepts the host but requires it to
-// authenticate next. It is not an NVMe status: a status has 11 bits.
+// authenticate next. It is not an NVMe status, because a status has only 11 bits.
 const mustAuthenticate nvmeStatus = 0x8000
 
 // Sizes and types of NVMe/TCP PDUs (NVMe TCP Transport Specification).

@@ -17,7 +17,7 @@ import (
 )
 
 // publishReplicated makes a node the writer of a volume, and exports all reachable replicas to that
-// node alone. It changes the witness first: from then on, the previous node can no longer drop a
+// node alone. It changes the witness first. From then on, the previous node can no longer drop a
 // replica that it cannot reach, so it cannot acknowledge a write that is missing on that replica.
 func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID, req *csi.ControllerPublishVolumeRequest, host export.Host) (*csi.ControllerPublishVolumeResponse, error) {
 	failed := func(err error) (*csi.ControllerPublishVolumeResponse, error) {

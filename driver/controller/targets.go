@@ -61,7 +61,7 @@ var errNoAnswer = fmt.Errorf("%w: the target did not list its lvstores and volum
 
 // maxClients limits how many clients are kept for each target. There is one client for each
 // credential that is used with the target. Each target has its own limit because a call may query
-// several targets: with a common limit, the targets would evict each other's clients.
+// several targets. With a common limit, the targets would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *config.Config) (*targets, error) {
@@ -153,7 +153,7 @@ func (t *targets) client(c config.Target, token config.Credential) (*client, err
 	return made, nil
 }
 
-// evict makes room for another client of a target: if there are maxClients clients, it drops the
+// evict makes room for another client of a target. If there are maxClients clients, it drops the
 // least recently used one. Calls in flight are not interrupted.
 func (t *targets) evict(target string) {
 	var oldest clientKey

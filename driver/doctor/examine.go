@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/export"
 )
 
-// LongestCall is longer than any call takes: the driver's callers wait for at most a minute. An
-// object that remains incomplete for longer was left behind by an interrupted call.
+// LongestCall is longer than any call takes, because the driver's callers wait for at most a
+// minute. An object that remains incomplete for longer was left behind by an interrupted call.
 const LongestCall = time.Minute
 
 // An Examination reads targets and finds leftovers and differences. Fields with zero values have no

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ofTarget returns the findings that can be proved from the target alone. known is used only to
-// omit exports that a fence explains: it lists the volumes of fenced nodes.
+// ofTarget returns the findings that can be proved from the target alone. known lists the volumes
+// of fenced nodes, and is used only to omit exports that a fence explains.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {

@@ -65,8 +65,8 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	if r.nested, err = r.target.Nested(ctx); err != nil {
 		return err
 	}
-	// Exports are read before volumes: the driver creates a volume before its export, and deletes
-	// the export before the volume.
+	// Exports are read before volumes, because the driver creates a volume before its export, and
+	// deletes the export before the volume.
 	inspection, err := r.target.Exports().Inspect(ctx)
 	if err != nil {
 		return err

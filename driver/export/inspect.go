@@ -20,8 +20,8 @@ type Found struct {
 	Name   string   // NQN or IQN
 	Hosts  []string // admitted NVMe host NQNs or iSCSI initiator names
 	Open   bool     // admits every host
-	// Complete reports whether hosts can use the volume through this export: it has a namespace or
-	// LUN, and at least one listener or portal group.
+	// Complete reports whether hosts can use the volume through this export, which requires a
+	// namespace or LUN, and at least one listener or portal group.
 	Complete bool
 	// NotListening contains the configured portals at which hosts cannot reach the export.
 	NotListening []Portal

@@ -80,7 +80,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 		sub = nil
 	}
 	// A step that the target has confirmed is already saved. A step that was found done may not be
-	// saved yet: either an earlier call did it, or this call did it but the response was lost.
+	// saved yet. Either an earlier call did it, or this call did it but the response was lost.
 	var foundDone atomic.Bool
 	notListening, err := n.run(ctx, id, sub, n.missingSteps(ctx, id, sub, h, shared, &foundDone), release, &foundDone)
 	if err != nil {

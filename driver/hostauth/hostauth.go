@@ -193,8 +193,8 @@ func checkCHAP(k *Keys) error {
 	case !chapPassword.MatchString(k.Host.Reveal()) || !k.Target.IsZero() && !chapPassword.MatchString(k.Target.Reveal()):
 		return fmt.Errorf("%w: %s and %s must have 12 to 255 %s", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass, form)
 	case k.Host.Reveal() == k.Target.Reveal():
-		// RFC 7143 forbids equal passwords: a host could make the target compute the host's own
-		// response.
+		// RFC 7143 forbids equal passwords, because a host could make the target compute the host's
+		// own response.
 		return fmt.Errorf("%w: %s and %s must differ", ErrMalformed, SecretCHAPPassword, SecretCHAPTargetPass)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // Doctor runs spdk-csi doctor with args in the controller's pod, with a list of Kubernetes'
-// objects. The list is read after delay: by then, doctor has read the targets, so volumes being
+// objects. The list is read after delay. By then, doctor has read the targets, so volumes being
 // created are not mistaken for orphans. others contains lists from other clusters that use the same
 // targets, and may be empty. Doctor returns the exit code of the command doctor as a [Status].
 func (c Client) Doctor(ctx context.Context, delay time.Duration, others []byte, out, notes io.Writer, args ...string) error {

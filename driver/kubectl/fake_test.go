@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeKubectl simulates kubectl: get --raw prints the API server's response, and exec runs a
+// fakeKubectl simulates kubectl. get --raw prints the API server's response, and exec runs a
 // command in a pod.
 func fakeKubectl(server string, args []string) int {
 	method, path, in := http.MethodGet, "", io.Reader(nil)

@@ -140,7 +140,7 @@ worker-5 NoPlugin,NotRegistered 0+1 detaching
 	assert.Contains(t, printedNodes(t, JSON, false, nodes), `"fenced": null`, "unknown, not empty")
 }
 
-// fields splits lines into words: only the order of cells matters.
+// fields splits lines into words, because only the order of cells matters.
 func fields(text string) (all [][]string) {
 	for line := range strings.Lines(text) {
 		all = append(all, strings.Fields(line))

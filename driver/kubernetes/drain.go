@@ -97,7 +97,7 @@ func (n node) draining() bool {
 		slices.ContainsFunc(n.taints(), func(key string) bool { return slices.Contains(drainTaints, key) })
 }
 
-// volumes returns the driver's volumes on the node. The Node object lists these volumes: kubelet
+// volumes returns the driver's volumes on the node. The Node object lists these volumes. Kubelet
 // removes a volume from the list after unmounting it, and the cluster does so when it detaches the
 // volume. If there is no Node object, volumes reads all of the cluster's VolumeAttachments instead.
 func (d Drain) volumes(ctx context.Context) ([]string, error) {

@@ -92,12 +92,12 @@ type Volume struct {
 // A Plain describes the plain device of an open encrypted device.
 type Plain struct {
 	Path string // such as /dev/dm-0
-	// Unused means that no data has been stored on the device yet: its contents are random, and may
+	// Unused means that no data has been stored on the device yet. Its contents are random, and may
 	// be overwritten. See [LUKS.MarkUsed].
 	Unused bool
 }
 
-// idPattern matches volume ids that can be part of a mapping's name: they contain only characters
+// idPattern matches volume ids that can be part of a mapping's name. They contain only characters
 // that device mapper does not escape, and have at most 127 bytes including the prefix.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,117}$`)
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// The real cryptsetup accepts the commands that do not need the device mapper: a header is written,
+// The real cryptsetup accepts the commands that do not need the device mapper. A header is written,
 // its passphrase is changed, and it is marked as used. test/suites/kernel opens devices on a real
 // kernel.
 func TestRealCryptsetupAcceptsTheCommands(t *testing.T) {

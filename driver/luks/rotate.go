@@ -8,7 +8,7 @@ import (
 )
 
 // rotate makes the current passphrase the only one that opens the device. rotate can be interrupted
-// at any point: the previous or the current passphrase always opens the device, and a retry
+// at any point. The previous or the current passphrase always opens the device, and a retry
 // completes the change. The device's data is neither read nor written.
 func (l *LUKS) rotate(ctx context.Context, v Volume, step *operation.Step) error {
 	step.Doing("checking which passphrase opens %s", v.Device)

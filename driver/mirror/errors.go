@@ -28,7 +28,7 @@ var (
 // ErrRefused.
 type DecisionError struct {
 	Decision replica.Decision
-	// Causes contains the reasons why replicas are not usable, by ID: for example, a replica cannot
+	// Causes contains the reasons why replicas are not usable, by ID. For example, a replica cannot
 	// be read, or has other contents.
 	Causes [replica.MaxReplicas]error
 }

@@ -44,7 +44,7 @@ type kernel interface {
 	// clear discards a table that was loaded but not activated.
 	clear(name string) error
 	// suspend holds new I/O, and waits for the I/O below the device. Writes that the mirror is
-	// holding do not fail: they wait for the next table, and are then repeated.
+	// holding do not fail. They wait for the next table, and are then repeated.
 	suspend(name string) error
 	// resume activates a loaded table, if there is one, and lets I/O continue.
 	resume(name string) error

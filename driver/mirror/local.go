@@ -40,7 +40,7 @@ func (m *Mirror) Local() (Local, error) {
 	return Local{Device: k.path(), Complete: pair, Failed: !p.alive[0] || !p.alive[1] && !t.keepLog || p.logFailed}, nil
 }
 
-// Abandon ends the mirror of a publication that is over: it ends the connections to all replicas,
+// Abandon ends the mirror of a publication that is over. It ends the connections to all replicas,
 // and fails the waiting I/O. No later publication to this node will use the mirror. As long as the
 // witness names this publication, Abandon fails with ErrRefused and changes nothing.
 func (m *Mirror) Abandon(ctx context.Context) error {

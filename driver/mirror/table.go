@@ -40,7 +40,7 @@ type table struct {
 	// is marked.
 	log  string
 	legs [2]leg
-	// keepLog means that the second leg is missing: a write that fails on that leg marks its region
+	// keepLog means that the second leg is missing. A write that fails on that leg marks its region
 	// and succeeds. Without keepLog, a write that fails on one leg is held.
 	keepLog bool
 }

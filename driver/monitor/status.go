@@ -25,7 +25,7 @@ func (m *Monitor) removeStatus() {
 
 // reportStatus replaces the status file with the findings of a round. Readers see either the
 // previous file or the complete new one, never a part of it. If the file cannot be written, the
-// monitor continues: readers can see that the file is outdated.
+// monitor continues, because readers can see that the file is outdated.
 func (m *Monitor) reportStatus(ctx context.Context, volumes []Volume) {
 	if m.statusFile == "" {
 		return

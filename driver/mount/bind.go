@@ -101,7 +101,7 @@ func (m *Mounter) bindMount(ctx context.Context, source, target string, readOnly
 	return nil
 }
 
-// BindDevice publishes a raw block volume: it mounts a block device's node over the file target,
+// BindDevice publishes a raw block volume. It mounts a block device's node over the file target,
 // which it creates if necessary. All publications of a device on one node are either read-only or
 // read-write. A bind mount cannot write-protect a device, so BindDevice write-protects the device
 // itself.

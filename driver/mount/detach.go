@@ -39,9 +39,9 @@ func (m *Mounter) detachGone(path string) error {
 	return nil
 }
 
-// proofOfRemoval returns the evidence that a mount's device has been removed: the kernel's list of
-// block device numbers exists, but does not contain this device. The list itself would be missing
-// if sysfs were not mounted in the container.
+// proofOfRemoval returns the evidence that a mount's device has been removed, which is that the
+// kernel's list of block device numbers exists, but does not contain this device. The list itself
+// would be missing if sysfs were not mounted in the container.
 func (m *Mounter) proofOfRemoval(p Point) (proof string, gone bool) {
 	if strings.HasPrefix(p.number, "0:") {
 		return "", false // a file system without a device

@@ -23,7 +23,7 @@ type contents struct {
 }
 
 // examine determines what is on a device, by reading it and by running blkid, which recognizes
-// signatures. Neither is sufficient on its own: blkid reports a device as empty if it cannot read
+// signatures. Neither is sufficient on its own. blkid reports a device as empty if it cannot read
 // it, and does not recognize a database on a raw device. examine fails if the device cannot be
 // read. If the device is to be written to, examine also fails if the device is write-protected.
 func (m *Mounter) examine(ctx context.Context, s *Stage) (contents, error) {

@@ -13,10 +13,10 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Check checks that the file system mounted at path can be used: it reads from the device and
-// writes to the journal. After an error that wraps [ErrBroken], [Mounter.FormatAndMount] mounts the
-// file system again. An error that wraps [ErrUnreadable] means that the device returns errors; the
-// caller should wait until the device recovers.
+// Check checks that the file system mounted at path can be used, by reading from the device and
+// writing to the journal. After an error that wraps [ErrBroken], [Mounter.FormatAndMount] mounts
+// the file system again. An error that wraps [ErrUnreadable] means that the device returns errors;
+// the caller should wait until the device recovers.
 func (m *Mounter) Check(ctx context.Context, path string) error {
 	target, err := canonical(path)
 	if err == nil {

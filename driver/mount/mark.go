@@ -84,7 +84,7 @@ func markFormatting(device string, set bool) (err error) {
 	return nil
 }
 
-// neverMounted reports whether an ext4 file system has never been mounted: the superblock records
+// neverMounted reports whether an ext4 file system has never been mounted. The superblock records
 // the time of the last mount and the number of mounts, which mkfs sets to 0.
 func neverMounted(start []byte) bool {
 	const superblock, lastMount, mounts = 1024, 44, 52

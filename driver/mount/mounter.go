@@ -45,8 +45,8 @@ func New(o Options) *Mounter {
 		m.exec = utilexec.New()
 	}
 	if m.mount == nil {
-		// Do not use systemd-run: it is useful only for file systems with daemons, and ext4, xfs
-		// and btrfs have none.
+		// Do not use systemd-run, because it is useful only for file systems with daemons, and
+		// ext4, xfs and btrfs have none.
 		m.mount = mountutils.NewWithoutSystemd("")
 	}
 	if m.mountInfo == "" {
@@ -97,8 +97,8 @@ type Point struct {
 	FSType   string // empty for a raw block volume
 	ReadOnly bool
 	Block    bool // the path contains a raw block device
-	// Stale means that the device has been removed: every access fails until the volume is mounted
-	// again.
+	// Stale means that the device has been removed, so every access fails until the volume is
+	// mounted again.
 	Stale bool
 
 	number    string   // device number, major:minor

@@ -279,8 +279,8 @@ func TestCloneIsMountedAlongsideItsSource(t *testing.T) {
 			require.NoError(t, m.FormatAndMount(t.Context(), Stage{Device: d.device, Path: path, FSType: fsType, MayFormat: true}))
 			writeFile(t, path, "file", "precious")
 			unix.Sync()
-			// The copy is like a crash-consistent snapshot: its journal is not empty. The source of
-			// the copy remains mounted.
+			// The copy is like a crash-consistent snapshot, whose journal is not empty. The source
+			// of the copy remains mounted.
 			copied := filepath.Join(t.TempDir(), "clone")
 			command(t, "cp", "--sparse=always", d.file, copied)
 			clone := diskOn(t, copied)

@@ -29,7 +29,7 @@ func (a *allocations) changedSince(ctx context.Context, base string, from, to *d
 	return affected(changed, has, from.size)
 }
 
-// affected returns, by chunk, whether a chunk of the original must be compared: because it changed,
+// affected returns, by chunk, whether a chunk of the original must be compared because it changed,
 // because it contains the mark, or because a write to such a chunk may allocate a cluster of the
 // copy that extends into it. A newly allocated cluster may contain data of a deleted volume.
 func affected(changed, has *inventory.Allocation, size int64) []bool {

@@ -77,8 +77,8 @@ func (n *Node) passphrasesIfGiven(r stageRecord, secrets map[string]string) (*lu
 	return keys, err
 }
 
-// filesystemSector is the size in bytes of the encrypted units of a volume with a file system:
-// larger units take less CPU time. Raw block volumes keep the sector size of their device, because
+// filesystemSector is the size in bytes of the encrypted units of a volume with a file system.
+// Larger units take less CPU time. Raw block volumes keep the sector size of their device, because
 // the application may depend on it.
 const filesystemSector, blockSector = 4096, 512
 

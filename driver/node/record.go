@@ -148,7 +148,7 @@ func readLegacyRecord(staging, volumeID string) (stageRecord, bool, error) {
 	return stageRecord{VolumeID: volumeID, Export: export}, err == nil, err
 }
 
-// write replaces the record atomically and durably: after a crash, either the old or the new record
+// write replaces the record atomically and durably. After a crash, either the old or the new record
 // exists in full.
 func (r stageRecord) write(staging string) error {
 	r.Version = r.version()

@@ -172,7 +172,7 @@ func (n monitored) Hold(volumeID string) (v monitor.Volume, release func(), ok b
 	return v, nil, false
 }
 
-// Adopt implements [monitor.Source]: it records the volumes whose file systems are mounted at their
+// Adopt implements [monitor.Source]. It records the volumes whose file systems are mounted at their
 // staging paths, because earlier releases did not record them.
 func (n monitored) Adopt(mounts []string) error {
 	if err := n.staged.dropOtherBoots(); err != nil {

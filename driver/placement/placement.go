@@ -16,8 +16,8 @@ import (
 type Store struct {
 	Target, Name          string
 	FreeBytes, TotalBytes int64
-	// RoomBytes is the size of the largest volume that can be created now. It depends on the class:
-	// a thick volume needs free clusters, whereas a thin one is limited only by thinOvercommit.
+	// RoomBytes is the size of the largest volume that can be created now. It depends on the class.
+	// A thick volume needs free clusters, whereas a thin one is limited only by thinOvercommit.
 	RoomBytes int64
 	// SmallestBytes is the size of the smallest volume that can be created.
 	SmallestBytes int64

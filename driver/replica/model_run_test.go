@@ -12,7 +12,7 @@ var (
 	states = flag.Int("states", 6_000_000, "states after which TestModelWithMoreFailuresViolatesNoInvariant stops")
 )
 
-// No state that failures can lead to violates an invariant. The search is exhaustive: between
+// No state that failures can lead to violates an invariant. The search is exhaustive. Between
 // failures, any number of writes, rebuilds and starts can happen.
 func TestModelViolatesNoInvariant(t *testing.T) {
 	if testing.Short() {

@@ -118,8 +118,8 @@ func (w Witness) Log(self Writer, dropped Set) (Witness, error) {
 
 // SetInSync changes the in-sync set. To remove a replica, the writer stores the witness before the
 // mirror continues without that replica. To add a replica, the writer first writes all superblocks
-// of the new set. The result always has a new epoch, even if the set is unchanged: the API server
-// does not store a write without a change, so such a write would not overtake a delayed one.
+// of the new set. The result always has a new epoch, even if the set is unchanged, because the API
+// server does not store a write without a change, so such a write would not overtake a delayed one.
 func (w Witness) SetInSync(self Writer, inSync Set) (Witness, error) {
 	if err := w.permits(self); err != nil {
 		return w, err

@@ -17,8 +17,8 @@ func (s *Service) removeWithBases(ctx context.Context, v Volume) error {
 	if err != nil {
 		return err
 	}
-	// First delete the bases that only v needs: after a crash, the remaining bases can still be
-	// found from v.
+	// First delete the bases that only v needs, so that after a crash, the remaining bases can
+	// still be found from v.
 	var shared []Volume
 	for _, base := range above {
 		if len(base.Clones) > 1 {

@@ -38,7 +38,7 @@ func unmapZeroes(b spdkrpc.BdevInfo) bool {
 	return b.SupportedIOTypes.Unmap && (b.ProductName == mallocProduct || aio != nil && value(aio.Fallocate))
 }
 
-// createClone creates a clone of parent. bdev_lvol_clone does not record a clear method: after a
+// createClone creates a clone of parent. bdev_lvol_clone does not record a clear method. After a
 // restart of the target, the clusters that such a clone frees are unmapped, regardless of the
 // method of its origin. If unmapping does not zero those clusters, createClone instead creates an
 // empty volume with its own clear method and then makes parent its parent.

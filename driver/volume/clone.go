@@ -233,7 +233,7 @@ func (s *Service) base(ctx context.Context, source Volume, name string, known be
 }
 
 // matchesOrigin fails with ErrIncompatible if a volume is not a copy of want. It walks up the chain
-// of parents: the nearest parents may be snapshots of the volume itself, and the first parent that
+// of parents. The nearest parents may be snapshots of the volume itself, and the first parent that
 // is not such a snapshot is the origin.
 func (s *Service) matchesOrigin(ctx context.Context, v Volume, want Origin, known *Volume) error {
 	differs := func(is any) error {

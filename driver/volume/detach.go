@@ -12,7 +12,7 @@ import (
 )
 
 // SPDK deletes a snapshot only if it has at most one clone, to which the snapshot's clusters then
-// belong. With Config.DetachClones, the driver can also delete snapshots with several clones: it
+// belong. With Config.DetachClones, the driver can also delete snapshots with several clones. It
 // first copies the snapshot's clusters into all clones but one (bdev_lvol_decouple_parent). Copying
 // is safe only while no host is writing to the clone; the proxy checks this.
 

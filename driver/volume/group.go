@@ -17,7 +17,7 @@ import (
 )
 
 // A group snapshot consists of one snapshot of each of several volumes, all taken at the same
-// moment. The proxy of each target takes its snapshots in one call: it freezes all of the volumes
+// moment. The proxy of each target takes its snapshots in one call, and freezes all of the volumes
 // before the first snapshot. The proxies of several targets wait for each other before their first
 // snapshot (see moment.go). SPDK has no concept of groups, so the members' names identify the
 // group. Each attempt to take a group snapshot has its own id, and the names of its members contain

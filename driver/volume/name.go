@@ -115,7 +115,7 @@ func secondsOf(hex8 string) time.Time {
 }
 
 // isSnapshot reports whether an lvol is a snapshot. SPDK reports an lvol as a snapshot only if the
-// lvol has had clones since SPDK started: after a restart, a snapshot whose volume has been deleted
+// lvol has had clones since SPDK started. After a restart, a snapshot whose volume has been deleted
 // is reported as a volume. Names that this package has assigned are reliable.
 func isSnapshot(name string, reported bool) bool {
 	_, ours := parseName(name)

@@ -16,7 +16,7 @@ import (
 )
 
 // Unless its option bdev_auto_examine is off, SPDK examines every new bdev, including logical
-// volumes. It therefore also loads an lvstore that a host has written to a volume: a nested
+// volumes. It therefore also loads an lvstore that a host has written to a volume, called a nested
 // lvstore. The volumes in it belong to that host, regardless of their names and UUIDs. This file
 // determines the devices below an lvstore. The driver ignores nested lvstores, and the volumes in
 // them.

@@ -15,7 +15,7 @@ import (
 )
 
 // A target returns "no such bdev" not only for a deleted volume, but also for a volume whose bdev
-// is currently missing: the base bdev of its lvstore may be detached, the lvstore may still be
+// is currently missing. The base bdev of its lvstore may be detached, the lvstore may still be
 // loading, or SPDK could not create the volume's bdev. This file distinguishes deleted volumes from
 // volumes whose bdevs are missing. A volume counts as absent only if every lvstore that may contain
 // it is loaded and does not list it.
@@ -26,11 +26,11 @@ import (
 // A memory records what a service has seen on its target.
 type memory struct {
 	mu     sync.Mutex
-	stores map[string]Store // the lvstores that were seen, by UUID: only their UUIDs, names and base bdevs
+	stores map[string]Store // the lvstores that were seen, by UUID, with only their UUIDs, names and base bdevs
 	lists  map[string]list  // lists of lvols, by UUID of the lvstore
 	sums   map[string]*sum  // sums of sizes, by UUID of the lvstore
 
-	refused map[string]bool // volumes that may be dropped, by UUID: whether they had clusters (see dropped.go)
+	refused map[string]bool // whether volumes that may be dropped had clusters, by UUID (see dropped.go)
 
 	swept atomic.Bool // set by sweepOnce
 }
@@ -157,9 +157,9 @@ func (s *Service) lookUpListed(ctx context.Context, l spdkrpc.LvolInfo) (Volume,
 
 // listedWithoutBdev looks in the list of an lvstore for an lvol that has one of these names but no
 // bdev. If there is no such lvol, listedWithoutBdev returns nil. SPDK can list an lvstore only as a
-// whole, so the list is cached for listAge. Using a cached list is safe: an lvol without a bdev
-// already existed when the target last started, so every cached list contains that lvol, perhaps
-// under a different one of these names.
+// whole, so the list is cached for listAge. Using a cached list is safe, because an lvol without a
+// bdev already existed when the target last started, so every cached list contains that lvol,
+// perhaps under a different one of these names.
 func (s *Service) listedWithoutBdev(ctx context.Context, st Store, names []string) (*spdkrpc.LvolInfo, error) {
 	kept, ok := s.seen.listed(st)
 	if ok && s.Now().Sub(kept.at) < listAge && !slices.ContainsFunc(names, func(n string) bool { return kept.names[n] }) {

@@ -15,7 +15,7 @@ import (
 // A thin volume allocates a cluster when the cluster is first written to. When an lvstore has no
 // free clusters, such writes fail on all of its thin volumes. The sum of the sizes of an lvstore's
 // volumes is therefore limited. SPDK does not report this sum, and reports only one size at a time.
-// This file maintains the sum for each lvstore: it updates the sum with each volume that this
+// This file maintains the sum for each lvstore. It updates the sum with each volume that this
 // process creates, grows or deletes, and rereads all sizes from time to time.
 
 // Space limits the sum of the sizes of an lvstore's volumes, and the space that new volumes may

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// chained returns an lvstore with four snapshots: a, b on a, c on b, and d on a.
+// chained returns an lvstore with the four snapshots a, b on a, c on b, and d on a.
 func chained() blobstoretest.Store {
 	return blobstoretest.Store{
 		UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 128, MetadataPages: 40,

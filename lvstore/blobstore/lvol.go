@@ -30,7 +30,7 @@ const (
 	// for MaxClusters occupies 257 pages.
 	maxHeadPages = 1024
 	// maxEntries limits the lists of clusters that a Reading keeps in memory. It counts 32-bit
-	// numbers: one for each extent page, and two for each run.
+	// numbers, one for each extent page and two for each run.
 	maxEntries = 1 << 21
 	// maxChainPages is the maximum number of pages of all lvols in the chains, without extent
 	// pages.

@@ -79,7 +79,7 @@ type Changes struct {
 type Reader struct {
 	mu       sync.Mutex
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
-	searched map[string]int64  // with the same keys: pages covered by an unfinished search
+	searched map[string]int64  // pages covered by an unfinished search, with the same keys
 
 	// extents contains the extent pages read by unfinished first and second readings.
 	extents [2]blobstore.Extents

@@ -107,8 +107,8 @@ func (s keySource) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// Do not follow redirects: they could send the bearer token to another server, or fetch
-		// keys from it.
+		// Do not follow redirects, because they could send the bearer token to another server, or
+		// fetch keys from it.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }

@@ -151,9 +151,9 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 }
 
 // bind adds a user's rule. It returns an error if one token could match the rules of two users,
-// because the result would depend on the users' order. There is one exception: a claim can be a
-// list, such as the groups of a person in two groups. In that case, the first user that matches
-// counts.
+// because the result would depend on the users' order. There is one exception, because a claim can
+// be a list, such as the groups of a person in two groups. In that case, the first user that
+// matches counts.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {

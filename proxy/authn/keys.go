@@ -78,7 +78,7 @@ func (k *keyring) start(now time.Time) {
 	done := make(chan struct{})
 	k.flight, k.tried = done, now
 	go func() {
-		// Do not use a request's context: several requests wait for this fetch.
+		// Do not use a request's context, because several requests wait for this fetch.
 		ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 		defer cancel()
 		keys, err := k.fetch(ctx)

@@ -30,7 +30,7 @@ func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	return persist.Target{Process: process, Release: conn.Release(), Ask: Command{Conn: conn, Timeout: e.Timeout}.Ask}, nil
 }
 
-// StartSaving starts two background tasks: one saves the configuration after changes, and the other
+// StartSaving starts two background tasks. One saves the configuration after changes, and the other
 // removes unused key files. Both tasks run until StopSaving.
 func (e *Executor) StartSaving() {
 	if e.restart.saver == nil {

@@ -295,8 +295,8 @@ func (t target) keys(p *Plan, r Request, s state) error {
 		case k.Secret == "":
 			continue
 		}
-		// Do not undo the addition of an existing key: the proxy accepts the call only if the
-		// secret is the same.
+		// Do not undo the addition of an existing key, because the proxy accepts the call only if
+		// the secret is the same.
 		var undo *Step
 		if s.keys != nil && !s.keys[k.Name] {
 			remove := spdkrpc.SpdkgateKeyRemoveParams{Name: k.Name}

@@ -78,7 +78,7 @@ func (c *inFlight) counts() (open, running int) {
 	return c.open, c.running
 }
 
-// drain begins to stop the server: after arrivalWait, enter refuses requests. drained is closed
+// drain begins to stop the server. After arrivalWait, enter refuses requests. drained is closed
 // when the last request has ended, and left is closed when no connection is open. The caller must
 // have closed the listener.
 func (c *inFlight) drain() (drained, left <-chan struct{}) {

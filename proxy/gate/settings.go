@@ -64,9 +64,9 @@ func (s *Settings) TimeoutOf(method string) time.Duration {
 // ClientAuth returns the authorities for client certificates, and whether a certificate is
 // required. Package authn verifies the certificate on each request, because connections outlive a
 // reload, and because an HTTP response can state what is wrong. After a failed handshake, the
-// client could not find out whether its call was executed: in TLS 1.3, a client may send its
-// request before the server has seen the certificate. If a certificate is required, the handshake
-// also verifies it, so that clients without a certificate are refused early.
+// client could not find out whether its call was executed, because in TLS 1.3, a client may send
+// its request before the server has seen the certificate. If a certificate is required, the
+// handshake also verifies it, so that clients without a certificate are refused early.
 func (s *Settings) ClientAuth() (*x509.CertPool, tls.ClientAuthType) {
 	switch {
 	case s.clientCAs == nil:

@@ -22,7 +22,7 @@ type Origin struct {
 	Release string    `json:"release"`
 	Process string    `json:"process"` // see ProcessAt
 	Chosen  *Choice   `json:"chosen,omitempty"`
-	// Kept describes the calls in the file that were missing from Process: it maps each call's
+	// Kept describes the calls in the file that were missing from Process. It maps each call's
 	// digest to the SPDK release that wrote the call. See Saver.keep.
 	Kept map[string]string `json:"kept,omitempty"`
 }

@@ -179,7 +179,7 @@ func (g *gate) grant() {
 	g.queue = left
 }
 
-// free reports whether all locks in l can be acquired now. before contains the earlier waiters: a
+// free reports whether all locks in l can be acquired now. before contains the earlier waiters. A
 // shared lock is not free if one of them needs it exclusively.
 func (g *gate) free(l lockSet, before []*waiter) bool {
 	for name, by := range l {

@@ -56,8 +56,8 @@ type task struct {
 	instead  string         // the call that freezes volumes, to suggest instead; "" if none
 }
 
-// countRefusal counts err if it is an InUseError, and adds harm to it: the damage that SPDK could
-// have done.
+// countRefusal counts err if it is an InUseError, and adds harm, the damage that SPDK could have
+// done, to it.
 func (q *Quiescer) countRefusal(err error, harm string) error {
 	var refused *InUseError
 	if errors.As(err, &refused) {

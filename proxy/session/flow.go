@@ -12,9 +12,9 @@ import (
 // FlowTime is how long a sign-in at an issuer's page may take.
 const FlowTime = 10 * time.Minute
 
-// Flows binds sign-ins at an issuer's page to the browsers in which they began. Flows is stateless:
-// all data of a sign-in is derived from a ticket that the browser keeps and from a key of this
-// process. Flows is safe for concurrent use.
+// Flows binds sign-ins at an issuer's page to the browsers in which they began. Flows is stateless,
+// because all data of a sign-in is derived from a ticket that the browser keeps and from a key of
+// this process. Flows is safe for concurrent use.
 type Flows struct {
 	now func() time.Time
 	key [sha256.Size]byte

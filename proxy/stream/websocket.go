@@ -183,8 +183,8 @@ func (s *socket) skip(r io.Reader) {
 // frame.
 func (s *socket) frame(parts [][]byte) [][]byte { return frame(websocket.TextMessage, parts) }
 
-// pong responds to a ping, unless an earlier pong is still waiting to be written: a client that
-// does not read must not be able to exhaust memory with pings.
+// pong responds to a ping, unless an earlier pong is still waiting to be written, because a client
+// that does not read must not be able to exhaust memory with pings.
 func (s *socket) pong(c *conn, data string) {
 	if s.pongWaits.CompareAndSwap(false, true) {
 		c.send(frame(websocket.PongMessage, [][]byte{[]byte(data)}), nil, func() { s.pongWaits.Store(false) })

@@ -61,7 +61,7 @@ func (w *world) assertHidden(user, nqn string) {
 }
 
 // A tenant sees and deletes its subsystem after the volume is gone, but cannot use it in any other
-// way: a volume that is only missing for a while may return, and belong to another tenant.
+// way, because a volume that is only missing for a while may return, and belong to another tenant.
 func TestSubsystemOfMissingVolumeCanOnlyBeSeenAndDeleted(t *testing.T) {
 	for _, count := range []int{1, asksBeforeListing + 2} {
 		w := goneWorld(t)

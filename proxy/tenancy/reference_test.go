@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonwalk"
 )
 
-// A reference filters like filter, but in the simplest way: it decodes the whole result, reads the
+// A reference filters like filter, but in the simplest way. It decodes the whole result, reads the
 // schema directly, and looks up each name as it encounters the name. It does not handle repeated
 // members.
 type reference struct {

@@ -6,7 +6,7 @@ import (
 )
 
 // spellings lists the words that are not simply capitalized in Go names. These words are spelled as
-// in the documentation of SPDK, NVMe and iSCSI. Every other word begins with a capital letter:
+// in the documentation of SPDK, NVMe and iSCSI. Every other word begins with a capital letter, so
 // bdev_lvol_create becomes BdevLvolCreate. This rule also applies to compounds that the
 // documentation does not separate (traddr, hostnqn, cpumask), and to words that SPDK writes only in
 // lower case (bdev, lvol, ublk, vhost, uring). ReadOnly and similar words are listed because SPDK

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Kind classifies a failure by how the caller can react. Kinds are errors: test for them with
+// A Kind classifies a failure by how the caller can react. Kinds are errors. Test for them with
 // errors.Is(err, spdkrpc.NoSuchDevice).
 type Kind string
 

@@ -53,7 +53,7 @@ func TestRepliesWithoutSeparatorsAreRead(t *testing.T) {
 	}
 }
 
-// pieces simulates a busy socket: a read sometimes fills the buffer, but usually returns fewer
+// pieces simulates a busy socket. A read sometimes fills the buffer, but usually returns fewer
 // bytes.
 type pieces struct {
 	net.Conn

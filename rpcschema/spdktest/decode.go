@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A decoder decodes parameters as a method's spdk_json_decode_object call does: it checks names,
+// A decoder decodes parameters as a method's spdk_json_decode_object call does. It checks names,
 // JSON types and the ranges of integers. Like SPDK, the engine checks other restrictions (enums,
 // lengths, patterns) later, if at all.
 type decoder struct {

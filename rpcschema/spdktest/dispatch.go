@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// dispatch handles one call: it finds the method, decodes the parameters, applies a matching fault,
+// dispatch handles one call. It finds the method, decodes the parameters, applies a matching fault,
 // and makes the engine execute the call.
 func (s *server) dispatch(r *request) {
 	m, params, err := s.admit(r)

@@ -83,7 +83,7 @@ func eachExtent(f *os.File, size int64, do func(start, length int64) error) erro
 	return nil
 }
 
-// reparentData changes a volume's parent: every cluster that equals the old parent's is replaced
+// reparentData changes a volume's parent. Every cluster that equals the old parent's is replaced
 // with the new parent's.
 func (d *dataDir) reparentData(s *storeRecord, l *lvolRecord, newParent string) error {
 	if d == nil {

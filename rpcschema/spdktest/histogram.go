@@ -42,8 +42,8 @@ func shapeOf(granularity uint8, low, high uint64) histogramShape {
 
 var wholeHistogram = shapeOf(defaultGranularity, 0, math.MaxUint64)
 
-// asTicks converts nanoseconds to ticks. As in SPDK, the calculation overflows for long times: the
-// default of 120 s becomes a few seconds.
+// asTicks converts nanoseconds to ticks. As in SPDK, the calculation overflows for long times, so
+// the default of 120 s becomes a few seconds.
 func asTicks(nsec uint64) uint64 {
 	if nsec == math.MaxUint64 {
 		return nsec
@@ -229,7 +229,7 @@ func (b *bdev) histogramConfig() configCall {
 	return configCall{"bdev_enable_histogram", p}
 }
 
-// DoLatencies simulates I/O of the given kind on a bdev's oldest channel: for each latency, it
+// DoLatencies simulates I/O of the given kind on a bdev's oldest channel. For each latency, it
 // counts one I/O in the histogram. It reports whether the bdev has a channel.
 func (t *Target) DoLatencies(bdev string, kind spdkrpc.BdevIOType, took ...time.Duration) bool {
 	found := false

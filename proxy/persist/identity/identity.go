@@ -13,7 +13,7 @@ import (
 
 // identifiedBy lists, for each method, the parameters that identify what a call creates or sets.
 // Methods that are identified by their required parameters are not listed. Calls with equal
-// identifying parameters conflict: of two calls of iscsi_create_initiator_group with the same tag,
+// identifying parameters conflict. Of two calls of iscsi_create_initiator_group with the same tag,
 // spdk_tgt loads only the first, even if their initiators differ. An empty list means that the
 // target has only one setting of this kind. In "a.b", b is a member of the object a.
 var identifiedBy = map[string][]string{
@@ -76,8 +76,8 @@ func LosesMembers(method string) bool { return losesMembers[method] }
 const maxNames = 4096 // no SPDK call contains more parameters
 
 // Of identifies the object that a call creates or sets, by the call's method and parameters. Calls
-// with equal results conflict: spdk_tgt can load only one of them. Of returns "" if the object is
-// unknown.
+// with equal results conflict, because spdk_tgt can load only one of them. Of returns "" if the
+// object is unknown.
 func Of(schema *rpcschema.Document, method string, params map[string]any) string {
 	object := map[string]any{}
 	m, known := schema.Method(method)

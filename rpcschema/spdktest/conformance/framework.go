@@ -92,7 +92,7 @@ func testFramework(s *suite) {
 	}
 }
 
-// testSchema checks each family of methods that the target supports: the target must have exactly
+// testSchema checks each family of methods that the target supports. The target must have exactly
 // the methods that the schema lists for the target's release.
 func testSchema(s *suite) {
 	have := map[string]bool{}

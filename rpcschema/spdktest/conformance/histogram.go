@@ -88,7 +88,7 @@ func (s *suite) storeOn(bdev string) (store string) {
 }
 
 // testHistogramChannels checks on which channels a histogram counts I/O. To cause I/O, it creates
-// volumes: for each one, SPDK writes to the lvstore's bdev.
+// volumes. For each one, SPDK writes to the lvstore's bdev.
 func testHistogramChannels(s *suite) {
 	const enable, get = "bdev_enable_histogram", "bdev_get_histogram"
 	opened, _ := s.aio("opened", 64) // opened before the histogram is enabled

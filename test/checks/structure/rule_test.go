@@ -34,7 +34,8 @@ func others(allowed ...string) func(from, path string) bool {
 // otherStages forbids a stage from importing the proxy's other packages.
 func otherStages(from, path string) bool {
 	own := slices.ContainsFunc(stages, func(s string) bool { return within(from, s) && within(path, s) })
-	// localsocket and directory are allowed: they query the kernel, and decide nothing about calls
+	// localsocket and directory are allowed, because they query the kernel, and decide nothing
+	// about calls
 	return within(path, "proxy", "driver", "cmd") && !own && path != "proxy/localsocket" && path != "proxy/directory"
 }
 

@@ -64,8 +64,8 @@ func TestGrownVolumesOutliveTheirSnapshots(t *testing.T) {
 	}
 }
 
-// An empty snapshot can have an extent page: from v25.09 on, SPDK keeps a page whose clusters were
-// all discarded. The volume keeps its size with either kind of empty snapshot.
+// An empty snapshot can have an extent page, because from v25.09 on, SPDK keeps a page whose
+// clusters were all discarded. The volume keeps its size with either kind of empty snapshot.
 func TestGrownVolumesOutliveTheirEmptySnapshots(t *testing.T) {
 	const from, to = 4, 8 // MiB; an extent page covers 8 MiB
 	for _, kind := range []string{"aio", "nvme"} {

@@ -18,7 +18,7 @@ import (
 
 var churn = flag.Int("churn", 0, "run TestVolumesSurviveChurn with this number of volumes, one after the other, for each of six users")
 
-// Claims are deleted only after they have been bound: if csi-provisioner is killed while it is
+// Claims are deleted only after they have been bound. If csi-provisioner is killed while it is
 // provisioning a deleted claim, it leaves the volume behind.
 func TestVolumesSurviveChurn(t *testing.T) {
 	if *churn == 0 {

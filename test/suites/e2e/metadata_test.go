@@ -112,7 +112,7 @@ func (d *driver) createMetadataSecret(ctx context.Context) error {
 }
 
 // serveMetadataService replaces kube-proxy and a DNS server for the Service of
-// csi-snapshot-metadata: pods can resolve its name and connect to a ready pod.
+// csi-snapshot-metadata, so that pods can resolve its name and connect to a ready pod.
 func (n *namespace) serveMetadataService() {
 	n.t.Helper()
 	address := env.run(n.t, "get", "service", metadataService, "--output=jsonpath={.spec.clusterIP}")

@@ -38,8 +38,8 @@ func TestUpstreamLimits(t *testing.T) {
 	n.upstreamSuites(storageClass, "volumeLimits", "    volumeLimits: true\n")
 }
 
-// TestUpstreamSnapshotMetadata runs tests that TestUpstream cannot run: the definition of external
-// drivers does not contain the namespace in which these tests create objects.
+// TestUpstreamSnapshotMetadata runs tests that TestUpstream cannot run, because the definition of
+// external drivers does not contain the namespace in which these tests create objects.
 func TestUpstreamSnapshotMetadata(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")

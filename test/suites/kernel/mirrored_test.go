@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// TestMirror tests package mirror with the kernel's dm-mirror: a replica fails during writes and
+// TestMirror tests package mirror with the kernel's dm-mirror. A replica fails during writes and
 // returns, power is lost, and wrong replicas are refused.
 func TestMirror(t *testing.T) {
 	t.Parallel()

@@ -54,8 +54,8 @@ func TestConsoleCommands(t *testing.T) {
 	requests := dryRun(t, tree, made)
 	require.Len(t, requests, len(made))
 	for i, m := range made {
-		// rpc.py treats some options on standard input differently from options in arguments:
-		// before v26.05, it replaces _ by a dash only in arguments, and it handles --timeout-ms
+		// rpc.py treats some options on standard input differently from options in arguments.
+		// Before v26.05, it replaces _ by a dash only in arguments, and it handles --timeout-ms
 		// differently as well. Therefore, the result for arguments is decisive.
 		if requests[i].makes(doc, m.sampleCall, release) && m.kind != "all parameters" {
 			continue

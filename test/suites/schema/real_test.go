@@ -65,7 +65,7 @@ func (b *bench) call(method string, params map[string]any) (any, error) {
 	if err := b.caller.Call(ctx, method, sent, &result); err != nil {
 		return nil, err
 	}
-	// The check is not strict: some of SPDK's results repeat a member.
+	// The check is not strict, because some of SPDK's results repeat a member.
 	dec := json.NewDecoder(bytes.NewReader(result))
 	dec.UseNumber()
 	var v any

@@ -81,7 +81,7 @@ var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Calle
 	return c.Call(ctx, "spdk_get_version", nil, nil)
 }}
 
-// mixture makes the calls of a tenant's CSI controller: they request three lists that the proxy
+// mixture makes the calls of a tenant's CSI controller, which request three lists that the proxy
 // filters, and a volume that counts against the quota.
 func (w *world) mixture() work {
 	return work{"mixture", func(ctx context.Context, c spdkrpc.Caller, worker int) error {

@@ -88,8 +88,8 @@ func run(ctx context.Context, apt string, args ...string) error {
 	return nil
 }
 
-// Unpack unpacks packages into root, with a merged /usr: bin, sbin, lib and lib64 are links to
-// directories in usr.
+// Unpack unpacks packages into root, with a merged /usr, in which bin, sbin, lib and lib64 are
+// links to directories in usr.
 func Unpack(ctx context.Context, root string, debs ...string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

@@ -299,7 +299,7 @@ func (d *demo) cleanUp(ctx context.Context) error {
 }
 
 // remove deletes all volumes, then the snapshot, and returns the number of volumes. The snapshot is
-// last, because the data volume has grown since: the proxy refuses to delete a snapshot below a
+// last, because the data volume has grown since. The proxy refuses to delete a snapshot below a
 // larger volume unless the metadata shows that this is safe, and the simulated target has none.
 func (d *demo) remove(ctx context.Context) (n int, err error) {
 	for _, c := range []*claim{d.block, d.small, d.restored, d.data} {

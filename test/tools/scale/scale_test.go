@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The measurement also works on a small scale: all volumes are created, and if a storage server is
+// The measurement also works on a small scale. All volumes are created, and if a storage server is
 // down, only some of them are affected.
 func TestScale(t *testing.T) {
 	var out bytes.Buffer

@@ -26,7 +26,7 @@ const (
 	storeMiB = 1 << 20 // the size of each lvstore, 1 TiB
 )
 
-// A server is a storage server: a simulated target and its proxy.
+// A server is a storage server, which consists of a simulated target and its proxy.
 type server struct {
 	name, url string
 	target    *spdktest.Target

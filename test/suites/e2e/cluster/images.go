@@ -40,7 +40,7 @@ func (c *Cluster) installImages(ctx context.Context) error {
 }
 
 // copyImages copies the directory of a containerd that is not running. Only the databases are
-// actually copied: layers never change, so the copy contains links to their files.
+// actually copied. Layers never change, so the copy contains links to their files.
 func copyImages(ctx context.Context, from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

@@ -114,8 +114,8 @@ func restoreSysctls(dir string) error {
 	return errors.Join(errs...)
 }
 
-// hierarchies returns the roots of the cgroup hierarchies: with version 1, there is one for each
-// controller, otherwise there is only one.
+// hierarchies returns the roots of the cgroup hierarchies. With version 1, there is one for each
+// controller; otherwise, there is only one.
 func hierarchies() []string {
 	const root = "/sys/fs/cgroup"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {

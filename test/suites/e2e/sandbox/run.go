@@ -28,15 +28,15 @@ type Options struct {
 	Parent  string   // directory for the state directory
 	Name    string   // prefix of the names of the state directory and the cgroup; unique to this kind of sandbox
 	Sysctls []string // kernel settings that are restored, such as kernel.panic; programs may change them inside
-	LoopDir string   // directory within the state directory: loop devices on its files are detached at the end
+	LoopDir string   // directory within the state directory; loop devices on its files are detached at the end
 	Log     func(format string, args ...any)
 	Keep    string                 // directory to which Saved is copied from the state directory at the end, if it is not empty
 	Saved   string                 // directory within the state directory
 	Prepare func(dir string) error // populates the state directory before the sandbox starts
 }
 
-// Inside returns the state directory if this process is inside a sandbox. Call Inside first: in the
-// first process of the sandbox or of a machine, it does not return.
+// Inside returns the state directory if this process is inside a sandbox. Call Inside first, which
+// does not return in the first process of the sandbox or of a machine.
 func Inside() (dir string, inside bool) {
 	switch os.Getenv(stageVariable) {
 	case stageInit:

@@ -23,8 +23,8 @@ const (
 	caseVariable  = "SPDKGATE_SANDBOX_CASE"
 	outerVariable = "SPDKGATE_SANDBOX_PARENT"
 	// loopsVariable names a file that lists the loop devices attached inside the sandbox, one per
-	// line. The file is outside the state directory: once that directory has been removed, nothing
-	// else shows which devices belonged to the sandbox.
+	// line. The file is outside the state directory, because once that directory has been removed,
+	// nothing else shows which devices belonged to the sandbox.
 	loopsVariable = "SPDKGATE_SANDBOX_LOOPS"
 )
 

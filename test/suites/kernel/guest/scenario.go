@@ -219,7 +219,7 @@ func (v *volume) unstage(ctx context.Context) (string, error) {
 	return "", v.Unmount(ctx, v.staging())
 }
 
-// life tests a volume's lifecycle: the volume is used, grown while it is in use, detached, and used
+// life tests a volume's lifecycle. The volume is used, grown while it is in use, detached, and used
 // again.
 func (v *volume) life(growTo int64) {
 	v.twice("connect", v.connect)

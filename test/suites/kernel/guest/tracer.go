@@ -17,9 +17,9 @@ import (
 )
 
 // A tracer stops a plugin's processes at each system call that changes something. The plugin does
-// not need any code for this: a seccomp filter notifies this process of the call. The notified
-// process then continues the call, or kills the process that made it. seccomp_unotify(2) describes
-// the interface.
+// not need any code for this, because a seccomp filter notifies this process of the call. The
+// notified process then continues the call, or kills the process that made it. seccomp_unotify(2)
+// describes the interface.
 type tracer struct {
 	ours, theirs *os.File // ends of the UNIX socket that passes the filter's descriptor
 	listener     int

@@ -27,7 +27,7 @@ type Stream struct {
 	Blocks int64 // of the device
 }
 
-// mix is the finalizer of MurmurHash3: every bit of x affects about half of the result's bits.
+// mix is the finalizer of MurmurHash3. Every bit of x affects about half of the result's bits.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
