@@ -96,7 +96,7 @@ func (g *Group) ended(key string, r *reads) {
 	delete(g.keys, key)
 }
 
-// leave ends a batch if no caller is waiting for it any more.
+// leave ends a batch when the last waiting caller leaves.
 func (g *Group) leave(r *reads, b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -25,8 +25,8 @@ func (k *kernel) blocked(path string) {
 	k.file(path, "")
 }
 
-// If part of sysfs cannot be read, no call reports a volume as found, grown or detached, and no
-// volume is detached.
+// If part of sysfs cannot be read, volumes are neither reported as found, grown or detached, nor
+// actually detached.
 func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect", "paths", "reconnect"}
 	for name, c := range map[string]struct {

@@ -79,7 +79,7 @@ func TestVolumeIsNotReturnedWithoutItsLimits(t *testing.T) {
 	assert.Equal(t, uint64(5000), target.limitsOf(t, made.GetVolume()).RWIOsPerSec)
 }
 
-// SPDK v25.09 and later refuse to change the limits of a volume that no host uses. The error makes
+// SPDK v25.09 and later refuse to change the limits of a volume that is not in use. The error makes
 // the sidecar retry the call, and tells users that the call will succeed once the volume is
 // attached.
 func TestLimitsOfAnUnusedVolumeChangeWhenItIsAttached(t *testing.T) {

@@ -79,7 +79,7 @@ func TestPublishedNodesAreListed(t *testing.T) {
 	}
 }
 
-// A volume whose export lacks a listener is not listed as published, because no node can use that
+// A volume whose export lacks a listener is not listed as published, because nodes cannot use that
 // export.
 func TestIncompleteExportIsNotListed(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")

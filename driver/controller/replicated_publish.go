@@ -113,8 +113,8 @@ func sameReplicas(sites []*site, made request.Replicated) error {
 }
 
 // enough fails unless the sites without an error have everything that a node needs to start: one
-// in-sync replica, or all replicas of a volume that no node has used yet. If a site has an error
-// that a retry cannot resolve, enough always returns that error.
+// in-sync replica, or all replicas of an unused volume. If a site has an error that a retry cannot
+// resolve, enough always returns that error.
 func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*site) error {
 	var reached replica.Set
 	for _, s := range sites {

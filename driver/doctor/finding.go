@@ -38,7 +38,7 @@ const (
 	LeakedExport Kind = "leaked-export"
 	// LeakedGroup is an iSCSI initiator group that is not used.
 	LeakedGroup Kind = "leaked-group"
-	// LeakedKey is an authentication key that no host uses any longer.
+	// LeakedKey is an authentication key that is no longer used.
 	LeakedKey Kind = "leaked-key"
 	// LeakedSnapshot is an unneeded internal snapshot.
 	LeakedSnapshot Kind = "leaked-snapshot"

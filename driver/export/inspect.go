@@ -44,8 +44,8 @@ type Inspection struct {
 	Fenced  []FencedHost
 }
 
-// Inspect lists all exports under the driver's names, the initiator groups that no export needs,
-// and the fenced hosts. Unlike the other methods, Inspect lists all objects of the target.
+// Inspect lists all exports under the driver's names, the unneeded initiator groups, and the fenced
+// hosts. Unlike the other methods, Inspect lists all objects of the target.
 func (s *Service) Inspect(ctx context.Context) (Inspection, error) {
 	if s.Transport == ISCSI {
 		return iscsi{s}.inspect(ctx)

@@ -97,7 +97,7 @@ func TestTargetNodeWithoutAuthenticationIsReplaced(t *testing.T) {
 }
 
 // No matter at which RPC a call fails, no target node lets initiators log in without CHAP. A retry
-// sets the right passwords, and no group is left after the withdrawal.
+// sets the correct passwords, and the withdrawal leaves no groups behind.
 func TestInterruptedCallsNeverSkipCHAP(t *testing.T) {
 	f := newFixture(t, export.ISCSI, "")
 	id := f.bdev(t)

@@ -73,7 +73,7 @@ func (n nvmf) admit(ctx context.Context, id string, h Host, shared bool, mayExpo
 	before := sub
 	if sub != nil && len(sub.Hosts) == 0 && !sub.AllowAnyHost && isShared(sub) != shared {
 		// An interrupted call created the subsystem for one host instead of several, or vice versa.
-		// No host can use this subsystem yet.
+		// This subsystem cannot be used by any host yet.
 		if _, err := n.delete(ctx, id); err != nil {
 			return Admission{}, err
 		}

@@ -163,8 +163,8 @@ func (n nvmf) usesKeys(sub *spdkrpc.NVMfSubsystem, h *Host) bool {
 		sub != nil && slices.ContainsFunc(sub.Hosts, func(x spdkrpc.NVMfSubsystemHost) bool { return x.DHCHAPKey != nil && (h == nil || h.is(x.NQN)) })
 }
 
-// An UnusedKey is one of the driver's keys, or, over iSCSI, an authentication group, that no export
-// uses. A call in flight may be about to use it.
+// An UnusedKey is an unused key of the driver, or, over iSCSI, an unused authentication group. A
+// call in flight may be about to use it.
 type UnusedKey struct {
 	Name string // name of the key; empty for a group
 	Tag  int32  // tag of the group
@@ -211,8 +211,8 @@ func (s *Service) RemoveUnusedKey(ctx context.Context, k UnusedKey) error {
 	return nil
 }
 
-// removeUnusedKeys removes all of the driver's keys that no host uses, including those left by
-// interrupted calls. A key that the proxy refuses to remove remains; spdk-csi doctor reports it.
+// removeUnusedKeys removes all of the driver's unused keys, including those left by interrupted
+// calls. A key that the proxy refuses to remove remains; spdk-csi doctor reports it.
 func (n nvmf) removeUnusedKeys(ctx context.Context) error {
 	unused, err := n.UnusedKeys(ctx)
 	if err != nil {

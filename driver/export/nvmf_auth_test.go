@@ -121,7 +121,7 @@ func TestAdmissionWithoutKeysIsReplaced(t *testing.T) {
 }
 
 // No matter at which RPC a call fails, the volume is not exported to hosts without authentication.
-// A retry succeeds, and no key is left after the withdrawal.
+// A retry succeeds, and the withdrawal leaves no keys behind.
 func TestInterruptedCallsNeverSkipAuthentication(t *testing.T) {
 	f := newKeysFixture(t)
 	id := f.bdev(t)

@@ -234,7 +234,7 @@ func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 }
 
 // A server that returns within the grace period keeps its replica. If the state of the connections
-// cannot be read, no replica is given up.
+// cannot be read, replicas are not given up.
 func TestReplicaSurvivesShortOutage(t *testing.T) {
 	f := staged(t)
 	f.down["uuid-b"] = true
@@ -251,7 +251,7 @@ func TestReplicaSurvivesShortOutage(t *testing.T) {
 	}
 }
 
-// While the API server is unavailable, no replica is given up. When it is available again,
+// While the API server is unavailable, replicas are not given up. When it is available again,
 // interrupted steps are finished first.
 func TestNoReplicaIsDroppedWithoutTheWitness(t *testing.T) {
 	f := staged(t)

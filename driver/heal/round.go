@@ -29,7 +29,7 @@ type State struct {
 }
 
 // State returns the result of the last round. ok is false for a volume that is not on this node, or
-// that no round has checked yet.
+// that has not been checked yet.
 func (h *Healer) State(name string) (s State, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

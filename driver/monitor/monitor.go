@@ -87,8 +87,8 @@ func New(o Options) *Monitor {
 	}
 }
 
-// Run checks all volumes every interval until ctx ends. Finally, it removes the status file,
-// because no process is updating the file any longer.
+// Run checks all volumes every interval until ctx ends. Finally, it removes the status file, which
+// would otherwise become outdated.
 func (m *Monitor) Run(ctx context.Context) {
 	m.removeStatus()
 	defer m.removeStatus()

@@ -123,7 +123,7 @@ type moving struct {
 // Copy copies a volume to a new one that is created with the parameters of a StorageClass, and
 // verifies the copy. volumeContext is the original's volume context, as in its PersistentVolume; it
 // may be nil if the original does not require authentication. Copy fails while the volume is
-// published to a node. After Copy succeeds, no node can attach the original until Keep or
+// published to a node. After Copy succeeds, nodes cannot attach the original until Keep or
 // DeleteOriginal is called. If Copy fails, the original is unchanged, and a repeated Copy continues
 // where the first one stopped. A complete copy is only verified. After Prepare, Copy only copies
 // what has changed since then.

@@ -2,7 +2,7 @@ package replica
 
 // The steps of a node are those of its plugin and those of its mirror.
 
-// stage adds the steps of a node on which no array is running.
+// stage adds the steps of a node without a running array.
 func (m *stepper) stage(s world, n int) {
 	node := s.Nodes[n]
 	if node.Plan == planStart {

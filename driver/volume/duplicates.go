@@ -88,7 +88,7 @@ func (s *Service) oldest(ctx context.Context, all []spdkrpc.LvolInfo) (string, e
 
 // After this call has taken a snapshot, keepOldest returns the oldest snapshot that was requested
 // under name. If another snapshot is older, keepOldest deletes the one that this call took, which
-// no caller has received. Each call deletes only its own snapshot.
+// has not been returned to any caller. Each call deletes only its own snapshot.
 //
 // Other calls may be deleting their own snapshots at the same time, so the chain can change while
 // it is read, and SPDK can refuse a deletion. Therefore, keepOldest makes several attempts. named

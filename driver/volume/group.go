@@ -82,8 +82,8 @@ func TakeGroup(ctx context.Context, name string, members []Members, others func(
 	done := found.complete()
 	switch taken := slices.Contains(done, id); {
 	case taken && len(done) > 1:
-		// Another call took the same group concurrently. No caller has received this call's
-		// snapshots, so they can be deleted.
+		// Another call took the same group concurrently. This call's snapshots have not been
+		// returned to any caller, so they can be deleted.
 		return Group{}, errors.Join(fmt.Errorf("%s: %w: group snapshot %q was taken twice at the same time: try again", targetsOf(members), ErrBusy, name), removeMembers(ctx, found[id], nil))
 	case taken:
 		return describeGroup(ctx, id, found[id])

@@ -180,8 +180,8 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	return nil
 }
 
-// disjoint reports whether a and b require different values of the same claim, so that no token can
-// match both (unless the claim is a list).
+// disjoint reports whether a and b require different values of the same claim, so that a token
+// cannot match both (unless the claim is a list).
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {

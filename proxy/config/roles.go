@@ -21,7 +21,7 @@ func (c *Config) PolicyUsers() map[string]policy.User {
 	return users
 }
 
-// warnAboutLearning warns about users whose calls are allowed although no role allows them.
+// warnAboutLearning warns about users whose calls are allowed regardless of their roles.
 func (c *Config) warnAboutLearning() {
 	const means = "are allowed, and logged with decision learn; `spdk-proxy policy learned` creates roles from the log. Remove the key after some days"
 	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u User) bool { return u.Learning })) {

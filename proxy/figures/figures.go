@@ -85,7 +85,7 @@ type Store struct {
 // Size returns the space for data, in bytes.
 func (s Store) Size() uint64 { return s.Clusters * s.ClusterSize }
 
-// FreeBytes returns the space that no volume has allocated, in bytes.
+// FreeBytes returns the unallocated space in bytes.
 func (s Store) FreeBytes() uint64 { return s.Free * s.ClusterSize }
 
 // A Volume describes a logical volume or a snapshot.

@@ -97,7 +97,7 @@ func (m *Metrics) Reloaded(err error) {
 	m.lastReloadAt.Set(seconds(time.Now()))
 }
 
-// Learned counts a call that no role allows, but that was executed because of learning mode.
+// Learned counts a call that is not allowed by any role, but was executed because of learning mode.
 func (m *Metrics) Learned() { m.learned.Inc() }
 
 // Panicked counts a panic.

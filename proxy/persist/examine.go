@@ -44,8 +44,8 @@ var waiting = map[string]string{
 // each bdev for which another bdev waits. It also adds calls that examine the disks of each RAID
 // with a superblock, because SPDK saves no other call for such a RAID. After the calls that create
 // bdevs, it adds calls that examine each bdev with an lvstore. The parents of external clones must
-// exist when SPDK loads that lvstore, because the parents are not examined themselves. No other
-// bdev is examined, even if the target's own list names it. Hosts may write to a bdev after the
+// exist when SPDK loads that lvstore, because the parents are not examined themselves. Other bdevs
+// are not examined, even if the target's own list names them. Hosts may write to a bdev after the
 // lvstore on it was deleted, and to the first block of the disks of a RAID without a superblock.
 // The saved file creates a RAID without a superblock after its disks, and the RAID claims the disks
 // without an examination. Partitions exist only if their disk is examined. Logical volumes, and

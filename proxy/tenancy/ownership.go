@@ -19,7 +19,7 @@ type ownershipCheck struct {
 	scope  *Scope
 	ask    Ask
 	bdevs  map[string]bool // whether the bdev belongs to the tenant, by UUID
-	absent map[string]bool // UUIDs that no bdev has
+	absent map[string]bool // UUIDs that are not in use
 	listed bool            // bdevs contains all of the target's bdevs
 	bases  bases
 	fresh  bool      // the call changes objects, so cached volumes must not be used
@@ -172,7 +172,7 @@ func (v *ownershipCheck) note(name string, own bool) {
 	delete(v.absent, name)
 }
 
-// noteAbsent records that no bdev has a UUID.
+// noteAbsent records that a UUID is not in use.
 func (v *ownershipCheck) noteAbsent(name string) {
 	v.note(name, false)
 	if v.absent == nil {
@@ -181,7 +181,7 @@ func (v *ownershipCheck) noteAbsent(name string) {
 	v.absent[name] = true
 }
 
-// isAbsent reports whether the target has reported that no bdev has a UUID.
+// isAbsent reports whether the target has reported that a UUID is not in use.
 func (v *ownershipCheck) isAbsent(name string) bool {
 	_, known := v.bdevs[name]
 	return v.absent[name] || v.listed && !known

@@ -101,7 +101,7 @@ func (t *Shapes) planOf(m *rpcschema.Method) (p Plan) {
 type survey struct {
 	method  string
 	kinds   []string
-	needs   string // a required value that names an object that no tenant can own
+	needs   string // a required value that names an object that cannot belong to a tenant
 	texts   bool   // there are strings without a fixed set of values
 	numbers bool
 	secret  bool

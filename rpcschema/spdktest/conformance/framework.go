@@ -119,7 +119,7 @@ func testDecoding(s *suite) {
 	for _, c := range []struct {
 		code   int
 		method string
-		good   P // valid parameters, although no object may have these names
+		good   P // valid parameters, although objects with these names may not exist
 		wrong  P // parameters with members of the wrong type
 	}{
 		{internalError, "bdev_lvol_create_lvstore", P{"bdev_name": "x", "lvs_name": "x"}, P{"bdev_name": 1, "lvs_name": nil, "cluster_sz": "1"}},

@@ -248,8 +248,8 @@ func (w *world) compare(s, base *snapshot) (refused bool) {
 	return w.judge(kind, s, base, list, err)
 }
 
-// compareVolume checks the allocated clusters of a volume that no host is using, and its changes
-// since each of some snapshots.
+// compareVolume checks the allocated clusters of an unused volume, and its changes since each of
+// several snapshots.
 func (w *world) compareVolume(v *volume, bases ...*snapshot) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)

@@ -72,7 +72,7 @@ func TestReadOnlyMany(t *testing.T) {
 	n.ready("writer")
 	written := n.write("writer", "/volume/file")
 	n.run("delete", "pod", "writer")
-	n.awaitAdmitted("source") // no pod is using the volume any longer
+	n.awaitAdmitted("source") // the volume is no longer used by any pod
 	n.apply(claimOf("copy", "ReadOnlyMany", "Filesystem", "  dataSource: {kind: PersistentVolumeClaim, name: source}\n"))
 	for _, node := range env.cluster.Nodes {
 		n.apply(onNode(node.Name, pod("on-"+node.Name, "copy")))

@@ -30,7 +30,7 @@ type driverWorld struct {
 
 // The target is killed after each call that one of the driver's operations makes, and starts from
 // the saved file. The operation must succeed when it is retried, and its result must survive
-// another kill. No objects may be left over.
+// another kill. There must be no leftover objects.
 func TestObjectsSurviveTargetDeathInEachOperation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

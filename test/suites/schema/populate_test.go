@@ -130,9 +130,9 @@ func (b *bench) step(m *rpcschema.Method, params map[string]any, maybe bool) {
 	b.prove(before, nil)
 }
 
-// disconnected waits until the target is no longer its own host. Until the target has disconnected,
-// no namespace may change. SPDK would request details of the change on the very thread that must
-// respond, and would wait there (nvme_ctrlr_process_async_event). The target would then never
+// disconnected waits until the target is no longer its own host. Namespaces must not change until
+// the target has disconnected. SPDK would request details of the change on the very thread that
+// must respond, and would wait there (nvme_ctrlr_process_async_event). The target would then never
 // respond to any call again. bdev_nvme_detach_controller times out after 10 s, and the target may
 // still be connected.
 func (b *bench) disconnected() {

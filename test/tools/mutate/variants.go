@@ -19,7 +19,7 @@ import (
 )
 
 // chosen returns the text that makes a test binary execute the mutant with this number. Each binary
-// contains a text of the same length, for mutant 0. No mutant has the number 0.
+// contains a text of the same length, for mutant 0. The number 0 is not used for mutants.
 func chosen(number int) string { return fmt.Sprintf("mutant %09d chosen", number) }
 
 // A variant is a changed copy of a function. The fields from and to are the lines of the copy in

@@ -121,7 +121,7 @@ func detach(path string) error {
 }
 
 // DetachLoops detaches the loop devices on files below a directory whose label has the given
-// prefix, and the loop devices on top of these. No process may still be using the devices.
+// prefix, and the loop devices on top of these. The devices must no longer be in use.
 func DetachLoops(dir, prefix string) error {
 	return eventually("loop devices", func() ([]string, error) {
 		return detachLoops(dir, func(label string) bool { return strings.HasPrefix(label, prefix) })

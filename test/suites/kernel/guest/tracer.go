@@ -144,7 +144,7 @@ func (t *tracer) run() error {
 		case err != nil:
 			return err
 		case fds[0].Revents&unix.POLLIN == 0:
-			return nil // no process is using the filter any longer
+			return nil // the filter is no longer used by any process
 		}
 		var n seccompNotification
 		if errno := ioctl(t.listener, notificationReceive, unsafe.Pointer(&n)); errno == unix.ENOENT || errno == unix.EINTR {
