@@ -135,7 +135,7 @@ once on SIGHUP. The node only records which volumes were used on it and must not
 	f.kubernetes.add(fs)
 	f.replication.add(fs)
 	fs.StringVar(&f.metricsAddress, "metrics-address", "", "address and port to serve metrics on, at /metrics: a loopback address such as 127.0.0.1:9810, or any with --metrics-token-file. Empty: none")
-	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must give; read for each request. The token is sent unencrypted")
+	fs.StringVar(&f.metricsTokenFile, "metrics-token-file", "", "file with the bearer token that callers of --metrics-address must send; it is read for each request. The token is sent unencrypted")
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; debug logs each request, without its secrets")
 	fs.StringVar(&f.logFormat, "log-format", "text", "text or json")
 	fs.DurationVar(&f.slowAfter, "slow-call-after", 30*time.Second, "log calls that take longer than this")

@@ -76,7 +76,7 @@ func TestWritesFailIfBothReplicasFail(t *testing.T) {
 	s, _ := w.superblock(1)
 	assert.Equal(t, replica.InFull, s.Rebuild)
 
-	w, _ = started(t) // the same after a crash between the change of the witness and the new table
+	w, _ = started(t) // this also holds after a crash between the change of the witness and the new table
 	w.mapped[mirrorDevice].health = "DD"
 	w.witness.InSync = setB
 	_, err := w.plugin().Start(t.Context())

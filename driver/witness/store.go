@@ -145,7 +145,7 @@ func refused(err error) bool {
 // same places exists, possibly from an interrupted call, Create returns that witness.
 func (s *Store) Create(ctx context.Context, name string, places ...Place) (Record, error) {
 	if len(places) == 0 || len(places) > replica.MaxReplicas {
-		return Record{}, named(name, fmt.Errorf("%w: a volume needs one to %d replicas", replica.ErrTransition, replica.MaxReplicas))
+		return Record{}, named(name, fmt.Errorf("%w: a volume must have one to %d replicas", replica.ErrTransition, replica.MaxReplicas))
 	}
 	var wanted [replica.MaxReplicas]Place
 	var set replica.Set

@@ -18,7 +18,7 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*De
 	nsid := b.DriverSpecific.NVMe[0].NSData.ID
 	controller, ok := strings.CutSuffix(b.Name, fmt.Sprintf("n%d", nsid))
 	if !ok || b.MDSize != nil && *b.MDSize > 0 || b.BlockSize == 0 || leastPiece%b.BlockSize != 0 {
-		return nil, fmt.Errorf("%w: the name of bdev %s does not contain its controller's, or its blocks have metadata", ErrNotReadable, b.Name)
+		return nil, fmt.Errorf("%w: the name of bdev %s does not contain its controller's name, or its blocks have metadata", ErrNotReadable, b.Name)
 	}
 	n := &namespace{ctx: ctx, rpc: rpc, controller: controller, nsid: uint32(nsid), block: int64(b.BlockSize), inFlight: make(chan struct{}, maxInFlight)}
 	var err error

@@ -130,7 +130,7 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	return hashes, err
 }
 
-// tokens authenticates users by the hashes of their tokens.
+// tokens authenticates users by their tokens' hashes.
 //
 // Looking up a hash in the map does not take constant time. This is harmless, because the duration
 // could reveal only parts of a token's SHA-256, and even the whole hash would not reveal the token.

@@ -72,7 +72,7 @@ func TestTablesAreReadStrictly(t *testing.T) {
 		"a: b":                                 "must be a list",
 		"- {who: a, cal: b, expect: allow}":    "did you mean call?",
 		"- {who: a, call: b, expect: allowed}": "line 1: expect must be allow or deny",
-		"- {who: a, expect: allow}":            "line 1: set who and call",
+		"- {who: a, expect: allow}":            "line 1: who and call must be set",
 		"- {who: a, who: b, expect: allow}":    "already occurs in line 1",
 		"- {who: a, call: b, expect: allow}\n---": "a second document",
 	} {

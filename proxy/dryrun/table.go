@@ -52,7 +52,7 @@ func ReadTable(text []byte) ([]Row, error) {
 		r.line = document.Content[0].Content[i].Line
 		switch {
 		case r.Who == "", r.Call == "":
-			return nil, fmt.Errorf("line %d: set who and call", r.line)
+			return nil, fmt.Errorf("line %d: who and call must be set", r.line)
 		case r.Expect != expectAllow && r.Expect != expectDeny:
 			return nil, fmt.Errorf("line %d: expect must be allow or deny", r.line)
 		}

@@ -163,7 +163,7 @@ type Walk struct {
 	End   int    // end of the text walked so far; after the walk, the end of the object or array
 }
 
-// Walk starts a walk through the object or array that begins at i.
+// Walk begins to walk through the object or array at i.
 func (t *Text) Walk(i int) Walk {
 	w := Walk{Text: t, closing: '}', End: i + 1}
 	if t.at(i) == '[' {
