@@ -127,11 +127,11 @@ func TestCertificateFilesAreReread(t *testing.T) {
 
 func TestInvalidCredentialsAreRefused(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
-		"specify exactly one of username":  {URL: "https://h", Username: "u", Token: "secret"},
-		"specify exactly one of":           {URL: "https://h", Token: "secret", TokenFile: "/x"},
+		"specify exactly one of username":                        {URL: "https://h", Username: "u", Token: "secret"},
+		"specify exactly one of":                                 {URL: "https://h", Token: "secret", TokenFile: "/x"},
 		"a client certificate and its key must be used together": {URL: "https://h", CertFile: "/x"},
-		"works only with an https:// URL":  {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
-		"must be a single ASCII word":      {URL: "https://h", Token: "secret\r\nX: y"},
+		"works only with an https:// URL":                        {URL: "http://h", CertFile: "/x", KeyFile: "/x"},
+		"must be a single ASCII word":                            {URL: "https://h", Token: "secret\r\nX: y"},
 	} {
 		_, err := NewHTTPS(c)
 		require.ErrorContains(t, err, says)
