@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
@@ -14,13 +15,19 @@ type memory struct {
 	uuid, dev string
 	gone      bool
 	failing   error                         // returned by reads
+	hanging   chan struct{}                 // opening the disk waits until it is closed; may be nil
 	parts     [HeadBytes / blankPart][]byte // nil: zeroes
 	length    int64
 	formatted string // how the log was formatted since a table last used it, clear or set
 }
 
 func (w *world) open(path string, write bool) (disk, error) {
-	return opened{w.disks[path], write}, w.request("open a disk")
+	d := w.disks[path]
+	if d.hanging != nil {
+		<-d.hanging
+		return nil, errors.New("the controller was deleted")
+	}
+	return opened{d, write}, w.request("open a disk")
 }
 
 func (w *world) number(path string) (string, error) {

@@ -1,7 +1,9 @@
 package mirror
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,4 +54,27 @@ func TestAbandonRequiresAnEndedPublication(t *testing.T) {
 	assert.Equal(t, "error", w.mapped[mirrorDevice].active.kind)
 	_, err = m.Local()
 	require.ErrorIs(t, err, ErrRefused)
+}
+
+// A server that has just become silent still counts as connected. A restarted plugin whose read
+// waits for such a server drops the replica, instead of letting all writes wait with it.
+func TestSilentServerIsDroppedByARestartedPlugin(t *testing.T) {
+	w, _ := started(t)
+	for _, id := range []replica.ID{0, 1} {
+		m := w.plugin()
+		m.readTimeout = time.Millisecond
+		d := w.disk(id)
+		d.hanging = make(chan struct{})
+		_, err := m.Start(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, m.Drop(t.Context(), id))
+		assert.Equal(t, replica.SetOf(1-id), w.witness.InSync)
+		require.ErrorIs(t, m.Add(t.Context(), id), ErrUnreachable)
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		m.readTimeout = time.Hour
+		require.ErrorIs(t, m.Add(cancelled, id), ErrUnreachable)
+		close(d.hanging)
+		w, _ = started(t)
+	}
 }

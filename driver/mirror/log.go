@@ -44,7 +44,7 @@ func (m *Mirror) formatLog(ctx context.Context, id replica.ID, format logFormat)
 	if _, err := m.number(ctx, id); err != nil { // verifies that it is the replica
 		return err
 	}
-	d, err := m.openReplica(ctx, id, true)
+	d, err := m.openReplica(ctx, id)
 	if err != nil {
 		return err
 	}

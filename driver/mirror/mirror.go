@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spdkgate/spdkgate/driver/replica"
 )
@@ -51,6 +52,8 @@ type Mirror struct {
 	Options
 	kernel kernel
 	disks  disks
+	// readTimeout limits a read of a replica's superblock.
+	readTimeout time.Duration
 
 	mu sync.Mutex
 	// stopped means that this process removed the mirror while no write was in flight. The stop may
@@ -76,6 +79,9 @@ type Status struct {
 	Synced, Regions uint64
 }
 
+// readTimeout is longer than a read takes on a busy server, and shorter than a step of the healer.
+const readTimeout = 15 * time.Second
+
 // idPattern matches volume ids that can be part of a device's name.
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,79}$`)
 
@@ -91,7 +97,7 @@ func New(v Volume, o Options) (*Mirror, error) {
 	case o.Witness == nil || o.Find == nil || o.Release == nil:
 		return nil, fmt.Errorf("%w: options are missing", ErrInvalid)
 	}
-	m := &Mirror{volume: v, Options: o, kernel: newDMKernel("/dev/mapper"), disks: blockDevices{}}
+	m := &Mirror{volume: v, Options: o, kernel: newDMKernel("/dev/mapper"), disks: blockDevices{}, readTimeout: readTimeout}
 	if m.Log == nil {
 		m.Log = slog.Default()
 	}
@@ -139,13 +145,43 @@ func (m *Mirror) look(ctx context.Context, set replica.Set) (view replica.View, 
 	return view, there, causes
 }
 
+// lookAt reads the superblock of a replica. A server that has just stopped responding still counts
+// as connected, and a read would wait until the server returns. So after readTimeout, the replica
+// counts as unreachable; the read ends later, without an effect.
 func (m *Mirror) lookAt(ctx context.Context, id replica.ID) (replica.State, seen, error) {
-	d, err := m.openReplica(ctx, id, false)
+	type result struct {
+		state replica.State
+		seen  seen
+		err   error
+	}
+	done := make(chan result, 1)
+	path, err := m.pathOf(ctx, id)
 	switch {
 	case errors.Is(err, ErrUnreachable):
 		return replica.Unreachable, seen{}, nil
 	case err != nil:
 		return replica.Unreadable, seen{}, err
+	}
+	go func() {
+		state, seen, err := m.readReplica(path, id)
+		done <- result{state, seen, err}
+	}()
+	timer := time.NewTimer(m.readTimeout)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return r.state, r.seen, r.err
+	case <-timer.C:
+		m.Log.WarnContext(ctx, "a replica does not respond to a read", "replica", id, "uuid", m.volume.UUIDs[id])
+	case <-ctx.Done():
+	}
+	return replica.Unreachable, seen{}, nil
+}
+
+func (m *Mirror) readReplica(path string, id replica.ID) (replica.State, seen, error) {
+	d, err := m.disks.open(path, false)
+	if err != nil {
+		return replica.Unreadable, seen{}, fmt.Errorf("replica %d: %w", id, err)
 	}
 	defer d.Close()
 	number, err := d.number()
@@ -193,12 +229,13 @@ func (m *Mirror) pathOf(ctx context.Context, id replica.ID) (string, error) {
 	return path, nil
 }
 
-func (m *Mirror) openReplica(ctx context.Context, id replica.ID, write bool) (disk, error) {
+// openReplica opens a replica for writing.
+func (m *Mirror) openReplica(ctx context.Context, id replica.ID) (disk, error) {
 	path, err := m.pathOf(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	d, err := m.disks.open(path, write)
+	d, err := m.disks.open(path, true)
 	if err != nil {
 		return nil, fmt.Errorf("replica %d: %w", id, err)
 	}
@@ -217,7 +254,7 @@ func (m *Mirror) write(ctx context.Context, set replica.Set, s replica.Superbloc
 
 // writeOne writes a superblock to a device that is blank or already contains this replica.
 func (m *Mirror) writeOne(ctx context.Context, id replica.ID, s replica.Superblock) error {
-	d, err := m.openReplica(ctx, id, true)
+	d, err := m.openReplica(ctx, id)
 	if err != nil {
 		return err
 	}
