@@ -21,7 +21,7 @@ import (
 
 var (
 	all    = flag.Bool("all", false, "also run the cases that take long")
-	chosen = flag.String("case", "", "run the cases of TestNodePlugin and TestMovedCopyCanBeUsed whose names, with _ for spaces, match this regular expression")
+	chosen = flag.String("case", "", "run the cases of TestNodePlugin, TestMovedCopyCanBeUsed and TestReplicatedVolume whose names, with _ for spaces, match this regular expression")
 )
 
 // TestNodePlugin runs spdk-csi --node in the machine and makes kubelet's calls over its socket. At
@@ -77,15 +77,20 @@ func onTargets(t *testing.T, scenario string) {
 var realTarget sync.Mutex
 
 func runNode(t *testing.T, m *Machine, scenario, target string, kernelParams ...string) {
+	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
+	m.Run(scenario, target, append(kernelParams, caseParams(m)...)...)
+}
+
+// caseParams returns the parameters that choose the cases to run.
+func caseParams(m *Machine) (params []string) {
 	if *all {
-		kernelParams = append(kernelParams, control.ParamAll+"=1")
+		params = append(params, control.ParamAll+"=1")
 		m.Deadline = 6 * time.Hour
 	}
 	if *chosen != "" {
-		kernelParams = append(kernelParams, control.ParamCase+"="+*chosen)
+		params = append(params, control.ParamCase+"="+*chosen)
 	}
-	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
-	m.Run(scenario, target, kernelParams...)
+	return params
 }
 
 // TestPowerLoss ends the machine twice during writes to volumes. After each boot, it checks that

@@ -27,7 +27,7 @@ func TestReplicatedVolume(t *testing.T) {
 	m.Progress, m.Target = h.progress, h.on(m)
 	t.Cleanup(func() { fmt.Fprintf(t.Output(), "\n%s", m.Table()) })
 	run := func(phase string) {
-		m.Run(control.Replicated, control.SPDK, control.ParamPhase+"="+phase)
+		m.Run(control.Replicated, control.SPDK, append(caseParams(m), control.ParamPhase+"="+phase)...)
 	}
 	lost := func() { require.True(t, m.Lost(), "the machine ended by itself") }
 	run(control.PhaseWrite)

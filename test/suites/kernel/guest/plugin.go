@@ -104,7 +104,13 @@ func (p *plugin) stop(signal unix.Signal) error {
 	}
 	timer := time.AfterFunc(stopTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	err := p.cmd.Wait()
+	ended, err := make(chan error, 1), error(nil)
+	go func(c *exec.Cmd) { ended <- c.Wait() }(p.cmd)
+	select {
+	case err = <-ended:
+	case <-time.After(2 * stopTimeout):
+		return fmt.Errorf("the plugin does not end: %s", stacks(p.cmd.Process.Pid))
+	}
 	p.cmd = nil
 	if p.trace != nil {
 		err = errors.Join(p.trace.end())
@@ -114,6 +120,20 @@ func (p *plugin) stop(signal unix.Signal) error {
 		return nil
 	}
 	return err
+}
+
+// stacks returns the positions in the kernel at which a process's threads are waiting.
+func stacks(pid int) string {
+	all := ""
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stack", pid))
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		all += f + ":\n" + string(text)
+	}
+	return all
 }
 
 // lastLog returns the last part of the plugin's log.

@@ -56,38 +56,36 @@ func (s *scenario) replicated(phase string) (err error) {
 	v.step("start the node plugin", func(ctx context.Context) (string, error) {
 		return "", errors.Join(v.account(ctx), p.start(ctx, false))
 	})
-	s.inCase("replicated: "+phase, func() {
-		switch phase {
-		case control.PhaseWrite:
-			v.step("create the volume", v.create)
-			v.use()
-			v.failures()
-			s.encryptedReplicas(v)
-			v.powerOff()
-		case control.PhaseCheck:
-			v.again()
-			v.call(control.Kill, 0)
-			v.without(0)
-			v.powerOff()
-		case control.PhaseDegraded:
-			v.again()
-			v.without(0)
-			v.call(control.Restart, 0) // the host ends the machine during the rebuild
-			v.step("wait for the loss of power", func(ctx context.Context) (string, error) {
-				<-ctx.Done()
-				return "", ctx.Err()
-			})
-		case control.PhaseAway:
-			v.movedAway()
-		case control.PhaseHere, control.PhaseHereWithOne:
-			v.movedHere(phase == control.PhaseHereWithOne)
-		case control.PhaseUnstage:
-			v.again()
-			v.both()
-			v.end()
-			v.step("delete the volume", func(ctx context.Context) (string, error) { return "", v.csi.target.remove(ctx, v.csi.name) })
-		}
-	})
+	switch phase {
+	case control.PhaseWrite:
+		v.step("create the volume", v.create)
+		v.use()
+		v.failures()
+		s.encryptedReplicas(v)
+		v.powerOff()
+	case control.PhaseCheck:
+		v.again()
+		v.call(control.Kill, 0)
+		v.without(0)
+		v.powerOff()
+	case control.PhaseDegraded:
+		v.again()
+		v.without(0)
+		v.call(control.Restart, 0) // the host ends the machine during the rebuild
+		v.step("wait for the loss of power", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+	case control.PhaseAway:
+		v.movedAway()
+	case control.PhaseHere, control.PhaseHereWithOne:
+		v.movedHere(phase == control.PhaseHereWithOne)
+	case control.PhaseUnstage:
+		v.again()
+		v.both()
+		v.end()
+		v.step("delete the volume", func(ctx context.Context) (string, error) { return "", v.csi.target.remove(ctx, v.csi.name) })
+	}
 	v.step("stop the node plugin", func(context.Context) (string, error) { return "", p.stop(unix.SIGTERM) })
 	return nil
 }

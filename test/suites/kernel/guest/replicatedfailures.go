@@ -35,6 +35,16 @@ func (v *replicatedVolume) failures() {
 		v.call(control.Restart, 1)
 		v.both()
 	})
+	v.inCase("the API server is away while a server and the plugin are killed", func() {
+		v.step("the API server is away", func(context.Context) (string, error) { v.api.set(refuses); return "", nil })
+		v.call(control.Kill, 0)
+		v.waits()
+		v.restartPlugin()
+		v.step("the API server returns", func(context.Context) (string, error) { v.api.set(whole); return "", nil })
+		v.without(0)
+		v.call(control.Restart, 0)
+		v.both()
+	})
 	v.inCase("both servers are killed, one after the other", func() {
 		v.call(control.Kill, 1)
 		v.without(1)
