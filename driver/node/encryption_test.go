@@ -283,3 +283,58 @@ func TestPassphrasesAreNotLogged(t *testing.T) {
 	}
 	assert.NotContains(t, log.String(), passphrase)
 }
+
+// No call for an encrypted volume returns OK if one of its steps fails. A repeated call succeeds.
+func TestFailedStepFailsTheCallForAnEncryptedVolume(t *testing.T) {
+	stage := func(ctx context.Context, n *Node, f *fakeLUKS, c *csi.VolumeCapability) error {
+		_, err := n.NodeStageVolume(ctx, f.stageEncrypted(c))
+		return err
+	}
+	expand := func(ctx context.Context, n *Node, f *fakeLUKS, path string) error {
+		_, err := n.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: volID, VolumePath: path, StagingTargetPath: f.staging, CapacityRange: &csi.CapacityRange{RequiredBytes: 8192}})
+		return err
+	}
+	for name, c := range map[string]struct {
+		capability *csi.VolumeCapability
+		stale      bool // whether the mapping was opened from another device
+		steps      []string
+		do         func(ctx context.Context, n *Node, f *fakeLUKS) error
+	}{
+		"stage": {writer, false, []string{"connect", "opened from another", "open", "mount"}, func(ctx context.Context, n *Node, f *fakeLUKS) error {
+			return stage(ctx, n, f, writer)
+		}},
+		"stage a device": {block, false, []string{"connect", "opened from another", "open", "mark used"}, func(ctx context.Context, n *Node, f *fakeLUKS) error {
+			return stage(ctx, n, f, block)
+		}},
+		"stage a removed device again": {writer, true, []string{"unmount", "open"}, func(ctx context.Context, n *Node, f *fakeLUKS) error {
+			return stage(ctx, n, f, writer)
+		}},
+		"unstage": {writer, false, []string{"unmount", "close", "disconnect"}, func(ctx context.Context, n *Node, f *fakeLUKS) error {
+			_, err := n.NodeUnstageVolume(ctx, f.unstageRequest())
+			return err
+		}},
+		"expand": {writer, false, []string{"rescan 8192", "resize " + mapped, "grow"}, func(ctx context.Context, n *Node, f *fakeLUKS) error {
+			return expand(ctx, n, f, stagePath(f.staging, volID))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, step := range c.steps {
+				n, f := newEncryptedNode(t)
+				if !strings.HasPrefix(name, "stage") || c.stale {
+					require.NoError(t, stage(t.Context(), n, f, c.capability))
+				}
+				if c.stale {
+					f.open[mapped] = luks.Volume{Device: "/dev/removed"}
+				}
+				f.fail[step] = errBroken
+				require.ErrorIs(t, c.do(t.Context(), n, f), errBroken, step)
+				delete(f.fail, step)
+				require.NoError(t, c.do(t.Context(), n, f), step)
+			}
+		})
+	}
+	n, f := newEncryptedNode(t)
+	require.NoError(t, stage(t.Context(), n, f, writer))
+	n.encrypter = nil
+	require.ErrorIs(t, expand(t.Context(), n, f, stagePath(f.staging, volID)), request.ErrUnsupported)
+}
