@@ -73,7 +73,11 @@ func TestSavedFileExaminesBaseBdevs(t *testing.T) {
 			}
 			examined := false
 			stores := cmp.Or(c.stores, stores)
-			require.NoError(t, s.examineBases(t.Context(), func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
+			asked, failAt := 0, 0
+			ask := func(_ context.Context, method string, params map[string]any) (json.RawMessage, error) {
+				if asked++; asked == failAt {
+					return nil, errors.New("struck")
+				}
 				switch method {
 				case "bdev_lvol_get_lvstores":
 					if examined {
@@ -95,7 +99,23 @@ func TestSavedFileExaminesBaseBdevs(t *testing.T) {
 					return nil, &spdkrpc.Error{Method: method, Kind: spdkrpc.NoSuchDevice}
 				}
 				return json.RawMessage("[" + found + "]"), nil
-			}, c.disable))
+			}
+			requests := 0
+			for failAt = 1; ; failAt++ { // if any response is missing, the configuration is not saved
+				asked, examined = 0, false
+				broken := Subsystem{Name: "bdev", Calls: slices.Clone(s.Calls)}
+				err := broken.examineBases(t.Context(), ask, c.disable)
+				if asked < failAt {
+					require.NoError(t, err)
+					requests = asked
+					break
+				}
+				require.ErrorContains(t, err, "struck")
+				assert.Equal(t, s.Calls, broken.Calls, "request %d", failAt)
+			}
+			asked, failAt, examined = 0, 0, false
+			require.NoError(t, s.examineBases(t.Context(), ask, c.disable))
+			assert.Equal(t, requests, asked)
 			var got []string
 			for _, call := range s.Calls {
 				got = append(got, string(call))
