@@ -53,8 +53,8 @@ LONG_TESTS    = TestManifestsAreAdmitted TestPackagedCompletions TestManualComma
                 TestKilledDeletionLeavesNothingFrozen TestKilledGroupSnapshotLeavesNothingFrozen TestKrewPlatformsCanBeBuilt TestDoctorRepairsWhatCrashesLeave TestPackages TestRefusalsChangeNothing TestSanity TestSoak TestCallCostDoesNotGrowWithVolumes
 LONG_PACKAGES = ./cmd/spdk-proxy ./deploy ./driver/controller ./driver/luks ./proxy/quiesce ./test/checks/manual ./test/suites/sanity ./test/tools/soak
 # Those that are too slow with the race detector.
-SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestCrashPoints TestGroupOnSeveralTargetsCrashPoints TestCrashPointsOnV2609 TestCSICrashPoints TestDetachCrashPoints TestGroupCrashPoints \
-                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseCrashPoints TestObjectsSurviveTargetDeathInEachOperation
+SLOW_TESTS    = TestCallCostDoesNotGrowWithVolumes TestOperationsSurviveCrashes TestGroupOperationsOnSeveralTargetsSurviveCrashes TestOperationsOnV2609SurviveCrashes TestCSICallsSurviveCrashes TestDetachingSurvivesCrashes TestGroupOperationsSurviveCrashes \
+                TestModelViolatesNoInvariant TestModelFindsPlantedMistakes TestModelWithMoreFailuresViolatesNoInvariant TestPairsOfCallsLeaveAConsistentState TestReuseSurvivesCrashes TestObjectsSurviveTargetDeathInEachOperation
 SLOW_PACKAGES = ./driver/controller ./driver/replica ./driver/volume ./test/suites/restart
 names         = '^($(subst $(eval ) ,|,$(strip $(1))))$$'
 

@@ -273,7 +273,7 @@ func checkRPM(t *testing.T, rpm string) {
 }
 
 // The manual's commands for the first start work with the files that `make install` installs.
-func TestDocumentedFirstStart(t *testing.T) {
+func TestDocumentedFirstStartWorks(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "docs/service.md"))
 	require.NoError(t, err)
 	_, rest, ok := strings.Cut(string(page), "Then set a password and start the service:\n```console\n")

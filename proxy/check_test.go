@@ -68,7 +68,7 @@ func TestConfigValues(t *testing.T) {
 	assert.False(t, s.Policy.Decide("monitoring", "bdev_lvol_delete").Allowed)
 }
 
-func TestCredentialsDirectory(t *testing.T) {
+func TestFilesInTheCredentialsDirectoryAreRead(t *testing.T) {
 	dir := t.TempDir()
 	hash, err := os.ReadFile("config/testdata/hash")
 	require.NoError(t, err)

@@ -120,7 +120,7 @@ func TestPackagesAreUnpacked(t *testing.T) {
 	assert.Equal(t, "/bin/tool", contents["usr/bin/link"].link)
 }
 
-func TestMissingLibraries(t *testing.T) {
+func TestMissingLibrariesAreReported(t *testing.T) {
 	program, err := os.ReadFile("/bin/sh")
 	require.NoError(t, err)
 	f, err := elf.NewFile(bytes.NewReader(program))

@@ -222,7 +222,7 @@ func TestISCSILoginRefusalsAreExplained(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable, "accepts connections, but does not respond")
 }
 
-func TestISCSILoginFailures(t *testing.T) {
+func TestISCSILoginFailuresAreDistinguished(t *testing.T) {
 	for code, tt := range map[int]struct {
 		kind error
 		says string

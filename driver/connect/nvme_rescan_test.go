@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNVMeRescan(t *testing.T) {
+func TestNVMeRescanFindsTheNewSize(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	_, err := c.Rescan(t.Context(), export1, gib)
 	require.ErrorIs(t, err, ErrNotConnected)

@@ -283,12 +283,12 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	}
 }
 
-// TestCSICrashPoints kills the controller before and after every RPC of every CSI call. In further
+// TestCSICallsSurviveCrashes kills the controller before and after every RPC of every CSI call. In further
 // runs, the reply is lost, the deadline passes, the target restarts, or another controller makes
 // the same call. The call is retried as a sidecar would retry it, by another controller if the
 // first one was killed, and must succeed. Then the test deletes all objects, after which the
 // target's state must be the same as before.
-func TestCSICrashPoints(t *testing.T) {
+func TestCSICallsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

@@ -55,7 +55,7 @@ func (b *testController) addSecrets(secrets map[string]string) {
 	maps.Copy(b.secrets, secrets)
 }
 
-func TestPublishAuthenticated(t *testing.T) {
+func TestAuthenticatedVolumesArePublished(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
 	v := b.createAuthenticated(t, hostauth.DHCHAP, nil)

@@ -104,7 +104,7 @@ func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	for _, slow := range pairCalls {
 		for _, fast := range pairCalls {
 			if slow.name == fast.name {
-				continue // TestCSICrashPoints covers this
+				continue // TestCSICallsSurviveCrashes covers this
 			}
 			t.Run(slow.name+"/"+fast.name, func(t *testing.T) {
 				for at, more := 1, true; more; at++ {

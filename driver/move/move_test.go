@@ -261,7 +261,7 @@ func TestEmptyVolumeStaysFormattable(t *testing.T) {
 }
 
 // Both volumes are exported with authentication if they require it.
-func TestMoveAuthenticates(t *testing.T) {
+func TestMovedVolumesAreExportedWithAuthentication(t *testing.T) {
 	f := newFarm(t, random())
 	f.requires = "dhchap"
 	authenticates := map[string]string{hostauth.KeyMethod: "dhchap", "other": "x"}

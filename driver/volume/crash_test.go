@@ -18,10 +18,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// TestCrashPoints interrupts every operation at each of its calls, before and after the target
+// TestOperationsSurviveCrashes interrupts every operation at each of its calls, before and after the target
 // executes it, with and without a crash of the caller, and then repeats the operation. The retry
 // must succeed, and the target must end in the same state as after an uninterrupted operation.
-func TestCrashPoints(t *testing.T) {
+func TestOperationsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
@@ -38,9 +38,9 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-// TestFailurePoints is a quick subset of TestCrashPoints. At each call, either the caller dies or
+// TestOperationsSurviveFailedCalls is a quick subset of TestOperationsSurviveCrashes. At each call, either the caller dies or
 // the target refuses the call.
-func TestFailurePoints(t *testing.T) {
+func TestOperationsSurviveFailedCalls(t *testing.T) {
 	drivertest.Serial(t)
 	for _, op := range slices.Concat(operations, reads) {
 		t.Run(op.name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestFailurePoints(t *testing.T) {
 }
 
 // SPDK v26.09 and later respond with a different error if a subsystem does not exist.
-func TestCrashPointsOnV2609(t *testing.T) {
+func TestOperationsOnV2609SurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

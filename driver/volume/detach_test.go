@@ -165,7 +165,7 @@ func TestGroupClonesAreDetached(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-func TestDetachCrashPoints(t *testing.T) {
+func TestDetachingSurvivesCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

@@ -217,7 +217,7 @@ func TestRepeatedGroupSnapshotCreatesOnlyOneGroup(t *testing.T) {
 
 // No matter which RPC of a call fails, and how, a retry takes or deletes one complete group and
 // leaves nothing else behind.
-func TestGroupCrashPoints(t *testing.T) {
+func TestGroupOperationsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

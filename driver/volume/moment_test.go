@@ -256,7 +256,7 @@ func TestGroupSnapshotFailsIfOneTargetFails(t *testing.T) {
 
 // No matter which RPC fails on one of the targets, and how, a retry takes one complete group and
 // leaves nothing else behind.
-func TestGroupOnSeveralTargetsCrashPoints(t *testing.T) {
+func TestGroupOperationsOnSeveralTargetsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

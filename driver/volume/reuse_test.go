@@ -151,7 +151,7 @@ func TestBasesAreCollapsed(t *testing.T) {
 	cleanUp(t, b, "")
 }
 
-func TestReuseCrashPoints(t *testing.T) {
+func TestReuseSurvivesCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

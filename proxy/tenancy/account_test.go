@@ -100,7 +100,7 @@ func TestCreationsRunConcurrentlyWithinTheQuota(t *testing.T) {
 
 // A volume that is created while the target is listing its volumes counts, whether or not the list
 // contains it.
-func TestVolumesCreatedWhileCountingCount(t *testing.T) {
+func TestVolumesCreatedDuringAListingCount(t *testing.T) {
 	pass := atTime(t)
 	w := emptyWorld(t, "v26.05", Quota{Volumes: 2})
 	require.NoError(t, w.create("a", 4))

@@ -111,7 +111,7 @@ func TestStatusShowsThatTargetIsDown(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestSizesAndTimes(t *testing.T) {
+func TestSizesAndTimesAreFormatted(t *testing.T) {
 	for n, text := range map[uint64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 5 << 30: "5 GiB", 100 << 40: "100 TiB", 1 << 63: "8192 PiB"} {
 		assert.Equal(t, text, bytes(n))
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAddressesInList(t *testing.T) {
+func TestListedAddressesMatch(t *testing.T) {
 	var list []Address
 	for _, text := range []string{"192.0.2.10", "192.0.2.11:4420", "[2001:db8::1]:4420"} {
 		a, err := Parse(text)
