@@ -54,7 +54,7 @@ func (n *Node) publishVolume(ctx context.Context, req *csi.NodePublishVolumeRequ
 	}
 	capability := req.GetVolumeCapability()
 	if block := capability.GetBlock() != nil; block != record.Block {
-		return fmt.Errorf("%w: the volume is staged with the other volume mode", request.ErrConflict)
+		return fmt.Errorf("%w: the volume is staged with a different volume mode", request.ErrConflict)
 	}
 	if err := n.checkSingleWriter(capability, record, target); err != nil {
 		return err

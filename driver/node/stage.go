@@ -58,10 +58,10 @@ func (n *Node) stageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest,
 	}
 	block := req.GetVolumeCapability().GetBlock() != nil
 	if staged && record.Block != block {
-		return fmt.Errorf("%w: the volume is staged with the other volume mode: unstage it first", request.ErrConflict)
+		return fmt.Errorf("%w: the volume is staged with a different volume mode: unstage it first", request.ErrConflict)
 	}
 	if staged && record.encrypted() != a.encryption.requested() {
-		return fmt.Errorf("%w: the volume is staged with other encryption: unstage it first", request.ErrConflict)
+		return fmt.Errorf("%w: the volume is staged with different encryption: unstage it first", request.ErrConflict)
 	}
 	id, staging := req.GetVolumeId(), req.GetStagingTargetPath()
 	used := usedID(id, a.replicated)

@@ -29,7 +29,7 @@ type Target struct {
 func Targets(configured []Target, c class.Class) ([]Target, error) {
 	for _, name := range c.Targets {
 		if !slices.ContainsFunc(configured, func(t Target) bool { return t.Name == name }) {
-			return nil, fmt.Errorf("%w: target is %q, which config.json does not have", class.ErrParameter, name)
+			return nil, fmt.Errorf("%w: target is %q, which is not in config.json", class.ErrParameter, name)
 		}
 	}
 	var allowed []Target

@@ -53,7 +53,7 @@ func (s *Service) Clone(ctx context.Context, from Origin, spec Spec) (Volume, er
 		return Volume{}, fmt.Errorf("target %s: %w: %s is not the requested %s", s.Name, ErrWrongKind, source, from)
 	}
 	if spec.MaxBytes > 0 && source.SizeBytes > spec.MaxBytes {
-		return Volume{}, fmt.Errorf("target %s: %w: the source %s has %d bytes, more than the limit %d", s.Name, ErrOutOfRange, source, source.SizeBytes, spec.MaxBytes)
+		return Volume{}, fmt.Errorf("target %s: %w: the source %s has %d bytes, more than the limit of %d", s.Name, ErrOutOfRange, source, source.SizeBytes, spec.MaxBytes)
 	}
 	for _, err := range []error{unlisted, unread} {
 		if err != nil {

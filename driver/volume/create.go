@@ -190,7 +190,7 @@ func (s *Service) checkGrowsBeyondParent(ctx context.Context, object string) err
 // grow is like Expand, but also accepts the volume's lvstore, or nil if the caller has not read it.
 func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, known *Store) (Volume, error) {
 	if maxBytes > 0 && v.SizeBytes > maxBytes {
-		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, maxBytes)
+		return v, fmt.Errorf("target %s: %w: %s already has %d bytes, more than the limit of %d; volumes cannot shrink", s.Name, ErrOutOfRange, v, v.SizeBytes, maxBytes)
 	}
 	if v.SizeBytes >= minBytes {
 		return v, nil
@@ -208,7 +208,7 @@ func (s *Service) grow(ctx context.Context, v Volume, minBytes, maxBytes int64, 
 		}
 		switch size := st.Size(minBytes); {
 		case maxBytes > 0 && size > maxBytes:
-			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit %d", s.Name, ErrOutOfRange, st.Name, size, minBytes, maxBytes)
+			return st, fmt.Errorf("target %s: %w: lvstore %s would allocate %d bytes for the requested %d, more than the limit of %d", s.Name, ErrOutOfRange, st.Name, size, minBytes, maxBytes)
 		case size > st.TotalBytes:
 			return st, fmt.Errorf("target %s: %w: lvstore %s has %d bytes in total, but %s would need %d", s.Name, ErrOutOfRange, st.Name, st.TotalBytes, v, size)
 		case !v.Thin && size-v.SizeBytes > st.FreeBytes-s.Space.reserve(st):

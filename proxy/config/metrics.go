@@ -65,7 +65,7 @@ func (m Metrics) validateHistograms() error {
 		case name == "", len(name) > maxBdevName, !printable.Valid(name):
 			return fmt.Errorf("metrics.latency_histograms: %q is not the name of a bdev: write a name as bdev_get_bdevs lists it, or LVSTORE/LVOL for a volume, with up to %d bytes and without control characters", name, maxBdevName)
 		case slices.Contains(m.LatencyHistograms[:i], name):
-			return fmt.Errorf("metrics.latency_histograms has %q twice: remove one of them", name)
+			return fmt.Errorf("metrics.latency_histograms lists %q twice: remove one of them", name)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ func (c *Config) validateTLS() (err error) {
 	files := t.CertFile != "" || t.KeyFile != ""
 	switch {
 	case t.InsecurePlaintext && (files || t.SelfSignedDir != ""):
-		return errors.New("tls: insecure_plaintext uses no certificate: set either it or the files")
+		return errors.New("tls: insecure_plaintext cannot be combined with certificate files: remove one of them")
 	case files && t.SelfSignedDir != "":
 		return errors.New("tls: set either cert_file and key_file, or self_signed_dir")
 	case files && (t.CertFile == "" || t.KeyFile == ""):

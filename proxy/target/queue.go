@@ -47,7 +47,7 @@ type queue struct {
 	hasMemory func(user string) bool // see Config.HasMemory
 }
 
-// A user is a user with running or waiting calls, now or recently.
+// A user has running or waiting calls, or has had some recently.
 type user struct {
 	name       string
 	limit      int

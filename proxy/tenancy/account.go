@@ -36,7 +36,7 @@ type account struct {
 	at         time.Time // when counting began
 	exact      bool      // no call was running when counting began
 	decreased  bool      // objects of the tenant may have been deleted since counting began
-	during     amount    // created by calls while counting
+	during     amount    // created by calls since counting began
 	running    map[*claim]amount
 	idle       chan struct{} // closed when no call is running; nil if no call is waiting for that
 	unanswered []unansweredCall
