@@ -283,10 +283,10 @@ func (b *crashBench) deleteAll(t *testing.T) {
 	}
 }
 
-// TestCSICallsSurviveCrashes kills the controller before and after every RPC of every CSI call. In further
-// runs, the reply is lost, the deadline passes, the target restarts, or another controller makes
-// the same call. The call is retried as a sidecar would retry it, by another controller if the
-// first one was killed, and must succeed. Then the test deletes all objects, after which the
+// TestCSICallsSurviveCrashes kills the controller before and after every RPC of every CSI call. In
+// further runs, the reply is lost, the deadline passes, the target restarts, or another controller
+// makes the same call. The call is retried as a sidecar would retry it, by another controller if
+// the first one was killed, and must succeed. Then the test deletes all objects, after which the
 // target's state must be the same as before.
 func TestCSICallsSurviveCrashes(t *testing.T) {
 	if testing.Short() {

@@ -21,8 +21,8 @@ import (
 // kinds of objects in its configuration. No volume is exported to a host that has a mark.
 //
 // Fence sets the mark before it lists the exports, and an export reads the mark before and after it
-// admits a host. So if a host is admitted while it is being fenced, at least one of the two calls
-// ends the admission.
+// admits a host. Therefore, if a host is admitted while it is being fenced, at least one of the two
+// calls ends the admission.
 const (
 	fenceNQN = "nqn.2020-04.io.spdk.csi:fenced:"
 	fenceIQN = "iqn.2026-11.io.spdkgate:fenced:"

@@ -126,9 +126,9 @@ func (m *Mirror) swapQueued(t table, leg int) (wait func(context.Context) error,
 
 // settle returns when each write of the previous table has completed, and its region is marked if
 // the write did not reach both replicas. A resume only schedules the writes that are waiting for
-// the new table, and a suspend prevents the kernel from starting the remaining ones. So settle
-// first waits for the read that is queued behind these writes. settle then suspends the mirror,
-// which waits until all started writes have completed.
+// the new table, and a suspend prevents the kernel from starting the remaining ones. Therefore,
+// settle first waits for the read that is queued behind these writes. settle then suspends the
+// mirror, which waits until all started writes have completed.
 func (m *Mirror) settle(ctx context.Context, wait func(context.Context) error) error {
 	if err := wait(ctx); err != nil {
 		return fmt.Errorf("wait for the writes that were in flight: %w", err)

@@ -39,7 +39,7 @@ func TestDelayedWriteDoesNotRestoreADroppedReplica(t *testing.T) {
 }
 
 // After a restart of the plugin, the kernel may send writes of a marked region to one replica
-// alone. So a delayed write of the previous process must not list the other replica.
+// alone. Therefore, a delayed write of the previous process must not list the other replica.
 func TestDelayedWriteOfAnEarlierProcessIsOvertaken(t *testing.T) {
 	w, _ := rebuilt(t)
 	m := w.plugin()

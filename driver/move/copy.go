@@ -77,9 +77,9 @@ func (d *device) readChunk(b []byte, offset, size int64) ([]byte, error) {
 	return b, nil
 }
 
-// differing writes to the copy only those chunks of the original that differ. So an interrupted
-// copy continues where it stopped, and clusters of thin volumes that have never been written to
-// remain unallocated. The first markBytes of the copy remain unchanged.
+// differing writes to the copy only those chunks of the original that differ. Therefore, an
+// interrupted copy continues where it stopped, and clusters of thin volumes that have never been
+// written to remain unallocated. The first markBytes of the copy remain unchanged.
 func (m *moving) differing(ctx context.Context) error {
 	m.zeros = make([]bool, (m.from.size+chunkBytes-1)/chunkBytes)
 	if err := m.each(ctx, m.copyChunk); err != nil {

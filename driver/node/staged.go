@@ -17,8 +17,8 @@ import (
 // stagedVolumes records on this node's disk where volumes are staged. For each volume,
 // stagedVolumes contains a symbolic link to the staging directory, named by the volume's id.
 // kubelet chooses the directories that contain the records of staged volumes, and passes their
-// paths only in its calls. So without these links, a restarted process could not find out which
-// volumes to monitor. A volume is added once it is completely staged, and removed when its
+// paths only in its calls. Therefore, without these links, a restarted process could not find out
+// which volumes to monitor. A volume is added once it is completely staged, and removed when its
 // unstaging begins. kubelet repeats calls that did not finish, so the monitor ignores the volumes
 // of such calls.
 //

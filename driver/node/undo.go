@@ -20,8 +20,8 @@ const undoTimeout = 30 * time.Second
 // unchanged.
 //
 // After most error codes of NodeStageVolume, kubelet forgets the volume and never calls
-// NodeUnstageVolume for it. So while the volume is still connected or mounted, the error wraps
-// request.ErrLeftBehind, which makes kubelet repeat the call.
+// NodeUnstageVolume for it. Therefore, while the volume is still connected or mounted, the error
+// wraps request.ErrLeftBehind, which makes kubelet repeat the call.
 func (n *Node) failedStage(ctx context.Context, staging, id string, before bool, failed error) error {
 	record, found, err := readRecord(staging, id)
 	switch {
@@ -49,8 +49,8 @@ func (n *Node) inUse(staging, id string, r stageRecord) bool {
 }
 
 // failedPublish returns the error for NodePublishVolume, which undoes its own steps. As after a
-// failed staging, kubelet would forget the pod's mount. So if the path is still mounted, or if this
-// call connected the volume, the error's code makes kubelet retry. If the volume has stayed
+// failed staging, kubelet would forget the pod's mount. Therefore, if the path is still mounted, or
+// if this call connected the volume, the error's code makes kubelet retry. If the volume has stayed
 // connected since it was staged, no retry is needed, because kubelet unstages the volume later.
 func (n *Node) failedPublish(ctx context.Context, staging, id, target string, again bool, failed error) error {
 	if n.isMounted(target) {

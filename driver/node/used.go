@@ -13,9 +13,9 @@ import (
 
 // usedVolumes records on this node's disk which volumes have been staged for writing here. For each
 // volume, usedVolumes contains an empty file (a mark) named by the volume's id. The publish context
-// of a volume does not change while the volume is attached. So if the publish context allows
-// formatting, only the mark prevents a volume that has lost its data from being formatted when it
-// is staged again.
+// of a volume does not change while the volume is attached. Therefore, if the publish context
+// allows formatting, only the mark prevents a volume that has lost its data from being formatted
+// when it is staged again.
 //
 // A mark remains after its volume is deleted, because nodes are not notified of deletions. When
 // there are more than maxMarks marks, the oldest are removed. Removing them is safe, because a mark

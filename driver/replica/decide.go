@@ -112,8 +112,8 @@ func Decide(self Writer, w Witness, known bool, v View) Decision {
 	}
 	current := v.where(w.InSync, func(s Seen) bool { return s.State == Ours && s.Superblock.Rebuild == NoRebuild })
 	// The superblocks of all members are written before a mirror starts, and before the in-sync set
-	// grows. So if a replica has an earlier epoch than another one, either its server has returned
-	// with old data, or a start was interrupted.
+	// grows. Therefore, if a replica has an earlier epoch than another one, either its server has
+	// returned with old data, or a start was interrupted.
 	older := v.older(current)
 	current &^= older
 	accused := v.accused(current)

@@ -18,9 +18,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// TestOperationsSurviveCrashes interrupts every operation at each of its calls, before and after the target
-// executes it, with and without a crash of the caller, and then repeats the operation. The retry
-// must succeed, and the target must end in the same state as after an uninterrupted operation.
+// TestOperationsSurviveCrashes interrupts every operation at each of its calls, before and after
+// the target executes it, with and without a crash of the caller, and then repeats the operation.
+// The retry must succeed, and the target must end in the same state as after an uninterrupted
+// operation.
 func TestOperationsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -38,8 +39,8 @@ func TestOperationsSurviveCrashes(t *testing.T) {
 	}
 }
 
-// TestOperationsSurviveFailedCalls is a quick subset of TestOperationsSurviveCrashes. At each call, either the caller dies or
-// the target refuses the call.
+// TestOperationsSurviveFailedCalls is a quick subset of TestOperationsSurviveCrashes. At each call,
+// either the caller dies or the target refuses the call.
 func TestOperationsSurviveFailedCalls(t *testing.T) {
 	drivertest.Serial(t)
 	for _, op := range slices.Concat(operations, reads) {

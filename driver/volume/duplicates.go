@@ -14,10 +14,10 @@ import (
 
 // The name of a snapshot contains the second in which it was requested, so SPDK does not refuse a
 // second snapshot with the same requested name. A call whose reply was lost may still be executed
-// while it is repeated, and two controllers may be active for a moment. So before a call returns
-// the snapshot that it took, it looks for other snapshots with the same requested name. The order
-// in which SPDK executed the calls is decisive, not the clocks. Of two snapshots of a volume, the
-// older one is the parent of the other.
+// while it is repeated, and two controllers may be active for a moment. Therefore, before a call
+// returns the snapshot that it took, it looks for other snapshots with the same requested name. The
+// order in which SPDK executed the calls is decisive, not the clocks. Of two snapshots of a volume,
+// the older one is the parent of the other.
 
 // FindSnapshot returns the snapshot that was requested under name, from any lvstore of the target.
 // If there are several, it returns the oldest, which is the snapshot that callers receive.

@@ -14,7 +14,7 @@ import (
 )
 
 // SPDK stores only two facts about a logical volume: its name (at most 63 bytes, unique in its
-// lvstore) and its parent. So the driver stores all persistent information in names:
+// lvstore) and its parent. Therefore, the driver stores all persistent information in names:
 //
 //   - A volume has the requested name, as with spdk-csi, so the driver finds spdk-csi's volumes.
 //     SPDK refuses a second volume with that name, so two calls cannot create a volume twice. After

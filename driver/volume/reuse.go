@@ -6,8 +6,8 @@ import (
 )
 
 // Each base lengthens the chain below its source, and remains as long as both its clone and its
-// source exist. So the driver reuses a base for further clones as long as the source has not
-// changed, and before it creates another base, it deletes bases that have lost their clones.
+// source exist. Therefore, the driver reuses a base for further clones as long as the source has
+// not changed, and before it creates another base, it deletes bases that have lost their clones.
 
 // unchangedBase returns the base whose contents are definitely identical to those of its source.
 // The state of the source proves that they are identical. The source is thin and owns no clusters,

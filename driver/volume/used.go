@@ -19,10 +19,10 @@ import (
 
 // A volume that has been attached may contain data, and must never be formatted again, even if it
 // appears to be empty. For thin volumes, newer releases count the clusters, which shows whether a
-// host has written to them (see Pristine). For all other volumes, SPDK stores no such record. So
-// the driver appends ".used" to the names of such volumes when they are detached. Renaming is a
-// single atomic and durable step that does not affect the volume's UUID, bdev, exports or
-// connections.
+// host has written to them (see Pristine). For all other volumes, SPDK stores no such record.
+// Therefore, the driver appends ".used" to the names of such volumes when they are detached.
+// Renaming is a single atomic and durable step that does not affect the volume's UUID, bdev,
+// exports or connections.
 //
 // A volume therefore has one of two names, and once it has the second name, SPDK would accept
 // another volume with the first name. The driver looks for a volume under both names before and

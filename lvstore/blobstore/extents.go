@@ -10,8 +10,8 @@ import (
 // Extents remembers the clusters on the extent pages of snapshots, so that a read that did not
 // finish in time can continue later. SPDK changes the extent pages of a snapshot only when it
 // deletes the snapshot below, or inflates or decouples the snapshot. Each of these operations
-// changes the snapshot's parent, which is recorded on another page of the snapshot. So an extent
-// page is remembered only until another page of its lvol changes. Pages of volumes are not
+// changes the snapshot's parent, which is recorded on another page of the snapshot. Therefore, an
+// extent page is remembered only until another page of its lvol changes. Pages of volumes are not
 // remembered. The zero value is ready to use. It is safe for concurrent use.
 type Extents struct {
 	mu    sync.Mutex
