@@ -195,7 +195,7 @@ func TestOldTLSAndHTTP2AreRefused(t *testing.T) {
 
 // The configuration can restrict TLS versions and cipher suites further, and a reload applies such
 // a restriction.
-func TestConfiguredTLSVersionAndSuites(t *testing.T) {
+func TestTLSVersionAndSuitesCanBeRestricted(t *testing.T) {
 	b := newBench(t, "v26.05", withTLS(""))
 	s := serve(t, b)
 	dial := func(version uint16) (*tls.Conn, error) {

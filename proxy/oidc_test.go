@@ -90,7 +90,7 @@ func (w *oidcWorld) end(u *browser, j journey) got {
 	return u.do("GET", "/console/oidc/callback?"+j.back.Encode(), "", header...)
 }
 
-func TestSignInAtTheIssuer(t *testing.T) {
+func TestUserSignsInAtTheIssuer(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	assert.Contains(t, u.do("GET", "/console/session", "").body, `"oidc":true`)
@@ -131,7 +131,7 @@ func TestSignInTicketsAreCookies(t *testing.T) {
 
 // A browser gets no session if it did not begin the sign-in, or if it returns values that are not
 // from the issuer. In these cases, the proxy does not even query the issuer.
-func TestForgedReturnsFromTheIssuer(t *testing.T) {
+func TestForgedReturnsFromTheIssuerAreRefused(t *testing.T) {
 	w := newOIDC(t, nil)
 	u := w.browser()
 	for name, change := range map[string]func(j *journey){

@@ -52,7 +52,7 @@ func (g *gatehouse) reload() {
 
 // The documented commands revoke a credential of any kind immediately, even on open connections,
 // and even if it is a user's only one. Other credentials remain valid.
-func TestDocumentedRevocationTakesEffectAtOnce(t *testing.T) {
+func TestDocumentedRevocationTakesEffectImmediately(t *testing.T) {
 	blocks := documented(t, "docs/authentication.md", "Revoke a credential now", "console")
 	require.Len(t, blocks, 4)
 	type way struct {

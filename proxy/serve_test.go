@@ -252,7 +252,7 @@ func TestSelfSignedCertificate(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "nothing is overwritten")
 }
 
-func TestServedTLSVersionsWithoutHTTP2(t *testing.T) {
+func TestOldTLSVersionsAndHTTP2AreNotServed(t *testing.T) {
 	s := serve(t, newBench(t, "v26.05", withTLS("")))
 	_, err := tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err)

@@ -113,7 +113,7 @@ func withClock(s *Server) *testClock {
 	return c
 }
 
-func TestSignInWithAPassword(t *testing.T) {
+func TestUserSignsInWithAPassword(t *testing.T) {
 	b := newSafeBench(t, "v26.05", func(c *config.Config) {
 		c.Users[1].Tenant = "team"
 		c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}

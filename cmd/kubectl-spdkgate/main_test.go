@@ -201,7 +201,7 @@ func TestCompletionOffersNodes(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, ":4\n"), "no second node, and no file names: %s", out)
 }
 
-func TestDefaultDriverNameAndHelp(t *testing.T) {
+func TestHelpAndDefaultDriverNameAreCorrect(t *testing.T) {
 	assert.Equal(t, driver.DefaultName, command().PersistentFlags().Lookup("drivername").DefValue)
 	out, _, err := run(t, "--help")
 	require.NoError(t, err)

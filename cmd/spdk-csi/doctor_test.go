@@ -186,7 +186,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 
 // A wrong password and a certificate from another authority are separate findings, which doctor
 // prints without a second reading.
-func TestDoctorReportsRefusalsAtOnce(t *testing.T) {
+func TestDoctorReportsRefusalsImmediately(t *testing.T) {
 	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"authentication failed: wrong password"}}`)

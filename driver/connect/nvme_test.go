@@ -54,7 +54,7 @@ func soon(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-func TestNVMeConnectAndDisconnect(t *testing.T) {
+func TestNVMeDeviceIsConnectedAndDisconnected(t *testing.T) {
 	for _, multipath := range []bool{true, false} {
 		t.Run(fmt.Sprintf("multipath %v", multipath), func(t *testing.T) {
 			k, c := newNVMeKernel(t, multipath)
@@ -200,7 +200,7 @@ func TestNVMeAlreadyConnected(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestNVMeOtherAddressIsAnotherPath(t *testing.T) {
+func TestSecondNVMeAddressAddsAPath(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "10.9.9.9")
 	k.namespace(0, 0, 1, "uuid."+uuid1, gib)

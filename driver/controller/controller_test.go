@@ -268,7 +268,7 @@ func TestVolumeCapabilitiesAreValidated(t *testing.T) {
 	assert.Contains(t, resp.GetMessage(), "MULTI_NODE_MULTI_WRITER")
 }
 
-func TestOneCallAtATimePerVolume(t *testing.T) {
+func TestEachVolumeHasOneCallAtATime(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	v := b.create(t, "pvc-1", 4*mib)
 	id, _ := request.ParseVolumeID(v.GetVolumeId())

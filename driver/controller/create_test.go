@@ -88,7 +88,7 @@ func TestCreateStopsAfterUnknownOutcome(t *testing.T) {
 	assert.Len(t, append(targets[0].lvols(t), targets[1].lvols(t)...), 1, "only the filler exists; the other lvstore was not tried")
 }
 
-func TestSameNameWithOtherParametersIsRefused(t *testing.T) {
+func TestSameNameWithDifferentParametersIsRefused(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.create(t, "pvc-1", 4*mib)
 	_, err := b.CreateVolume(t.Context(), b.thick("pvc-1", 4*mib))

@@ -58,7 +58,7 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 // While one target is down and another hangs, a volume is created if the targets that its name
 // selects are working. Calls for other names fail by their deadline, name the unresponsive target,
 // and create nothing on other targets.
-func TestCreateWhileTargetsAreDown(t *testing.T) {
+func TestCreateSucceedsWhileOtherTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}

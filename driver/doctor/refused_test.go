@@ -33,7 +33,7 @@ func refusing(name string, err spdkrpc.Error) doctor.Target {
 
 // If a target refuses the driver's credentials, or if the driver does not trust the target's
 // certificate, one reading is enough to report the problem, even without a list of volumes.
-func TestRefusalsAreReportedAtOnce(t *testing.T) {
+func TestRefusalsAreReportedImmediately(t *testing.T) {
 	simulatedOnly(t)
 	untrusted := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	for name, c := range map[string]struct {

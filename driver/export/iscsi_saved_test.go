@@ -233,7 +233,7 @@ func TestRemovedISCSIFenceIsRemovedFromSavedConfiguration(t *testing.T) {
 }
 
 // A target restarts while a volume is published to a host, and has lost the host's mark since.
-func TestPublicationAfterALostMarkIsUndone(t *testing.T) {
+func TestPublicationWithoutItsMarkIsUndone(t *testing.T) {
 	f, n1 := newFixture(t, export.ISCSI, ""), drivertest.Host("n1")
 	_, err := f.Fence(t.Context(), n1, "n1", false)
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func TestFilesystemUUIDFollowsTheVolume(t *testing.T) {
 
 // An older state of a btrfs file system, such as a restored snapshot, can be mounted after the
 // newer state has been unmounted.
-func TestOlderBtrfsMountsAfterNewer(t *testing.T) {
+func TestOlderBtrfsIsMountedAfterANewerOne(t *testing.T) {
 	m, d := testMounter(t, Options{}), newDisk(t, fsMiB)
 	s := Stage{Device: d.device, Path: mountPoint(t, m, "staging"), FSType: btrfs, MayFormat: true}
 	require.NoError(t, m.FormatAndMount(t.Context(), s))

@@ -139,7 +139,7 @@ func TestFailedStageIsUndone(t *testing.T) {
 }
 
 // The error code for an invalid request is final only if no earlier call has staged the volume.
-func TestInvalidRequestForStagedVolume(t *testing.T) {
+func TestInvalidRequestsForAStagedVolumeAreRetried(t *testing.T) {
 	for name, change := range map[string]func(*csi.NodeStageVolumeRequest){
 		"no capability":    func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability = nil },
 		"malformed export": func(r *csi.NodeStageVolumeRequest) { r.PublishContext["nqn"] = "x" },

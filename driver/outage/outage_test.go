@@ -72,7 +72,7 @@ func TestIntervalsBetweenLogLinesGrow(t *testing.T) {
 	assert.Equal(t, 99, len(b.written()), "every 15 minutes in the end")
 }
 
-func TestOtherKindsAndTargetsAreLogged(t *testing.T) {
+func TestFailuresOfOtherKindsAndTargetsAreLogged(t *testing.T) {
 	b := newBench()
 	for range 3 {
 		b.fail(5, "t0", "unreachable")

@@ -120,7 +120,7 @@ func TestPairUsesDifferentZones(t *testing.T) {
 
 // A volume with two replicas needs room on two targets, so the target with the second most room
 // limits the capacity.
-func TestPairCapacityIsTheSecondMost(t *testing.T) {
+func TestSecondServerLimitsTheCapacityForPairs(t *testing.T) {
 	const head = 4 * mib
 	here, there := map[string]string{"zone": "here"}, map[string]string{"zone": "there"}
 	store := func(target string, room int64) Store {

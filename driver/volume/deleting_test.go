@@ -84,7 +84,7 @@ func (c *clearing) Call(ctx context.Context, method string, params, result any) 
 // name cannot be created.
 func TestRepeatedDeletionFailsUntilTheFirstIsComplete(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") != "" {
-		t.Skip("TestRepeatedDeletionOnARealTarget tests this on real targets")
+		t.Skip("TestDeletionOnARealTargetCanBeRepeated tests this on real targets")
 	}
 	b := newTestService(t, export.TCP)
 	spec := Spec{Name: "pvc-1", MinBytes: 8 * MiB, Class: class.Class{Thick: true}}
@@ -126,9 +126,9 @@ func TestVolumeInForbiddenStoreIsNotDeleted(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRepeatedDeletionOnARealTarget repeats TestRepeatedDeletionFailsUntilTheFirstIsComplete on a
-// real target, with a volume that takes seconds to clear.
-func TestRepeatedDeletionOnARealTarget(t *testing.T) {
+// TestDeletionOnARealTargetCanBeRepeated repeats TestRepeatedDeletionFailsUntilTheFirstIsComplete
+// on a real target, with a volume that takes seconds to clear.
+func TestDeletionOnARealTargetCanBeRepeated(t *testing.T) {
 	if os.Getenv("SPDK_SOCK") == "" {
 		t.Skip("the simulated target deletes immediately; set SPDK_SOCK to run on a real one")
 	}

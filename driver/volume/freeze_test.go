@@ -139,7 +139,7 @@ func TestOldProxyDoesNotSnapshotExportedVolume(t *testing.T) {
 }
 
 // A host without multipath would fail its I/O instead of holding it back.
-func TestSnapshotRefusedForHostsWithoutMultipath(t *testing.T) {
+func TestSnapshotIsRefusedForHostsWithoutMultipath(t *testing.T) {
 	b := newTestService(t, export.TCP)
 	if b.sim == nil {
 		t.Skip("needs a simulated target: in this test, no host connects to a real target")

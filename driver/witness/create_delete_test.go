@@ -155,7 +155,7 @@ func TestBeginDeleteRefusesWitnessInUse(t *testing.T) {
 }
 
 // If the API server's response is lost, the mark is read back.
-func TestBeginDeleteAfterALostResponse(t *testing.T) {
+func TestBeginDeleteReadsBackAfterALostResponse(t *testing.T) {
 	for name, fault := range map[string]fault{"executed": lostResponse, "not executed": lostRequest} {
 		t.Run(name, func(t *testing.T) {
 			a, s, _ := created(t)

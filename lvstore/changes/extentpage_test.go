@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func TestExtentPagesOfLvolsAreFound(t *testing.T) {
+func TestExtentPagesAreFound(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
 		r, rpc := new(Reader), spdkrpc.NewClient(w)

@@ -76,7 +76,7 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 }
 
 // The error of a failed fetch contains the reason, which the log needs.
-func TestFetchErrorsNameTheCause(t *testing.T) {
+func TestFetchErrorsStateTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	// the fetch fails without the authority's certificate
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context())

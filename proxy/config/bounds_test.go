@@ -177,7 +177,7 @@ func TestTLSProtocolIsConfigurable(t *testing.T) {
 	assert.Equal(t, uint16(tls.VersionTLS13), version)
 }
 
-func TestLocalUserAndGroupIDs(t *testing.T) {
+func TestLocalUserAndGroupNamesAreResolved(t *testing.T) {
 	me, err := user.Current()
 	require.NoError(t, err)
 	uid, err := uidOf(me.Username)
@@ -243,7 +243,7 @@ func TestQuotasAreParsed(t *testing.T) {
 	assert.Zero(t, q.Bytes)
 }
 
-func TestLearningModeIsSetGloballyOrPerUser(t *testing.T) {
+func TestLearningModeCanBeSetGloballyOrPerUser(t *testing.T) {
 	for keys, want := range map[[2]bool]bool{{false, false}: false, {true, false}: true, {false, true}: true, {true, true}: true} {
 		c := Config{Learning: keys[0], Users: []User{{Name: "a", Roles: []string{"r"}, Learning: keys[1]}}}
 		assert.Equal(t, want, c.PolicyUsers()["a"].Learning, keys)

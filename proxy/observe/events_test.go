@@ -210,7 +210,7 @@ func TestNotificationsAreReadOnce(t *testing.T) {
 
 // A target keeps only its last notifications. Notifications that are lost in between are reported
 // as a gap.
-func TestLostNotificationsAreReportedAsGap(t *testing.T) {
+func TestLostNotificationsAppearAsAGap(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, sim.Close()) })

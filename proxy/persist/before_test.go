@@ -46,7 +46,7 @@ func TestWaitForComparisonIsLimited(t *testing.T) {
 
 // If a comparison fails because no target is running, the next process is compared as soon as it
 // starts.
-func TestNewTargetProcessIsComparedAtOnce(t *testing.T) {
+func TestNewTargetProcessIsComparedImmediately(t *testing.T) {
 	w := newWorld(t)
 	w.saver.opts.Retry = time.Hour
 	w.save()

@@ -214,7 +214,7 @@ func TestWaitingTimeIsLimited(t *testing.T) {
 }
 
 // Changed limits apply immediately to waiting calls and to new ones.
-func TestChangedLimitsApplyAtOnce(t *testing.T) {
+func TestChangedLimitsApplyImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{Total: 100, PerUser: 1})
 		held := mustTake(t, q, "a")

@@ -113,7 +113,7 @@ func TestEmptyParametersAreOmitted(t *testing.T) {
 	assert.Equal(t, []string{"bdev_lvol_get_lvstores none"}, r.sent, "SPDK refuses an empty object here")
 }
 
-func TestResultFalseIsAnError(t *testing.T) {
+func TestFalseResultIsAnError(t *testing.T) {
 	r := &recorder{release: "v26.05", answer: `false`}
 	require.ErrorIs(t, NewClient(r).BdevLvolDelete(t.Context(), BdevLvolDeleteParams{Name: "x"}), Failed)
 	r.answer = "true"

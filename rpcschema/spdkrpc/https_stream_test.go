@@ -359,7 +359,7 @@ func TestCloseEndsTheStream(t *testing.T) {
 }
 
 // If the client is closed while a stream is being opened, that stream ends.
-func TestCloseWhileAStreamIsBeingOpened(t *testing.T) {
+func TestStreamOpenedDuringCloseEnds(t *testing.T) {
 	_, h := behind(t, echo)
 	s, err := h.streams.dial(t.Context(), "/stream")
 	require.NoError(t, err)

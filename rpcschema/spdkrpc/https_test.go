@@ -81,7 +81,7 @@ func TestHTTPSResponses(t *testing.T) {
 	}
 }
 
-func TestHTTPSOutcomeOfFailedCalls(t *testing.T) {
+func TestHTTPSErrorsStateTheOutcome(t *testing.T) {
 	dropped := proxied(t, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
 	require.ErrorIs(t, dropped.Call(t.Context(), "m", nil, nil), OutcomeUnknown)
 

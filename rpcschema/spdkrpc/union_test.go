@@ -110,7 +110,7 @@ func TestNullUnionIsANilPointer(t *testing.T) {
 
 // Raw JSON is used only for objects whose members the schema does not describe, which the package
 // comment lists.
-func TestRawJSONIsOnlyForOpenObjects(t *testing.T) {
+func TestOnlyOpenObjectsAreRawJSON(t *testing.T) {
 	assert.ElementsMatch(t, []string{
 		"result map[string]json.RawMessage", "RBD map[string]json.RawMessage", "Virtio map[string]json.RawMessage",
 		"Others map[string]json.RawMessage", "Others map[string]json.RawMessage", "Params map[string]json.RawMessage",

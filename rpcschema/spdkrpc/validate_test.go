@@ -63,7 +63,7 @@ func TestValidationIsCheap(t *testing.T) {
 
 // The code -1 can also mean EPERM. It is reported as WrongState, which means that the call was
 // certainly not executed, only if the schema supports that.
-func TestCodeMinusOneIsInterpretedBySchema(t *testing.T) {
+func TestSchemaInterpretsCodeMinusOne(t *testing.T) {
 	for method, kind := range map[string]Kind{
 		// according to the schema
 		"framework_start_init": WrongState, "accel_set_options": WrongState,

@@ -73,7 +73,7 @@ func (p *page) signedInAs(user, method string) {
 	p.until(`document.querySelector("dialog[open]")?.innerText.includes("Signed in by\n` + method + `")`)
 }
 
-func TestSignInWithAToken(t *testing.T) {
+func TestUserSignsInWithAToken(t *testing.T) {
 	d := newSignInProxy(t)
 	p := newPageAt(t, d.world)
 	p.open("")
@@ -90,7 +90,7 @@ func TestSignInWithAToken(t *testing.T) {
 
 // The issuer and the console are different sites. Therefore, the browser does not send a
 // SameSite=Strict cookie on the way back.
-func TestSignInAtAnIssuer(t *testing.T) {
+func TestBrowserSignsInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
 	p := newPageAt(t, d.world)
@@ -122,7 +122,7 @@ func (p *page) comesTo(condition string) {
 
 // The browser presents a certificate from its user's certificate store to the console without a
 // prompt.
-func TestSignInWithACertificate(t *testing.T) {
+func TestUserSignsInWithACertificate(t *testing.T) {
 	d := newSignInProxy(t)
 	home := t.TempDir()
 	pair := d.clients.Client(func(c *x509.Certificate) { c.DNSNames = []string{"dash.example"} })

@@ -75,7 +75,7 @@ func (w *world) exportLvol(name string) {
 
 // A confirmed change to access remains in effect even if the target is killed immediately after the
 // response.
-func TestTargetDiesAfterEachResponse(t *testing.T) {
+func TestConfirmedChangesSurviveTargetDeath(t *testing.T) {
 	w := newNVMfWorld(t)
 	w.createLvol("v")
 	w.settled()
@@ -112,7 +112,7 @@ func TestTargetDiesAfterEachResponse(t *testing.T) {
 // A volume is deleted, alone or with its lvstore, and the target is killed before the deletion is
 // saved. Afterwards, the proxy does not report anything as missing, the export can be removed, and
 // new exports are saved.
-func TestTargetDiesAfterADeletion(t *testing.T) {
+func TestTargetMayDieAfterADeletion(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
 		params p
