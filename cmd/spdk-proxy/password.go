@@ -29,7 +29,7 @@ password_hash_file (--out), or to standard output for password_hash. Without a t
 the password is the first line of standard input; the command reads no further, so that
 the next command can read the next line.
 
---out replaces the whole file at once, or changes nothing if the command fails: a shell's
+--out replaces the whole file, or changes nothing if the command fails, whereas a shell's
 "> FILE" would leave an empty file. A new file has mode 0600. An existing one keeps its
 owner, group and mode, without access for other users. If standard output is a file that
 every user may read, its mode becomes 0600.`,

@@ -74,7 +74,7 @@ and the options are
 	fl.StringVar(&f.target.Socket, "socket", "spdk.sock", "path of the UNIX socket")
 	fl.StringVar(&f.release, "spdk-version", spdktest.Newest.String(), "release of SPDK to simulate")
 	fl.StringVar(&f.target.DataDir, "data-dir", "", "directory for lvstores, and for logical volumes as sparse files; without it everything is in memory")
-	fl.DurationVar(&f.target.Poll, "poll", 0, "how often to poll the socket; spdk_tgt polls every 4ms. 0: answer at once")
+	fl.DurationVar(&f.target.Poll, "poll", 0, "how often to poll the socket; spdk_tgt polls every 4ms. 0: respond immediately")
 	fl.BoolVar(&f.target.WaitForRPC, "wait-for-rpc", false, "start in the startup state, until framework_start_init is called")
 	fl.BoolVar(&f.target.ExamineListed, "no-auto-examine", false, "start with the option bdev_auto_examine off: bdevs are examined only after bdev_examine")
 	fl.StringVar(&f.target.ConfigFile, "config", "", "JSON configuration to load at each start, as save_config writes it")

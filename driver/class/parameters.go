@@ -48,7 +48,7 @@ var parameters = []Parameter{
 	},
 	{
 		Name: "thin", Values: "true (the default) or false", Example: "false",
-		Meaning: "`false` allocates the whole space at once",
+		Meaning: "`false` allocates all space immediately",
 		set: func(c *Class, v string) bool {
 			thin, err := strconv.ParseBool(v)
 			c.Thick = !thin

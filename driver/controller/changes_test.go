@@ -301,7 +301,7 @@ func TestUnusableChangeResponsesAreRejected(t *testing.T) {
 }
 
 // Allocated returns the clusters in the proxy's response, even for an encrypted volume.
-func TestAllocatedClustersOfAVolume(t *testing.T) {
+func TestAllocatedClustersIncludeEncryptedVolumes(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
 	b.credentialsFile = filepath.Join(t.TempDir(), "secret.json")

@@ -220,7 +220,7 @@ func TestReplicaOfAReturningServerIsRebuilt(t *testing.T) {
 	assert.True(t, f.state(t).Degraded)
 	assert.False(t, f.state(t).Waiting, "the volume works with one replica")
 	assert.Contains(t, f.state(t).Problem, "server b")
-	assert.Empty(t, f.round(t, 0), "attempts are not repeated at once")
+	assert.Empty(t, f.round(t, 0), "attempts are not repeated immediately")
 	delete(f.down, "uuid-b")
 	assert.Equal(t, []string{"connect uuid-b"}, f.round(t, time.Minute))
 	assert.Equal(t, []string{"add"}, f.round(t, time.Second))

@@ -359,7 +359,7 @@ func TestLostConnectionsAreRestored(t *testing.T) {
 	f.onReconnect = nil
 	f.has(2, "gone", "gone")
 	m.Check(t.Context())
-	assert.Len(t, f.reconnects, 2, "the first attempt is at once, as before")
+	assert.Len(t, f.reconnects, 2, "the first attempt is immediate, as before")
 	for range 100 { // the attempts succeed, but something is still missing
 		f.clock = f.clock.Add(30 * time.Second)
 		m.Check(t.Context())

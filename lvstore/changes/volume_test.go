@@ -11,7 +11,7 @@ import (
 
 // The allocated clusters of a volume include those of the snapshots below it, down to the base. A
 // volume's metadata is checked in the same way as a snapshot's.
-func TestAllocatedClustersOfAVolume(t *testing.T) {
+func TestAllocatedClustersIncludeThoseOfSnapshotsBelow(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
 		for name, want := range map[string][]int{"uuid-v": {0, 1, 3, 8, 600, 700, 1299}, "lvs0/v": {0, 1, 3, 8, 600, 700, 1299}, "uuid-b": {0, 1, 3, 600}} {
