@@ -159,7 +159,7 @@ func (m *Mounter) sameAccess(device string, readOnly bool) error {
 	return p.conflict(readOnly, nil)
 }
 
-// publications lists the mounts of a device's node.
+// publications lists the bind mounts of the device node at device.
 func (m *Mounter) publications(device string) ([]Point, error) {
 	all, err := m.points()
 	return slices.DeleteFunc(all, func(p Point) bool {
