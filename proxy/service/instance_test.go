@@ -40,6 +40,8 @@ func TestInstanceNamesAreParsed(t *testing.T) {
 // A command connects to the service that it names or, if it names none, to the service whose unit
 // runs it.
 func TestCommandConnectsToItsInstance(t *testing.T) {
+	assert.Equal(t, "/var/lib/spdk-proxy", Instance("").StateDirectory())
+	assert.Equal(t, "/var/lib/spdk-proxy@a", Instance("a").StateDirectory())
 	t.Setenv("RUNTIME_DIRECTORY", "/run/spdk-proxy@a")
 	assert.Equal(t, "/run/spdk-proxy@a/control", socketPath("", controlName))
 	assert.Equal(t, "/run/spdk-proxy@b/control", socketPath("b", controlName))

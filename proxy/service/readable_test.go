@@ -31,6 +31,7 @@ func TestFilesUnreadableForServiceAreReported(t *testing.T) {
 	assert.Empty(t, unreadable(uid, other), "its owner")
 	assert.Empty(t, unreadableFiles([]string{file}, dir, other, gid), "a credential")
 	assert.Empty(t, unreadableFiles([]string{filepath.Join(dir, "none")}, "", other, gid))
+	assert.True(t, permitted(filepath.Join(dir, "none"), 4, other, other), "a missing file is reported elsewhere")
 
 	require.NoError(t, os.Chmod(file, 0o640))
 	assert.NotContains(t, strings.Join(unreadable(other, gid), "\n"), "cannot read", "its group")

@@ -54,3 +54,19 @@ func TestCheckSocketUnitComparesAddresses(t *testing.T) {
 		})
 	}
 }
+
+// A unit that cannot be parsed is reported. A drop-in that no longer exists is skipped.
+func TestInvalidSocketUnitsAreReported(t *testing.T) {
+	dir := t.TempDir()
+	unitFile, dropIns := filepath.Join(dir, "spdk-proxy.socket"), filepath.Join(dir, "spdk-proxy.socket.d")
+	require.NoError(t, os.WriteFile(unitFile, []byte("[Socket]\nListenStream=127.0.0.1:1\n"), 0o600))
+	require.NoError(t, os.Mkdir(dropIns, 0o700))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "missing"), filepath.Join(dropIns, "a.conf")))
+	require.NoError(t, os.WriteFile(filepath.Join(dropIns, "b.conf"), []byte("[Socket]\nListenStream=127.0.0.1:2\n"), 0o600))
+	streams, err := listenStreams("", []string{dir})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, streams)
+	require.NoError(t, os.WriteFile(unitFile, []byte("[Socket"), 0o600))
+	_, err = listenStreams("", []string{dir})
+	require.ErrorContains(t, err, unitFile)
+}
