@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
@@ -231,6 +232,13 @@ func TestHiddenBaseBdevsRequireANewerProxy(t *testing.T) {
 
 	s = b.Target.Service(spdkrpc.NewClient(informed{hiding, spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)}}))
 	require.NoError(t, second(s.Get(t.Context(), v.UUID)))
+	require.NoError(t, second(s.Stores(t.Context())))
+
+	failing := &drivertest.FirstCall{Caller: informed{hiding, spdkrpc.ProxyTargetInfo{}}, Method: "spdkgate_target_get_info", Before: func(context.Context, any) error {
+		return &spdkrpc.Error{Method: "spdkgate_target_get_info", Kind: spdkrpc.Failed, Message: "injected failure"}
+	}}
+	s = NewTarget(b.Config).Service(spdkrpc.NewClient(failing))
+	require.ErrorContains(t, second(s.Stores(t.Context())), "injected failure", "it is unknown whether lvstores are hidden")
 	require.NoError(t, second(s.Stores(t.Context())))
 }
 
