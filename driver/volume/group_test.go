@@ -279,6 +279,18 @@ func TestGroupOperationsSurviveCrashes(t *testing.T) {
 	}
 }
 
+// If only the reply is lost, the group is found by reading it back.
+func TestLostReplyOfAGroupSnapshotIsReadBack(t *testing.T) {
+	b := newTestService(t, export.TCP)
+	f := behindFreezer(b)
+	sources := b.volumes(t, "pvc-1", "pvc-2")
+	b.Service = b.Target.Service(spdkrpc.NewClient(&drivertest.FirstCall{Caller: f, Method: "spdkgate_lvol_snapshot", LoseReply: true}))
+	g, err := b.SnapshotGroup(t.Context(), "group-1", sources)
+	require.NoError(t, err)
+	assert.Len(t, g.Snapshots, 2)
+	assert.Len(t, b.state(t).Lvols, 4)
+}
+
 // SnapshotGroup takes a group snapshot of volumes on one target.
 func (b *testService) SnapshotGroup(ctx context.Context, name string, sources []string) (Group, error) {
 	return TakeGroup(ctx, name, []Members{{b.Service, sources}}, noOthers)
