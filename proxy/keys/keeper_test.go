@@ -154,3 +154,13 @@ func TestKeyDirectoryMustBePrivate(t *testing.T) {
 	_, err = OpenFolder(filepath.Join(dir, "link"))
 	require.Error(t, err)
 }
+
+// If nothing listens at the keeper's socket, each call fails and names the socket's unit.
+func TestMissingKeeperFailsEachCall(t *testing.T) {
+	k := Keeper{filepath.Join(t.TempDir(), "keys.sock")}
+	_, placed := k.Place("a", oneSecret)
+	_, listed := k.List()
+	for name, err := range map[string]error{"place": placed, "list": listed, "remove": k.Remove("a")} {
+		assert.ErrorContains(t, err, "spdk-proxy-keys.socket", name)
+	}
+}

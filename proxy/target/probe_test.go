@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/proxy/logtest"
+	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
 func TestProbeDeterminesTheState(t *testing.T) {
@@ -114,4 +115,15 @@ func TestChangedReasonIsLogged(t *testing.T) {
 	}
 	assert.Equal(t, 1, strings.Count(log.String(), "no such file"), log.String())
 	assert.Equal(t, 1, strings.Count(log.String(), "connection refused"), log.String())
+}
+
+// A probe whose request cannot be sent reports the reason.
+func TestUnsentProbeReportsTheReason(t *testing.T) {
+	socket := spdkrpc.NewSocket(filepath.Join(t.TempDir(), "missing.sock"))
+	t.Cleanup(func() { assert.NoError(t, socket.Close()) })
+	p := probe{socket: socket}
+	phase, err := p.phase(t.Context())
+	assert.Equal(t, Unreachable, phase)
+	require.ErrorIs(t, err, spdkrpc.Unreachable)
+	assert.Nil(t, p.pending)
 }
