@@ -65,6 +65,7 @@ func (s *scenario) replicated(phase string) (err error) {
 		v.powerOff()
 	case control.PhaseCheck:
 		v.again()
+		v.both() // after the unclean stop, one replica was rebuilt in full
 		v.call(control.Kill, 0)
 		v.without(0)
 		v.powerOff()
