@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/replica"
@@ -52,7 +54,7 @@ func (s *scenario) replicated(phase string) (err error) {
 		}
 	}()
 	v := s.newReplicatedVolume(p, "block", "")
-	s.limit = 5 * time.Minute
+	s.limit = 15 * time.Minute // the guest's clock is fast while the host is busy
 	v.step("start the node plugin", func(ctx context.Context) (string, error) {
 		return "", errors.Join(v.account(ctx), p.start(ctx, false))
 	})
@@ -141,14 +143,25 @@ func (v *replicatedVolume) again() {
 	v.step("publish to the node, again", func(ctx context.Context) (string, error) {
 		return v.published(ctx, control.TargetCall{Do: control.Publish})
 	})
-	v.csi.step("stage", v.csi.stage)
+	v.step("stage", v.stage)
 	v.csi.step("publish", v.csi.publish)
 	v.step("all acknowledged writes are there", v.found)
 	v.write()
 }
 
+// stage repeats the call while a server does not respond, as kubelet does.
+func (v *replicatedVolume) stage(ctx context.Context) (string, error) {
+	for {
+		_, err := v.csi.stage(ctx)
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return "", err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
 func (v *replicatedVolume) use() {
-	v.csi.step("stage", v.csi.stage)
+	v.step("stage", v.stage)
 	v.csi.step("publish", v.csi.publish)
 	v.write()
 }

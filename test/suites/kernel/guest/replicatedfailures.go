@@ -148,7 +148,7 @@ func (s *scenario) encryptedReplicas(other *replicatedVolume) {
 			v.csi.encrypt()
 			return made, err
 		})
-		v.csi.step("stage", v.csi.stage)
+		v.step("stage", v.stage)
 		v.csi.step("publish", v.csi.publish)
 		var w *recorder
 		v.step("begin to write", func(ctx context.Context) (_ string, err error) {
@@ -168,7 +168,7 @@ func (s *scenario) encryptedReplicas(other *replicatedVolume) {
 		other.both()
 		v.step("all data is there", w.verify)
 		v.unstage()
-		v.csi.step("stage", v.csi.stage)
+		v.step("stage", v.stage)
 		v.csi.step("publish", v.csi.publish)
 		v.step("all data is there", w.verify)
 		v.unstage()
