@@ -145,7 +145,7 @@ func TestPublishHandlesExistingPaths(t *testing.T) {
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(writer, other))
 	require.NoError(t, err, "a second pod on the node")
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other))
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "other volume mode", "still")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "different volume mode", "still")
 	_, err = n.NodePublishVolume(t.Context(), f.publishRequest(block, other+"2"))
 	drivertest.RequireCode(t, codes.AlreadyExists, driver.Status(err))
 
@@ -202,7 +202,7 @@ func TestRawBlockVolumeIsPublishedAndUnpublished(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), stats.GetUsage()[0].GetTotal())
 	_, err = n.NodeStageVolume(t.Context(), f.stageRequest(writer))
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "other volume mode", "in use before")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "different volume mode", "in use before")
 	size, err := n.NodeExpandVolume(t.Context(), &csi.NodeExpandVolumeRequest{VolumeId: volID, VolumePath: target, StagingTargetPath: f.staging, CapacityRange: &csi.CapacityRange{RequiredBytes: 8192}})
 	require.NoError(t, err)
 	assert.Equal(t, int64(4096), size.GetCapacityBytes())

@@ -237,7 +237,7 @@ func TestInvalidReplicatedStageRequestsAreRefused(t *testing.T) {
 	assert.Equal(t, 3, record.Version, "a program without mirrors must not unstage it")
 	assert.Equal(t, map[string]string{"ctrl_loss_tmo": "-1", "fast_io_fail_tmo": "-1", "keep_alive_tmo": "7"}, record.Replicated.Replicas[0].Export.Options)
 	_, err = r.NodeStageVolume(t.Context(), r.stageRequest(true))
-	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "other volume mode", "left as it was")
+	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "different volume mode", "left as it was")
 	r.w.record.Witness = r.w.record.Witness.Publish("other").Publish(nodeA)
 	_, err = r.NodeStageVolume(t.Context(), r.stageRequest(false))
 	drivertest.RequireCode(t, codes.Aborted, driver.Status(err), "another publication", "left as it was")
