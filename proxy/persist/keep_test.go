@@ -2,6 +2,8 @@ package persist
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -250,4 +252,32 @@ func TestMissingObjectReturnsInAnotherRelease(t *testing.T) {
 func TestDigestsOfCallsStayTheSame(t *testing.T) {
 	assert.Equal(t, "3ad885f83567e214e3945228ee933be9", digest([]byte(`{"method":"x","params":{"a":1}}`)))
 	assert.Equal(t, digest([]byte(`{"method":"x","params":{"a":1}}`)), digest([]byte("{ \"method\": \"x\",\n\"params\": {\"a\": 1}}")))
+}
+
+// If the target's own configuration cannot be kept beside the saved file, the save has failed.
+func TestUnwritableHeldFileFailsTheSave(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T) *world{
+		"a part is missing": func(t *testing.T) *world {
+			w := newWorld(t)
+			w.target.restart("p1", exported())
+			w.save()
+			w.target.restart("p2", without(exported(), namespaceCall("nqn.a", "v1", 1)))
+			return w
+		},
+		"another file was chosen": func(t *testing.T) *world {
+			w := newChoiceWorld(t)
+			require.NoError(t, w.folder.Use(w.aside(asideReplaced)))
+			w.target.set("nvmf", transportCall, subsystemCall("nqn.old"), subsystemCall("nqn.new"))
+			return w
+		},
+	} {
+		w := prepare(t)
+		held := filepath.Join(w.dir, Held)
+		require.NoError(t, os.RemoveAll(held))
+		require.NoError(t, os.Mkdir(held, 0o700))
+		require.ErrorContains(t, w.saver.Save(t.Context(), false), Held, name)
+		require.NoError(t, os.Remove(held))
+		require.NoError(t, w.saver.Save(t.Context(), false), name)
+		assert.Contains(t, w.files(), Held, name)
+	}
 }
