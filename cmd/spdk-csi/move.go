@@ -108,7 +108,7 @@ func (f moveFlags) run(ctx context.Context, in io.Reader, out, notes io.Writer) 
 		return fmt.Errorf("--authentication: %w", err)
 	}
 	given := map[string]string{hostauth.KeyMethod: f.authentication}
-	m, closeMover, err := f.mover(id, notes)
+	m, closeMover, err := f.mover(notes)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (f moveFlags) subject(in io.Reader) (pv move.PV, id request.VolumeID, err e
 	return pv, id, nil
 }
 
-func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, closeMover func(), err error) {
+func (f moveFlags) mover(notes io.Writer) (m move.Mover, closeMover func(), err error) {
 	topology, err := request.ParseTopology(f.topology)
 	if err != nil {
 		return move.Mover{}, nil, fmt.Errorf("--topology: %w", err)
@@ -195,13 +195,8 @@ func (f moveFlags) mover(id request.VolumeID, notes io.Writer) (m move.Mover, cl
 		return move.Mover{}, nil, fmt.Errorf("--secret-dir: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(notes, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	node := move.NodeOf(id)
-	if f.prepare {
-		node = move.PrepareNodeOf(id)
-	}
-	connector, err := connect.New(connect.HostOf(node), connect.Options{AllowLoop: f.allowLoop, Log: log})
-	if err != nil {
-		return move.Mover{}, nil, err
+	connector := func(node string) (connect.Connector, error) {
+		return connect.New(connect.HostOf(node), connect.Options{AllowLoop: f.allowLoop, Log: log})
 	}
 	cfg, err := config.Load()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/controller"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
@@ -129,7 +130,7 @@ func TestMoveCommandMovesAVolume(t *testing.T) {
 		}
 		return names
 	}
-	mover := controller.HostOf("move-" + uuid)
+	mover := controller.HostOf(hostname.MoveNode(uuid, copied))
 	assert.ElementsMatch(t, []string{mover.NQN, mover.Multipath}, hosts("storage-1", uuid), "no node can attach the original")
 	assert.Empty(t, hosts("storage-2", copied))
 	list := old + "\n" + moved.Spec.CSI.VolumeHandle
@@ -140,7 +141,7 @@ func TestMoveCommandMovesAVolume(t *testing.T) {
 	require.NoError(t, err, "nothing was changed")
 	assert.Equal(t, out, again)
 	_, err = runCommand(t, "move", "--volume", old, "--delete-original", "--copy", old, "--node-allow-loop")
-	require.ErrorContains(t, err, "is not a copy of this volume")
+	require.ErrorContains(t, err, "makes a different copy, with the UUID "+copied)
 	out, err = runCommand(t, "move", "--volume", old, "--keep-original")
 	require.NoError(t, err)
 	assert.Equal(t, "nodes can attach "+old+" again\n", out)

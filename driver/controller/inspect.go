@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
@@ -46,9 +47,9 @@ func (c *Controller) FindNamed(ctx context.Context, id request.VolumeID, snapsho
 	return snapshot, found, nil
 }
 
-// Inspect describes a volume, including whether it was created with the given name, and whether it
-// is published to the given node.
-func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
+// Inspect describes a volume, including whether it is published to the given node, or to the node of
+// a move.
+func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, nodeID string) (inventory.Inspected, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
 		return inventory.Inspected{}, err
@@ -57,15 +58,31 @@ func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, name, nod
 	if err != nil {
 		return inventory.Inspected{}, err
 	}
-	hosts, err := service.Hosts(ctx, []string{id.UUID})
+	// An export that lacks a listener counts, because it admits its hosts again when the listener is
+	// added.
+	inspection, err := service.Exports().Inspect(ctx)
 	if err != nil {
 		return inventory.Inspected{}, err
 	}
-	is, h := inventory.Inspected{SizeBytes: v.SizeBytes, Named: v.Named(name)}, hostOf(nodeID)
-	for _, name := range hosts[0] {
-		if name == h.NQN || name == h.Multipath || name == h.IQN {
+	is := inventory.Inspected{SizeBytes: v.SizeBytes}
+	var names []string
+	for _, e := range inspection.Exports {
+		if e.Volume == id.UUID {
+			names = append(names, e.Hosts...)
+		}
+	}
+	for _, name := range names {
+		if copied, ok := hostname.CopyOf(name); ok && copied != id.UUID {
+			is.CopyUUID = copied
+		}
+	}
+	node, mover := hostOf(nodeID), hostOf(hostname.MoveNode(id.UUID, is.CopyUUID))
+	for _, name := range names {
+		switch name {
+		case node.NQN, node.Multipath, node.IQN:
 			is.Published = true
-		} else {
+		case mover.NQN, mover.Multipath, mover.IQN:
+		default:
 			is.Others = true
 		}
 	}

@@ -63,8 +63,8 @@ func TestReadsFailWithTheirTarget(t *testing.T) {
 			return err
 		}, despite: []string{"bdev_lvol_get_lvols", "bdev_get_bdevs"}}, // other RPCs show the same
 		"Inspect": {do: func(ctx context.Context) error {
-			is, err := b.Inspect(ctx, id, "pvc-1", nodeA)
-			if err == nil && is != (inventory.Inspected{SizeBytes: 16 * mib, Named: true, Published: true}) {
+			is, err := b.Inspect(ctx, id, nodeA)
+			if err == nil && is != (inventory.Inspected{SizeBytes: 16 * mib, Published: true}) {
 				err = fmt.Errorf("%+v", is)
 			}
 			return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -130,8 +131,13 @@ func (r *Reading) attached(id request.VolumeID, object string, to []Attachment, 
 			admitted, complete, open = e.Hosts, e.Complete, e.Open
 		}
 	}
-	mover := hosts(request.MoveNode(id.UUID))
-	allowed := map[string]bool{mover.NQN: true, mover.Multipath: true, mover.IQN: true}
+	allowed := map[string]bool{}
+	for _, name := range admitted {
+		if copied, ok := hostname.CopyOf(name); ok && copied != id.UUID { // the volume has been copied
+			mover := hosts(hostname.MoveNode(id.UUID, copied))
+			allowed[mover.NQN], allowed[mover.Multipath], allowed[mover.IQN] = true, true, true
+		}
+	}
 	for _, a := range to {
 		h := hosts(a.Node)
 		allowed[h.NQN], allowed[h.Multipath], allowed[h.IQN] = true, true, true

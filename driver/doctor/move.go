@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/request"
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
@@ -55,7 +56,7 @@ func (r *Reading) ofMove(l volume.Listed, all []*Reading, hosts func(string) exp
 // an export keeps the copy from being deleted.
 func (r *Reading) exportToMover(copied, original string, hosts func(string) export.Host) (export.Found, bool) {
 	var movers []string
-	for _, node := range []string{request.MoveNode(original), request.MovePrepareNode(original)} {
+	for _, node := range []string{hostname.MoveNode(original, copied), request.MovePrepareNode(original)} {
 		h := hosts(node)
 		movers = append(movers, h.NQN, h.Multipath, h.IQN)
 	}

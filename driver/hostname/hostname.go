@@ -5,7 +5,11 @@
 // Package hostname must not depend on how nodes connect, or how targets admit them.
 package hostname
 
-import "github.com/google/uuid"
+import (
+	"strings"
+
+	"github.com/google/uuid"
+)
 
 // namespace is the UUID namespace in which node ids are hashed. Controllers and nodes of all
 // releases must use the same namespace. Changing it would lock every node out of its volumes.
@@ -24,13 +28,17 @@ type Host struct {
 // host to a subsystem, and the node connects as this host. Controller and node both compute the
 // host from the node's id; the host is not stored.
 func Of(nodeID string) Host {
-	id := uuid.NewSHA1(namespace, []byte(nodeID)).String()
-	return Host{
-		UUID: id,
-		NQN:  "nqn.2014-08.org.nvmexpress:uuid:" + id,
-		IQN:  "iqn.2026-11.io.spdkgate:host:" + id,
+	id, isMove := copyIn(nodeID)
+	if !isMove {
+		id = uuid.NewSHA1(namespace, []byte(nodeID))
 	}
+	return Host{UUID: id.String(), NQN: nqnPrefix + id.String(), IQN: iqnPrefix + id.String()}
 }
+
+const (
+	nqnPrefix = "nqn.2014-08.org.nvmexpress:uuid:"
+	iqnPrefix = "iqn.2026-11.io.spdkgate:host:"
+)
 
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
@@ -40,5 +48,52 @@ func Of(nodeID string) Host {
 func (h Host) Multipath() Host {
 	id := uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID))
 	id[6] = id[6]&0x0f | 0x80
-	return Host{UUID: id.String(), NQN: "nqn.2014-08.org.nvmexpress:uuid:" + id.String(), IQN: h.IQN}
+	return Host{UUID: id.String(), NQN: nqnPrefix + id.String(), IQN: h.IQN}
+}
+
+// MoveNode returns the id of the node to which spdk-csi move publishes a volume and its copy, given
+// their UUIDs. CopyOf reads the copy's UUID from the names that this node has on targets.
+func MoveNode(original, copied string) string { return movePrefix + original + "-" + copied }
+
+// SPDK gives version 4 UUIDs to volumes. The host of a move has the copy's UUID, but with version
+// 15, which no other UUID has.
+const (
+	movePrefix    = "move-"
+	volumeVersion = 4
+	moveVersion   = 15
+)
+
+func withVersion(id uuid.UUID, version byte) uuid.UUID {
+	id[6] = id[6]&0x0f | version<<4
+	return id
+}
+
+// copyIn returns the UUID of the host of a move, if nodeID is the node of a move.
+func copyIn(nodeID string) (id uuid.UUID, ok bool) {
+	const length = len("8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d")
+	rest, ok := strings.CutPrefix(nodeID, movePrefix)
+	if !ok || len(rest) != 2*length+1 {
+		return id, false
+	}
+	original, errOriginal := uuid.Parse(rest[:length])
+	id, err := uuid.Parse(rest[length+1:])
+	if errOriginal != nil || err != nil || id.Version() != volumeVersion || MoveNode(original.String(), id.String()) != nodeID {
+		return id, false
+	}
+	return withVersion(id, moveVersion), true
+}
+
+// CopyOf returns the UUID of the copy if name is the NQN or IQN of the node of a move.
+func CopyOf(name string) (copied string, ok bool) {
+	text, isNQN := strings.CutPrefix(name, nqnPrefix)
+	if !isNQN {
+		if text, ok = strings.CutPrefix(name, iqnPrefix); !ok {
+			return "", false
+		}
+	}
+	id, err := uuid.Parse(text)
+	if err != nil || id.String() != text || id.Version() != moveVersion {
+		return "", false
+	}
+	return withVersion(id, volumeVersion).String(), true
 }

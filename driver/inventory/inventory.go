@@ -90,10 +90,11 @@ type Path struct {
 // Inspected describes one volume that is to be moved.
 type Inspected struct {
 	SizeBytes int64
-	// Named reports whether the volume was created under the name in question.
-	Named bool
+	// CopyUUID is the UUID of a copy if spdk-csi move has published the volume to the node of the
+	// move that makes this copy.
+	CopyUUID string
 	// Published reports whether the volume is published to the node in question; Others reports
-	// whether it is published to another node.
+	// whether it is published to a node that is neither this one nor that of a move.
 	Published, Others bool
 }
 

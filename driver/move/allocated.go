@@ -71,7 +71,7 @@ func (a *allocations) unchanged(ctx context.Context, size int64) error {
 	if a.before == nil {
 		var now inventory.Inspected
 		err := a.m.retry(ctx, func() (err error) {
-			now, err = a.m.Controller.Inspect(ctx, a.original, "", NodeOf(a.original))
+			now, err = a.m.Controller.Inspect(ctx, a.original, "")
 			return err
 		})
 		switch {

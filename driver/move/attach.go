@@ -46,25 +46,28 @@ func (m Mover) withdraw(closeDevice func() error, id, node string) error {
 	return m.unpublish(id, node)
 }
 
-// attach attaches a published volume to this machine. closeDevice detaches it; only its first call
-// has an effect.
-func (m Mover) attach(ctx context.Context, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
-	attached, err := m.Connector.Connect(ctx, e)
+// attach attaches a volume that is published to node to this machine. closeDevice detaches it; only
+// its first call has an effect.
+func (m Mover) attach(ctx context.Context, node string, e connect.Export, flag int) (d *device, closeDevice func() error, err error) {
+	connector, err := m.Connector(node)
 	if err != nil {
 		return nil, nil, err
 	}
+	attached, err := connector.Connect(ctx, e)
+	if err != nil {
+		return nil, nil, err
+	}
+	disconnect := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+		defer cancel()
+		return connector.Disconnect(ctx, e)
+	}
 	d, err = openDevice(attached.Path, flag)
 	if err != nil {
-		return nil, nil, errors.Join(err, m.disconnect(e))
+		return nil, nil, errors.Join(err, disconnect())
 	}
-	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), m.disconnect(e)) }), nil
+	return d, sync.OnceValue(func() error { return errors.Join(d.Close(), disconnect()) }), nil
 }
 
 // undoTimeout limits the cleanup, which also runs if the move is canceled.
 const undoTimeout = time.Minute
-
-func (m Mover) disconnect(e connect.Export) error {
-	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
-	defer cancel()
-	return m.Connector.Disconnect(ctx, e)
-}

@@ -10,8 +10,9 @@
 //
 // All state is stored on the volumes themselves. Until the copy is complete and verified, its first
 // 4 KiB contain a mark (mark.go), so that an interrupted copy is never mistaken for a complete one.
-// From the beginning of the move until Keep or DeleteOriginal, the original is exported to the
-// move's own node (NodeOf), so that no other node can attach it.
+// While it is copied, and then until Keep or DeleteOriginal, the original is exported to the move's
+// own node (NodeOf), so that no other node can attach it. The name of this node contains the copy's
+// UUID, so that DeleteOriginal accepts only the copy that the latest move has made.
 //
 // Package move does not depend on targets, SPDK's RPCs or the implementation of connectors: it
 // calls CSI's controller service and a connector. Start reading at Mover.Copy (move.go).

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
 	"github.com/spdkgate/spdkgate/driver/hostauth"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -22,9 +24,19 @@ import (
 var (
 	original = request.VolumeID{Target: "old", UUID: "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"}
 	copied   = request.VolumeID{Target: "new", UUID: "5d1fa6ea-6cd5-4a51-8a0b-3f1b47a5d9f0"}
+	other    = request.VolumeID{Target: "other", UUID: "d4a2f0b3-8a1c-4f6e-9b55-3c1a2b7e6f01"} // the copy on another target
 	source   = request.VolumeID{Target: "old", UUID: "0c3fb1be-1f0c-4b0f-a2f7-19d6a4a5f6f1"}
 	snapshot = request.VolumeID{Target: "old", UUID: "7a6c1c0e-9a55-4bb1-8f0d-0a7f6f3c2d10"}
 )
+
+// The nodes of the moves to the two targets.
+var (
+	mover      = NodeOf(original, copied)
+	otherMover = NodeOf(original, other)
+)
+
+// elsewhere contains the parameters for the copy on the other target.
+var elsewhere = map[string]string{"target": "other"}
 
 var (
 	errInjected = errors.New("injected failure")
@@ -57,6 +69,8 @@ type farm struct {
 	// unknown.
 	allocated func(id string) (inventory.Allocation, error)
 	cluster   int64 // in bytes, for tests that need it
+	// copies contains the id of the next copy on each target.
+	copies map[string]request.VolumeID
 	// next is the id of the next snapshot.
 	next request.VolumeID
 	// changed returns the clusters of a volume that differ from the snapshot base. If changed is
@@ -65,14 +79,25 @@ type farm struct {
 }
 
 func newFarm(t *testing.T, contents []byte) *farm {
-	f := &farm{t: t, dir: t.TempDir(), node: map[string]string{}, named: map[string]string{}, used: map[string]bool{}, attached: map[string]int{}, next: snapshot}
+	f := &farm{t: t, dir: t.TempDir(), node: map[string]string{}, named: map[string]string{}, used: map[string]bool{}, attached: map[string]int{}, copies: map[string]request.VolumeID{"": copied, "other": other}, next: snapshot}
 	f.named[original.String()] = "pvc-1"
 	f.used[original.String()] = true
 	require.NoError(t, os.WriteFile(f.file(original.String()), contents, 0o600))
 	return f
 }
 
-func (f *farm) mover() Mover { return Mover{Controller: f, Connector: f, Pause: time.Nanosecond} }
+func (f *farm) mover() Mover {
+	return Mover{Controller: f, Connector: func(node string) (connect.Connector, error) { return connector{f, node}, nil }, Pause: time.Nanosecond}
+}
+
+// restart ends all processes, and lets calls succeed again.
+func (f *farm) restart() { f.dies, f.failAt, f.attached = false, 0, map[string]int{} }
+
+// A connector connects to the targets of a farm as a node.
+type connector struct {
+	*farm
+	node string
+}
 
 func (f *farm) file(id string) string { return filepath.Join(f.dir, id) }
 
@@ -100,7 +125,7 @@ func (f *farm) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*c
 	if before != nil {
 		return nil, before
 	}
-	id := copied.String()
+	id := f.copies[req.GetParameters()["target"]].String()
 	if from := req.GetVolumeContentSource().GetSnapshot().GetSnapshotId(); from != "" {
 		id = source.String()
 		text, err := os.ReadFile(f.file(from))
@@ -209,7 +234,7 @@ func (f *farm) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerU
 	return &csi.ControllerUnpublishVolumeResponse{}, after
 }
 
-func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error) {
+func (f *farm) Inspect(_ context.Context, id request.VolumeID, nodeID string) (inventory.Inspected, error) {
 	if before, after := f.fails(); before != nil || after != nil {
 		return inventory.Inspected{}, errInjected
 	}
@@ -217,12 +242,17 @@ func (f *farm) Inspect(_ context.Context, id request.VolumeID, name, nodeID stri
 	if err != nil {
 		return inventory.Inspected{}, err
 	}
-	at := f.node[id.String()]
-	return inventory.Inspected{SizeBytes: st.Size(), Named: f.named[id.String()] == name, Published: at == nodeID, Others: at != "" && at != nodeID}, nil
+	at, is := f.node[id.String()], inventory.Inspected{SizeBytes: st.Size()}
+	if uuid, ok := hostname.CopyOf(hostname.Of(at).NQN); ok && hostname.MoveNode(id.UUID, uuid) == at {
+		is.CopyUUID = uuid
+	}
+	is.Published = at != "" && at == nodeID
+	is.Others = at != "" && at != nodeID && is.CopyUUID == ""
+	return is, nil
 }
 
 func (f *farm) Allocated(_ context.Context, id request.VolumeID, base string) (inventory.Allocation, error) {
-	require.Contains(f.t, []string{NodeOf(original), PrepareNodeOf(original)}, f.node[id.String()], "other nodes could write to it meanwhile")
+	require.NotContains(f.t, []string{"", worker}, f.node[id.String()], "other nodes could write to it meanwhile")
 	switch {
 	case base != "" && f.changed != nil:
 		return f.changed(id.String(), base)
@@ -233,21 +263,21 @@ func (f *farm) Allocated(_ context.Context, id request.VolumeID, base string) (i
 }
 
 func (f *farm) id(e connect.Export) string {
-	for _, id := range []request.VolumeID{original, source} {
-		if e.NSUUID == id.UUID {
-			return id.String()
+	for id := range f.node {
+		if strings.HasSuffix(id, e.NSUUID) {
+			return id
 		}
 	}
-	return copied.String()
+	return original.Target + ":" + e.NSUUID
 }
 
-func (f *farm) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
+func (f connector) Connect(_ context.Context, e connect.Export) (connect.Device, error) {
 	before, after := f.fails()
 	if before != nil || after != nil { // Connect undoes its steps
 		return connect.Device{}, errInjected
 	}
 	id := f.id(e)
-	require.Contains(f.t, []string{NodeOf(original), PrepareNodeOf(original)}, f.node[id], "attached without being published")
+	require.Equal(f.t, f.node, f.farm.node[id], "attached without being published to this node")
 	require.NoError(f.t, e.CheckKeys())
 	f.attached[id]++
 	if f.connecting != nil {
@@ -256,7 +286,7 @@ func (f *farm) Connect(_ context.Context, e connect.Export) (connect.Device, err
 	return connect.Device{Path: f.file(id)}, nil
 }
 
-func (f *farm) Disconnect(_ context.Context, e connect.Export) error {
+func (f connector) Disconnect(_ context.Context, e connect.Export) error {
 	before, after := f.fails()
 	if before != nil {
 		return before
@@ -265,10 +295,10 @@ func (f *farm) Disconnect(_ context.Context, e connect.Export) error {
 	return after
 }
 
-func (f *farm) Find(context.Context, connect.Export) (connect.Device, error) {
+func (connector) Find(context.Context, connect.Export) (connect.Device, error) {
 	return connect.Device{}, connect.ErrNotConnected
 }
 
-func (f *farm) Rescan(context.Context, connect.Export, int64) (int64, error) {
+func (connector) Rescan(context.Context, connect.Export, int64) (int64, error) {
 	return 0, connect.ErrNotConnected
 }

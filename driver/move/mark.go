@@ -37,4 +37,46 @@ func readMark(first []byte, source string) (base string, marked bool) {
 	return base, marked
 }
 
+// A condition is the state in which a copy was found.
+type condition int
+
+const (
+	fresh      condition = iota // created but never written to
+	unfinished                  // starts with the mark
+	finished                    // complete, and possibly written to since then
+)
+
+// examine returns the condition of a copy. If the copy has been prepared, it also returns the UUID
+// of the snapshot that the copy equals.
+func examine(copied *device, original string, isNew bool) (is condition, base string, err error) {
+	first, err := copied.first()
+	if err != nil {
+		return 0, "", err
+	}
+	base, marked := readMark(first, original)
+	switch {
+	case marked:
+		return unfinished, base, nil
+	case isNew && isZero(first):
+		return fresh, "", nil
+	}
+	return finished, "", nil
+}
+
+// end replaces the mark with the original's first block, which completes the copy.
+func end(copied, original *device) error {
+	first, err := original.first()
+	if err != nil {
+		return err
+	}
+	if err := copied.setFirst(first); err != nil {
+		return err
+	}
+	got, err := copied.first()
+	if err == nil && !bytes.Equal(got, first) {
+		err = fmt.Errorf("%w in the first %d bytes", ErrDiffers, markBytes)
+	}
+	return err
+}
+
 func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }

@@ -1,7 +1,6 @@
 package move
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spdkgate/spdkgate/driver/connect"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/driver/inventory"
 	"github.com/spdkgate/spdkgate/driver/request"
 )
@@ -32,10 +32,12 @@ var (
 	ErrCopied = errors.New("already copied")
 	// ErrUnfinished means that the copy is not complete.
 	ErrUnfinished = errors.New("the copy is not complete: repeat the move")
-	// ErrNotCopy means that the volume was not created as the copy of the original.
-	ErrNotCopy = errors.New("it is not a copy of this volume")
 	// ErrNotLocked means that another node may have attached the original since it was copied.
 	ErrNotLocked = errors.New("other nodes could have attached the original since it was copied")
+	// ErrOtherCopy means that the latest move of the volume makes, or has made, a different copy.
+	ErrOtherCopy = errors.New("the latest move of the volume makes a different copy")
+	// ErrOldLock means that an earlier release has locked the original, without recording the copy.
+	ErrOldLock = errors.New("a move by an earlier release of spdk-csi has locked the volume, and has not recorded its copy")
 )
 
 // A Controller provides the calls of CSI's controller service that a move needs, and Inspect.
@@ -46,9 +48,8 @@ type Controller interface {
 	DeleteSnapshot(context.Context, *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error)
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
 	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
-	// Inspect describes a volume, including whether CreateVolume created it under this name, and
-	// whether it is published to a node.
-	Inspect(ctx context.Context, id request.VolumeID, name, nodeID string) (inventory.Inspected, error)
+	// Inspect describes a volume, including whether it is published to a node.
+	Inspect(ctx context.Context, id request.VolumeID, nodeID string) (inventory.Inspected, error)
 	// Allocated reports which clusters of a volume are allocated or, if base is not empty, which
 	// ones may differ from those of the snapshot with the UUID base.
 	Allocated(ctx context.Context, id request.VolumeID, base string) (inventory.Allocation, error)
@@ -57,11 +58,11 @@ type Controller interface {
 	FindNamed(ctx context.Context, id request.VolumeID, snapshotName, volumeName string) (snapshot, volume string, err error)
 }
 
-// A Mover moves volumes. To move a volume, its Connector connects to targets as the node
-// NodeOf(volume) or, for Prepare, PrepareNodeOf(volume).
+// A Mover moves volumes.
 type Mover struct {
 	Controller Controller
-	Connector  connect.Connector
+	// Connector returns a connector that connects to targets as the given node.
+	Connector func(node string) (connect.Connector, error)
 	// Topology contains the labels of this machine, which determine the target addresses that it
 	// uses.
 	Topology map[string]string
@@ -83,8 +84,14 @@ type Mover struct {
 	Progress func(Progress)
 }
 
-// NodeOf returns the node to which a volume is published while it is moved.
-func NodeOf(id request.VolumeID) string { return request.MoveNode(id.UUID) }
+// NodeOf returns the node to which a volume and its copy are published while it is moved. It depends
+// on the copy, so that the lock on the original shows which copy the latest move makes.
+func NodeOf(original, copied request.VolumeID) string {
+	return hostname.MoveNode(original.UUID, copied.UUID)
+}
+
+// oldNodeOf returns the node to which earlier releases published a volume while it was moved.
+func oldNodeOf(original request.VolumeID) string { return "move-" + original.UUID }
 
 // Progress describes how much of a copy is done.
 type Progress struct {
@@ -128,44 +135,76 @@ type moving struct {
 // where the first one stopped. A complete copy is only verified. After Prepare, Copy only copies
 // what has changed since then.
 func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
-	was, err := m.Controller.Inspect(ctx, id, request.MoveCopyName(id.UUID), NodeOf(id))
-	if err != nil {
+	was, err := m.Controller.Inspect(ctx, id, oldNodeOf(id))
+	switch {
+	case err != nil:
 		return Result{}, err
-	}
-	if was.Others {
+	case was.Others:
 		return Result{}, fmt.Errorf("lock the original: volume %s: %w: it is published to a node", id, export.ErrInUse)
+	case was.Published:
+		return Result{}, fmt.Errorf("volume %s: %w: use --keep-original, and repeat the move", id, ErrOldLock)
 	}
-
-	// Publish the copy to the move's node before the original. DeleteOriginal treats a copy as
-	// complete if the original is published to the move's node and the copy is not. An earlier copy
-	// must not count as complete until it has been compared with the original again, because nodes
-	// may have written to the original since then.
 	if result.Volume, err = m.createCopy(ctx, id, was.SizeBytes, parameters); err != nil {
 		return Result{}, err
 	}
+	copyID, err := request.ParseVolumeID(result.id())
+	if err != nil {
+		return Result{}, err
+	}
+	node, locked := NodeOf(id, copyID), was.CopyUUID == copyID.UUID
+	if was.CopyUUID != "" && !locked {
+		return Result{}, fmt.Errorf("volume %s: %w, %s, and has locked the volume: repeat the move with the parameters of that copy; or use --keep-original, and then move the volume to %s", id, ErrOtherCopy, was.CopyUUID, copyID)
+	}
+
+	// Lock the original for this copy only after the copy has been marked as unfinished. So if the
+	// original is locked and the copy has no mark, this copy was completed under this lock.
 	prepared, isNew, err := m.stopPrepare(ctx, id, result.Volume)
 	if err != nil {
 		return Result{}, err
 	}
-	released, err := m.isReleased(ctx, id, result.Volume)
+	earlier, err := m.Controller.Inspect(ctx, copyID, node)
 	if err != nil {
 		return Result{}, err
 	}
-	to, mayFormat, err := m.publish(ctx, result.id(), NodeOf(id), result.Volume.GetVolumeContext(), m.Filesystem)
+	to, mayFormat, err := m.publish(ctx, result.id(), node, result.Volume.GetVolumeContext(), m.Filesystem)
 	if err != nil {
 		return Result{}, fmt.Errorf("lock the copy: %w", err)
 	}
-	from, _, err := m.publish(ctx, id.String(), NodeOf(id), volumeContext, onlyRead)
+	copied, closeCopy, err := m.attach(ctx, node, to, os.O_RDWR)
+	if err != nil {
+		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
+	}
+	defer func() {
+		failed := closeCopy()
+		if failed == nil && errors.Is(err, ErrCopied) && (!locked || !earlier.Published) {
+			// An earlier move has completed the copy, which may be in use.
+			failed = m.unpublish(copyID.String(), node)
+		}
+		err = errors.Join(err, failed)
+	}()
+	before, base, err := examine(copied, id.String(), mayFormat || isNew)
+	if err != nil {
+		return Result{}, fmt.Errorf("volume %s: %w", copyID, err)
+	}
+	switch {
+	case before == finished && !locked:
+		return Result{}, fmt.Errorf("copy %s to %s: %w: nodes could have attached the original since. To copy it again, delete the copy first", id, copyID, ErrCopied)
+	case before == fresh:
+		if err = copied.setFirst(markOf(id.String(), "")); err != nil {
+			return Result{}, fmt.Errorf("copy %s to %s: %w", id, copyID, err)
+		}
+	}
+	from, _, err := m.publish(ctx, id.String(), node, volumeContext, onlyRead)
 	if err != nil {
 		return Result{}, fmt.Errorf("lock the original: %w", err)
 	}
 	complete, attached := false, false
 	defer func() {
-		if !was.Published && !complete && !attached {
-			err = errors.Join(err, m.unpublish(id.String(), NodeOf(id)))
+		if !locked && !complete && !attached {
+			err = errors.Join(err, m.unpublish(id.String(), node))
 		}
 	}()
-	original, closeOriginal, err := m.attach(ctx, from, os.O_RDONLY)
+	original, closeOriginal, err := m.attach(ctx, node, from, os.O_RDONLY)
 	if err != nil {
 		attached = errors.Is(err, syscall.EBUSY) // by another move of the volume, which needs the lock
 		return Result{}, fmt.Errorf("attach the original, %s: %w", id, err)
@@ -178,23 +217,8 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 		return Result{}, fmt.Errorf("volume %s has %d bytes on its target, but %d on this machine: disconnect it and repeat", id, was.SizeBytes, original.size)
 	}
 	result.SizeBytes = original.size
-	copied, closeCopy, err := m.attach(ctx, to, os.O_RDWR)
-	if err != nil {
-		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
-	}
-	defer func(copiedID string) {
-		failed := closeCopy()
-		if failed == nil && was.Published && released && errors.Is(err, ErrCopied) {
-			failed = m.unpublish(copiedID, NodeOf(id)) // an earlier move has completed the copy, which may be in use
-		}
-		err = errors.Join(err, failed)
-	}(result.id())
 	if copied.size < original.size {
 		return Result{}, fmt.Errorf("the copy %s has %d bytes on this machine, the original %d: disconnect it and repeat", result.id(), copied.size, original.size)
-	}
-	before, base, err := examine(copied, id.String(), mayFormat || isNew)
-	if err != nil {
-		return Result{}, fmt.Errorf("volume %s: %w", result.id(), err)
 	}
 	state := &moving{from: original, to: copied, marked: before != finished}
 	clusters := &allocations{m: m, original: id, copied: result.id()}
@@ -205,7 +229,7 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	default:
 		m.warn("everything is copied again, because the copy was not locked since --prepare", "volume", result.id())
 	}
-	if before == fresh || base != "" { // from the first write on, the copy does not equal base
+	if base != "" { // from the first write on, the copy does not equal base
 		if err = copied.setFirst(markOf(id.String(), "")); err != nil {
 			return Result{}, fmt.Errorf("copy %s to %s: %w", id, result.id(), err)
 		}
@@ -238,10 +262,10 @@ func (m Mover) Copy(ctx context.Context, id request.VolumeID, volumeContext, par
 	result.ReadBytes = original.read.Load()
 	result.WrittenBytes, result.Empty = state.written.Load(), !state.data
 	if err = closeCopy(); err == nil {
-		err = m.unpublish(result.id(), NodeOf(id))
+		err = m.unpublish(result.id(), node)
 	}
 	if err != nil {
-		return Result{}, fmt.Errorf("the copy %s is complete, but still published to %s: %w", result.id(), NodeOf(id), err)
+		return Result{}, fmt.Errorf("the copy %s is complete, but still published to %s: %w", result.id(), node, err)
 	}
 	m.discardOrWarn(ctx, id)
 	return result, nil
@@ -275,48 +299,6 @@ func capability(filesystem bool) *csi.VolumeCapability {
 		c.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}
 	}
 	return c
-}
-
-// A condition is the state in which a copy was found.
-type condition int
-
-const (
-	fresh      condition = iota // created but never written to
-	unfinished                  // starts with the mark
-	finished                    // complete, and possibly written to since then
-)
-
-// examine returns the condition of a copy. If the copy has been prepared, it also returns the UUID
-// of the snapshot that the copy equals.
-func examine(copied *device, original string, isNew bool) (is condition, base string, err error) {
-	first, err := copied.first()
-	if err != nil {
-		return 0, "", err
-	}
-	base, marked := readMark(first, original)
-	switch {
-	case marked:
-		return unfinished, base, nil
-	case isNew && isZero(first):
-		return fresh, "", nil
-	}
-	return finished, "", nil
-}
-
-// end replaces the mark with the original's first block, which completes the copy.
-func end(copied, original *device) error {
-	first, err := original.first()
-	if err != nil {
-		return err
-	}
-	if err := copied.setFirst(first); err != nil {
-		return err
-	}
-	got, err := copied.first()
-	if err == nil && !bytes.Equal(got, first) {
-		err = fmt.Errorf("%w in the first %d bytes", ErrDiffers, markBytes)
-	}
-	return err
 }
 
 func (m Mover) copyAndVerify(ctx context.Context, state *moving, clusters *allocations) (sum string, err error) {

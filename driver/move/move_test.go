@@ -49,7 +49,7 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 	assert.Equal(t, int64(len(want)-chunkBytes-markBytes), r.WrittenBytes, "a chunk of zeroes is not written, and the mark's place is not counted")
 	assert.Contains(t, phases, Progress{"copy", int64(len(want)), int64(len(want))})
 	assert.Equal(t, Progress{"verify", int64(len(want)), int64(len(want))}, phases[len(phases)-1])
-	assert.Equal(t, map[string]string{original.String(): NodeOf(original)}, f.node, "nodes cannot attach the original, but can attach the copy")
+	assert.Equal(t, map[string]string{original.String(): mover}, f.node, "nodes cannot attach the original, but can attach the copy")
 
 	// A repeated move does not overwrite the copy, which may now be newer than the original.
 	f.node[copied.String()] = "worker-1"
@@ -71,13 +71,13 @@ func TestMoveCopiesTheVolume(t *testing.T) {
 		text[at]--
 		require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
 	}
-	assert.Equal(t, NodeOf(original), f.node[original.String()], "nodes still cannot attach it")
+	assert.Equal(t, mover, f.node[original.String()], "nodes still cannot attach it")
 
-	// An interrupted move may have locked a copy that is older than the original.
+	// An interrupted move has locked the copy, which may differ from the original.
 	text := f.contents(copied)
 	text[0]++
 	require.NoError(t, os.WriteFile(f.file(copied.String()), text, 0o600))
-	f.node[copied.String()] = NodeOf(original)
+	f.node[copied.String()] = mover
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrCopied)
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished)
@@ -124,7 +124,7 @@ func TestInterruptedMoveIsCompleted(t *testing.T) {
 			_, err = f.mover().Copy(t.Context(), original, nil, nil)
 			require.NoError(t, err, where)
 			assert.Equal(t, want, f.contents(copied), where)
-			assert.Equal(t, NodeOf(original), f.node[original.String()], where)
+			assert.Equal(t, mover, f.node[original.String()], where)
 		}
 	}
 	assert.Greater(t, points, 15)
@@ -148,13 +148,15 @@ func TestInterruptedSecondMoveKeepsTheNewerOriginal(t *testing.T) {
 
 			f.calls, f.failAt, f.executed, f.dies = 0, at, executed, true
 			_, err = f.mover().Copy(t.Context(), original, nil, nil)
-			require.Error(t, err)
 			if f.calls < at {
+				require.ErrorIs(t, err, ErrCopied)
 				break
 			}
+			require.Error(t, err)
 			points++
-			f.dies, f.attached = false, map[string]int{} // the machine restarts
-			require.Error(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), "died at call %d, executed %v", at, executed)
+			f.restart()
+			delete(f.node, copied.String()) // even if its target has lost the export
+			require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked, "died at call %d, executed %v", at, executed)
 			require.Equal(t, newer, f.contents(original))
 		}
 	}
@@ -174,13 +176,13 @@ func TestInterruptedCopyContinues(t *testing.T) {
 	_, err := f.mover().Copy(ctx, original, nil, nil)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, markOf(original.String(), ""), f.contents(copied)[:markBytes])
-	assert.Equal(t, map[string]string{copied.String(): NodeOf(original)}, f.node, "the original is free again")
+	assert.Equal(t, map[string]string{copied.String(): mover}, f.node, "the original is free again")
 	assert.Zero(t, f.attached[original.String()]+f.attached[copied.String()])
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotLocked)
 
 	// Even if the target has lost the export, an unfinished copy is recognized by its mark.
 	require.NoError(t, os.WriteFile(f.file(copied.String()), append(markOf(original.String(), ""), want[markBytes:]...), 0o600))
-	f.node = map[string]string{original.String(): NodeOf(original)}
+	f.node = map[string]string{original.String(): mover}
 	f.used[copied.String()] = true
 	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished)
 	delete(f.node, original.String())
@@ -227,17 +229,17 @@ func TestMoveRefusesVolumesInUse(t *testing.T) {
 	_, err = f.mover().Copy(t.Context(), request.VolumeID{Target: "old", UUID: copied.UUID}, nil, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
 
-	// DeleteOriginal must refuse a volume that is not a copy, or to which a node has written.
+	// DeleteOriginal must refuse a volume that is not the copy, or to which a node has written.
 	newer := append([]byte("newer"), random()[5:]...)
 	require.NoError(t, os.WriteFile(f.file(copied.String()), newer, 0o600))
-	f.named[copied.String()] = "pvc-2"
-	f.node[original.String()] = NodeOf(original)
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrNotCopy)
-	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, original, nil), ErrNotCopy)
+	f.named[copied.String()] = request.MoveCopyName(original.UUID)
+	f.node[original.String()] = otherMover
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrOtherCopy)
+	require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, original, nil), ErrOtherCopy)
 	assert.FileExists(t, f.file(original.String()))
 	require.NoError(t, f.mover().Keep(t.Context(), original))
 	assert.Empty(t, f.node)
-	f.named[copied.String()] = request.MoveCopyName(original.UUID)
+	f.named[copied.String()], f.used[copied.String()] = request.MoveCopyName(original.UUID), true
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, ErrCopied)
 	assert.NotContains(t, f.node, original.String(), "the original is as before")
@@ -280,22 +282,25 @@ func TestMovedVolumesAreExportedWithAuthentication(t *testing.T) {
 	assert.Equal(t, copied.String(), f.authenticated[2])
 }
 
-// busy is a Connector on a machine where another program has opened the device.
-type busy struct{ *farm }
+// busy is a Connector on a machine where another program has opened the original.
+type busy struct{ connector }
 
 func (b busy) Connect(ctx context.Context, e connect.Export) (connect.Device, error) {
-	_, err := b.farm.Connect(ctx, e)
-	return connect.Device{}, errors.Join(err, syscall.EBUSY)
+	d, err := b.connector.Connect(ctx, e)
+	if b.id(e) == original.String() {
+		return connect.Device{}, errors.Join(err, syscall.EBUSY)
+	}
+	return d, err
 }
 
 // Of two moves of a volume, the one that cannot open the original leaves it locked for the other.
 func TestOriginalStaysLockedForTheOtherMove(t *testing.T) {
 	f := newFarm(t, random())
 	m := f.mover()
-	m.Connector = busy{f}
+	m.Connector = func(node string) (connect.Connector, error) { return busy{connector{f, node}}, nil }
 	_, err := m.Copy(t.Context(), original, nil, nil)
 	require.ErrorIs(t, err, syscall.EBUSY)
-	assert.Equal(t, NodeOf(original), f.node[original.String()])
+	assert.Equal(t, mover, f.node[original.String()])
 	_, err = f.mover().Copy(t.Context(), original, nil, nil)
 	require.NoError(t, err)
 }

@@ -33,11 +33,11 @@ func PrepareNodeOf(id request.VolumeID) string { return request.MovePrepareNode(
 // called. If Prepare fails, a repeated Prepare continues with the same snapshot.
 func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, parameters map[string]string) (result Result, err error) {
 	node := PrepareNodeOf(id)
-	was, err := m.Controller.Inspect(ctx, id, request.MoveCopyName(id.UUID), NodeOf(id))
+	was, err := m.Controller.Inspect(ctx, id, oldNodeOf(id))
 	if err != nil {
 		return Result{}, err
 	}
-	if was.Published {
+	if was.CopyUUID != "" || was.Published {
 		return Result{}, fmt.Errorf("volume %s: %w", id, ErrLocked)
 	}
 	earlier, _, err := m.Controller.FindNamed(ctx, id, request.MoveBaseName(id.UUID), request.MoveSourceName(id.UUID))
@@ -51,7 +51,7 @@ func (m Mover) Prepare(ctx context.Context, id request.VolumeID, volumeContext, 
 	if err != nil {
 		return Result{}, fmt.Errorf("lock the copy: %w", err)
 	}
-	copied, closeCopy, err := m.attach(ctx, to, os.O_RDWR)
+	copied, closeCopy, err := m.attach(ctx, node, to, os.O_RDWR)
 	if err != nil {
 		return Result{}, fmt.Errorf("attach the copy, %s: %w", result.id(), err)
 	}
@@ -107,7 +107,7 @@ func (m Mover) prepareFrom(ctx context.Context, original request.VolumeID, snaps
 	if err != nil {
 		return err
 	}
-	from, closeSource, err := m.attach(ctx, e, os.O_RDONLY)
+	from, closeSource, err := m.attach(ctx, PrepareNodeOf(original), e, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (m Mover) stopPrepare(ctx context.Context, original request.VolumeID, copie
 		return false, false, err
 	}
 	node := PrepareNodeOf(original)
-	is, err := m.Controller.Inspect(ctx, id, "", node)
+	is, err := m.Controller.Inspect(ctx, id, node)
 	if err != nil || !is.Published || is.Others {
 		return false, false, err
 	}

@@ -76,7 +76,7 @@ func (f *farm) prepare() {
 // checkMoved checks that a move has succeeded, and that Prepare has left nothing behind.
 func (f *farm) checkMoved(where string) {
 	assert.True(f.t, bytes.Equal(f.contents(original), f.contents(copied)), where)
-	assert.Equal(f.t, map[string]string{original.String(): NodeOf(original)}, f.node, where)
+	assert.Equal(f.t, map[string]string{original.String(): mover}, f.node, where)
 	assert.Len(f.t, f.named, 2, "%s: the snapshot and the temporary volume are deleted: %v", where, f.named)
 }
 
@@ -234,7 +234,7 @@ func TestKilledPrepareCanBeRepeated(t *testing.T) {
 			where := fmt.Sprintf("call %d, executed %v, repeated %v: %v", at, executed, repeat, err)
 			require.Error(t, err, where)
 			assert.Equal(t, worker, f.node[original.String()], where)
-			f.dies, f.failAt, f.attached = false, 0, map[string]int{} // the machine restarts
+			f.restart()
 			based := false
 			if f.named[copied.String()] != "" {
 				base, _ := readMark(f.contents(copied)[:markBytes], original.String())
@@ -278,7 +278,7 @@ func TestKilledSecondCopyCanBeRepeated(t *testing.T) {
 			}
 			points++
 			where := fmt.Sprintf("call %d, executed %v: %v", at, executed, err)
-			f.dies, f.failAt, f.attached = false, 0, map[string]int{} // the machine restarts
+			f.restart()
 			if err != nil {
 				require.ErrorIs(t, err, errInjected, where)
 				f.write(original, "later", 4*f.cluster)
@@ -328,10 +328,10 @@ func TestPrepareRefusesUnsuitableVolumes(t *testing.T) {
 
 // A prepared copy is not complete, even if a move has locked the original.
 func TestPreparedCopyIsNotComplete(t *testing.T) {
-	for _, node := range []string{PrepareNodeOf(original), NodeOf(original), ""} {
+	for _, node := range []string{PrepareNodeOf(original), mover, ""} {
 		f := preparable(t)
 		f.prepare()
-		f.node[original.String()], f.node[copied.String()], f.used[copied.String()] = NodeOf(original), node, true
+		f.node[original.String()], f.node[copied.String()], f.used[copied.String()] = mover, node, true
 		require.ErrorIs(t, f.mover().DeleteOriginal(t.Context(), original, copied, nil), ErrUnfinished, node)
 	}
 }

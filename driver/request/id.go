@@ -59,12 +59,9 @@ func CheckNodeID(s string) error {
 	return nil
 }
 
-// MoveNode returns the id of the node to which a volume is published while spdk-csi move copies it.
-func MoveNode(volumeUUID string) string { return "move-" + volumeUUID }
-
 // MovePrepareNode returns the id of the node to which a copy is published from spdk-csi move
 // --prepare until the volume is moved.
-func MovePrepareNode(volumeUUID string) string { return "prepare-" + MoveNode(volumeUUID) }
+func MovePrepareNode(volumeUUID string) string { return "prepare-move-" + volumeUUID }
 
 // The names of the volumes and of the snapshot that spdk-csi move creates for the volume with the
 // given UUID: its copy, the snapshot that --prepare copies, and the temporary volume through which

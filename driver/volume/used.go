@@ -40,12 +40,6 @@ func usedName(lvol string) string {
 	return lvol[:nameMax-len(usedSuffix)-len(id)-1] + "-" + id + usedSuffix
 }
 
-// Named reports whether a volume was created under the given requested name.
-func (v Volume) Named(name string) bool {
-	lvol := LvolName(name)
-	return v.Name == lvol || v.Name == usedName(lvol)
-}
-
 func (v Volume) used() bool { return strings.HasSuffix(v.Name, usedSuffix) }
 
 // mayBeRenamed reports whether the driver renames volumes, thick or thin, when they are detached.

@@ -1,0 +1,42 @@
+package hostname_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/spdkgate/spdkgate/driver/hostname"
+)
+
+// The names of a move's node on targets show the copy. All other nodes have names that do not.
+func TestHostOfAMoveNamesTheCopy(t *testing.T) {
+	const original = "8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
+	for range 100 {
+		copied := uuid.NewString()
+		h := hostname.Of(hostname.MoveNode(original, copied))
+		for _, name := range []string{h.NQN, h.IQN} {
+			got, ok := hostname.CopyOf(name)
+			require.True(t, ok, name)
+			assert.Equal(t, copied, got)
+		}
+		_, err := uuid.Parse(h.UUID)
+		require.NoError(t, err)
+		_, ok := hostname.CopyOf(h.Multipath().NQN)
+		assert.False(t, ok, "it has no copy's UUID")
+	}
+	copied := uuid.NewString()
+	for _, node := range []string{
+		"worker-1", "move-" + original, "prepare-move-" + original, hostname.MoveNode(original, copied) + "x", hostname.MoveNode(original, ""),
+		hostname.MoveNode(original, strings.ToUpper(copied)), "move-" + original + "." + copied, hostname.MoveNode("worker-1", copied),
+		hostname.MoveNode(original, uuid.NewSHA1(uuid.Nil, []byte("not version 4")).String()),
+	} {
+		h := hostname.Of(node)
+		for _, name := range []string{h.NQN, h.IQN, h.Multipath().NQN, node} {
+			_, ok := hostname.CopyOf(name)
+			assert.False(t, ok, "%s: %s", node, name)
+		}
+	}
+}
