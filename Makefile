@@ -97,8 +97,11 @@ check: ## format, vet, staticcheck, generated files, import rules, links in docu
 	$(GO) mod tidy -diff
 	$(GO) test -count 1 ./rpcschema/rpcgen ./test/checks/structure ./test/checks/docs
 
-bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target
+bench: tools ## calls/s and latency, raw socket against spdk-proxy; SPDK_SOCK=... on a real target. With SPDK_TGT=/path/to/spdk_tgt, also the time to list the changes of a volume of 100 GiB
 	$(GO) run ./test/tools/bench $(ARGS)
+ifdef SPDK_TGT
+	$(GO) test -count 1 -timeout 1h -v -run TestReadTimes ./test/suites/changes
+endif
 
 scale: ## one controller with 100 storage servers and 100,000 volumes, simulated (ARGS="-targets 20 -volumes 2000" for less)
 	$(GO) run ./test/tools/scale $(ARGS)

@@ -27,6 +27,9 @@ var ErrNoBlobstore = errors.New("there is no blobstore")
 // ErrSuperBlock means that the super block is damaged, or has an unknown version or page size.
 var ErrSuperBlock = errors.New("the super block cannot be used")
 
+// ErrFormat is the ErrSuperBlock of an undamaged super block with an unknown version or page size.
+var ErrFormat = fmt.Errorf("%w: its format is not supported", ErrSuperBlock)
+
 // Super contains the values in the super block.
 type Super struct {
 	Version     uint32
@@ -61,9 +64,9 @@ func ReadSuper(r io.ReaderAt) (Super, error) {
 	case !intact(b):
 		return s, fmt.Errorf("%w: its checksum is wrong", ErrSuperBlock)
 	case s.Version == 0 || s.Version > newest:
-		return s, fmt.Errorf("%w: it has version %d, but only 1 to %d are known", ErrSuperBlock, s.Version, newest)
+		return s, fmt.Errorf("%w: it has version %d, but only 1 to %d are known", ErrFormat, s.Version, newest)
 	case pageSize != 0 && pageSize != PageSize:
-		return s, fmt.Errorf("%w: metadata pages of %d bytes are not supported", ErrSuperBlock, pageSize)
+		return s, fmt.Errorf("%w: its metadata pages have %d bytes, but only %d are known", ErrFormat, pageSize, PageSize)
 	case s.MetadataStart == 0 || s.MetadataPages == 0 || s.ClusterSize < PageSize || s.ClusterSize%PageSize != 0 || s.Bytes < 0:
 		return s, fmt.Errorf("%w: its values contradict each other", ErrSuperBlock)
 	}

@@ -56,6 +56,9 @@ type Lvol struct {
 	heads [sha256.Size]byte // digest of its pages, except its extent pages
 }
 
+// ReadOnly reports whether the lvol is a snapshot or a read-only volume.
+func (l *Lvol) ReadOnly() bool { return l.blob.readOnly }
+
 // A pageReader reads the metadata pages for one Reading.
 type pageReader struct {
 	super Super

@@ -256,12 +256,21 @@ func (q *query) mismatch(err error) error {
 	case errors.Is(err, blobstore.ErrUnsuitable):
 		return &Refusal{syscall.EINVAL, fmt.Sprintf("%v (%s)", err, place), err,
 			blobstore.ErrUnsuitable.Error() + ": the snapshot or one below it is a volume, was shrunk, is external, or is too large or of an unknown kind. Make a full backup by reading the snapshot."}
+	case errors.Is(err, blobstore.ErrFormat):
+		return &Refusal{syscall.EOPNOTSUPP, fmt.Sprintf("%v (%s). Make a full backup by reading the snapshot. Changes can be read from lvstores that are created without md_page_size, on disks whose physical blocks have at most %d bytes.", err, place, blobstore.PageSize), err,
+			fmt.Sprintf("the format of lvstore %s is not supported. Make a full backup by reading the snapshot.", q.store)}
+	case errors.Is(err, errRenamed):
+		return &Refusal{syscall.EBADMSG, err.Error(), err, "a snapshot has a different name in the target than on the device. No changes were returned. Ask the administrator of this proxy, and make a full backup by reading the snapshot."}
 	case errors.Is(err, blobstore.ErrMetadata), errors.Is(err, blobstore.ErrNoLvol), errors.Is(err, blobstore.ErrSuperBlock), errors.Is(err, blobstore.ErrNoBlobstore):
 		return &Refusal{syscall.EBADMSG, fmt.Sprintf("%v (%s). No changes were returned; retry. If the error persists, run spdk-proxy check-lvstore on the target's host before the target is restarted, and make a full backup by reading the snapshot.", err, place), err,
 			blobstore.ErrMetadata.Error() + ". No changes were returned; retry. If the error persists, ask the administrator of this proxy, and make a full backup by reading the snapshot."}
 	}
 	return err
 }
+
+// errRenamed means that a snapshot has a different name in the target than on the device: SPDK does
+// not rename snapshots, but it changes the alias of their bdev before it returns the error.
+var errRenamed = errors.New("a call of bdev_lvol_rename has failed")
 
 // contradiction returns the error for a mismatch between the device and the target.
 func (q *query) contradiction(format string, args ...any) error {

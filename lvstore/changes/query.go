@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -278,6 +280,9 @@ func (q *query) checkLvol(v *blobstore.Reading, l, below *blobstore.Lvol) error 
 		on = below.Name
 	}
 	switch {
+	case l.ReadOnly() && len(b.Aliases) == 1 && b.Aliases[0] != v.StoreName+"/"+l.Name && strings.HasPrefix(b.Aliases[0], v.StoreName+"/"):
+		return q.mismatch(fmt.Errorf("%w: snapshot %s/%s (%s) is called %s in the target. SPDK changes this name even if it refuses to rename a snapshot. No changes were returned. Call bdev_lvol_rename old_name=%s new_name=%s on the target's own socket, or restart the target, and retry",
+			errRenamed, v.StoreName, l.Name, l.UUID, b.Aliases[0], l.UUID, l.Name))
 	case d.LvolStoreUUID == nil || *d.LvolStoreUUID != q.store || len(b.Aliases) != 1 || b.Aliases[0] != v.StoreName+"/"+l.Name:
 		return q.contradiction("snapshot %s/%s (%s) has different names in the target: %v", v.StoreName, l.Name, l.UUID, b.Aliases)
 	case d.EsnapClone != nil && *d.EsnapClone || parent != on:
