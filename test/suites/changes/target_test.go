@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	long = time.Minute // a timeout that a passing test never reaches
+	long = 5 * time.Minute // a timeout that a passing test never reaches
 	mib  = 1 << 20
 )
 

@@ -57,12 +57,12 @@ type world struct {
 
 func newWorld(t *testing.T, kind string, seed int64) *world {
 	// After a kill, the next target process reads all metadata pages one by one, and targets may
-	// share a core.
-	bytes, metadata := int64(1<<30), 100
-	if kind != "aio" {
-		bytes, metadata = 256*mib, 2
+	// share a core. An lvstore that grows needs more pages.
+	metadata := 2
+	if kind == "aio" {
+		metadata = 20
 	}
-	g, b := bases[kind](t, bytes)
+	g, b := bases[kind](t, 256*mib)
 	w := &world{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
 	var v struct{ Version string }
 	w.must("spdk_get_version", nil, &v)

@@ -118,8 +118,10 @@ var operations = []operation{
 		switch err = d.mover().DeleteOriginal(ctx, d.volumeID(), copied, nil); {
 		case errors.Is(err, volume.ErrNotFound):
 			return nil // an administrator who retries sees this error
-		// after an interruption, the error asks for a retry
-		case errors.Is(err, move.ErrNotLocked), errors.Is(err, move.ErrUnfinished):
+		case errors.Is(err, move.ErrNotLocked): // an interrupted call has unlocked it; the error asks to delete it by hand
+			_, err = d.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: d.id})
+			return err
+		case errors.Is(err, move.ErrUnfinished): // the error asks to repeat the move
 			return errors.Join(err, d.copyElsewhere(ctx))
 		default:
 			return err
@@ -198,7 +200,7 @@ func (d *driverWorld) volumeID() request.VolumeID {
 }
 
 func (d *driverWorld) mover() move.Mover {
-	return move.Mover{Controller: d.Controller, Connector: files{dir: d.dir}, Filesystem: true}
+	return move.Mover{Controller: d.Controller, Connector: func(string) (connect.Connector, error) { return files{dir: d.dir}, nil }, Filesystem: true}
 }
 
 func (d *driverWorld) copyElsewhere(ctx context.Context) error {
