@@ -47,8 +47,8 @@ func (c *Controller) FindNamed(ctx context.Context, id request.VolumeID, snapsho
 	return snapshot, found, nil
 }
 
-// Inspect describes a volume, including whether it is published to the given node, or to the node of
-// a move.
+// Inspect describes a volume, including whether it is published to the given node, or to the node
+// of a move.
 func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, nodeID string) (inventory.Inspected, error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
@@ -58,8 +58,8 @@ func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, nodeID st
 	if err != nil {
 		return inventory.Inspected{}, err
 	}
-	// An export that lacks a listener counts, because it admits its hosts again when the listener is
-	// added.
+	// An export that lacks a listener counts, because it admits its hosts again when the listener
+	// is added.
 	inspection, err := service.Exports().Inspect(ctx)
 	if err != nil {
 		return inventory.Inspected{}, err

@@ -18,8 +18,8 @@ import (
 // small is the size of volumes in tests that move them many times.
 const small = 3 * markBytes
 
-// A volume is copied, nodes write to it again, and a move to another target is killed at each of its
-// calls. The first copy, which lacks the new data, is never accepted.
+// A volume is copied, nodes write to it again, and a move to another target is killed at each of
+// its calls. The first copy, which lacks the new data, is never accepted.
 func TestOnlyTheLatestCopyIsAccepted(t *testing.T) {
 	points := 0
 	for _, executed := range []bool{false, true} {

@@ -84,8 +84,8 @@ type Mover struct {
 	Progress func(Progress)
 }
 
-// NodeOf returns the node to which a volume and its copy are published while it is moved. It depends
-// on the copy, so that the lock on the original shows which copy the latest move makes.
+// NodeOf returns the node to which a volume and its copy are published while it is moved. It
+// depends on the copy, so that the lock on the original shows which copy the latest move makes.
 func NodeOf(original, copied request.VolumeID) string {
 	return hostname.MoveNode(original.UUID, copied.UUID)
 }
