@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -153,7 +154,8 @@ func (v *replicatedVolume) again() {
 func (v *replicatedVolume) stage(ctx context.Context) (string, error) {
 	for {
 		_, err := v.csi.stage(ctx)
-		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+		again := []codes.Code{codes.Unavailable, codes.Aborted, codes.DeadlineExceeded}
+		if !slices.Contains(again, status.Code(err)) || ctx.Err() != nil {
 			return "", err
 		}
 		time.Sleep(time.Second)
