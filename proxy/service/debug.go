@@ -66,7 +66,10 @@ func Profile(ctx context.Context, instance Instance, name string, seconds int, w
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	address := url.URL{Scheme: "http", Host: "localhost", Path: "/debug/pprof/" + path}
+	address, err := url.Parse("http://localhost/debug/pprof/" + path)
+	if err != nil {
+		return err
+	}
 	if name == "cpu" || name == "trace" {
 		address.RawQuery = url.Values{"seconds": {strconv.Itoa(seconds)}}.Encode()
 	}
