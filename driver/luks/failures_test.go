@@ -79,3 +79,21 @@ func TestUnreadableHeaderIsReported(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, h)
 }
+
+// emptyDevice is a prober that finds nothing on each device.
+type emptyDevice struct{ *world }
+
+func (emptyDevice) Contents(context.Context, string, bool) (string, int64, bool, error) {
+	return "", -1, false, nil
+}
+
+// A device whose header cannot be read is not formatted.
+func TestDeviceWithUnreadableHeaderIsNotFormatted(t *testing.T) {
+	l, w := newWorld(t)
+	l.prober = emptyDevice{w}
+	v := w.volume()
+	v.Device, v.MayFormat = t.TempDir(), true
+	format, err := l.mustFormat(t.Context(), v)
+	require.ErrorContains(t, err, "is a directory")
+	assert.False(t, format)
+}
