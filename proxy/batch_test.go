@@ -165,3 +165,36 @@ func TestBatchEndsEarly(t *testing.T) {
 		})
 	}
 }
+
+// A batch can take minutes, and its sender may lose rights meanwhile. Once the configuration is
+// reloaded or the session ends, the remaining calls are refused, at every endpoint.
+func TestBatchEndsWithTheRightsOfItsSender(t *testing.T) {
+	const first = `{"id":1,"method":"bdev_get_bdevs"}`
+	for name, c := range map[string]struct {
+		revoke func(*bench, *browser)
+		code   int
+	}{
+		"reload":   {func(b *bench, _ *browser) { require.NoError(b.t, b.proxy.Reload(b.config)) }, jsonrpc.CodeUnreachable},
+		"sign-out": {func(b *bench, u *browser) { u.do("DELETE", "/console/session", "") }, jsonrpc.CodeUnauthorized},
+		"neither":  {func(*bench, *browser) {}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "v26.05")
+			u := b.browser()
+			u.signIn(passwordOf("admin", adminPassword))
+			until := make(chan struct{})
+			b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Until: until})
+			answered := make(chan got)
+			go func() { answered <- u.do("POST", "/", "["+first+","+createNamed("m0")+"]") }()
+			require.Eventually(t, func() bool { return b.proxy.target.InFlight() > 0 }, long, time.Millisecond)
+			c.revoke(b, u)
+			close(until)
+			g := <-answered
+			want := []string{"1 []", fmt.Sprintf(`"m0" %d`, c.code)}
+			if c.code == 0 {
+				want[1] = `"m0" "m0"`
+			}
+			assert.Equal(t, want, g.answers(t))
+		})
+	}
+}

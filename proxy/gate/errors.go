@@ -154,6 +154,9 @@ var rows = []row{
 		status: StatusClientGone, code: jsonrpc.CodeUnreachable, outcome: metrics.ClientGone,
 		text: "the client disconnected. Nothing was executed."},
 
+	{name: "the configuration was reloaded during a batch", kind: is(errReloaded),
+		status: http.StatusServiceUnavailable, code: jsonrpc.CodeUnreachable, outcome: metrics.CannotTell, retry: time.Second,
+		text: "the proxy's configuration was reloaded after this batch had arrived, and its user's rights may have changed. This call was not executed; send it again."},
 	{name: "a batch with results that are too large", kind: is(errBatchResults),
 		status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeTooLarge, outcome: metrics.TooLarge,
 		text: fmt.Sprintf("the results of this batch exceed %d MiB. This call was not executed; send it in a separate request.", maxBatchResults>>20)},

@@ -60,6 +60,7 @@ func TestErrorsMapToResponses(t *testing.T) {
 		{ErrGone, 499, -32052, false, 0, "disconnected"},
 		{target.ErrAbandoned, 499, -32052, false, 0, "disconnected"},
 		{context.Canceled, 499, -32052, false, 0, "disconnected"},
+		{errReloaded, 503, -32052, false, second, "not executed; send it again"},
 		{errBatchResults, 413, -32013, false, 0, "exceed 64 MiB"},
 		{jsonrpc.Errorf(jsonrpc.CodeTooLarge, "nested too deeply"), 413, -32013, false, 0, "nested too deeply"},
 		{jsonrpc.Errorf(jsonrpc.CodeParseError, "no JSON"), 400, -32700, false, 0, "no JSON"},

@@ -24,6 +24,9 @@ type Exchange struct {
 	// client's. The gate refuses the request.
 	NoSource error
 	Sender   Sender
+	// SessionEnded reports whether the session to which the request belongs has ended since. It is
+	// nil without a session.
+	SessionEnded func() bool
 	// Endpoint is the endpoint's own representation of the request, for methods that only this
 	// endpoint serves.
 	Endpoint any

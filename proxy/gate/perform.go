@@ -100,7 +100,7 @@ func (g *Gate) perform(ctx context.Context, current *Settings, c *Call) (value a
 	if c.asked.malformed != nil {
 		return nil, c.asked.malformed
 	}
-	if err := g.checkBatchMayContinue(ctx, c); err != nil {
+	if err := g.checkBatchMayContinue(ctx, current, c); err != nil {
 		return nil, err
 	}
 	user := c.In.Sender.User
@@ -270,9 +270,9 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 }
 
 // checkBatchMayContinue returns an error if the next call of a batch must not be made, because the
-// proxy is stopping, the client has disconnected, or a limit is reached. The client would get the
-// same response if it had sent each call in a separate request.
-func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
+// proxy is stopping, the client has disconnected, the sender may have lost its rights, or a limit is
+// reached. A batch can take minutes, so the rights that its sender had at first do not suffice.
+func (g *Gate) checkBatchMayContinue(ctx context.Context, current *Settings, c *Call) error {
 	x := c.In
 	switch {
 	case c == x.Calls[0]:
@@ -281,6 +281,10 @@ func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 		return ErrGone
 	case g.inFlight.isDraining():
 		return ErrDraining
+	case g.Settings() != current:
+		return errReloaded
+	case x.SessionEnded != nil && x.SessionEnded():
+		return ErrSessionEnded
 	case x.resultBytes > maxBatchResults:
 		return errBatchResults
 	case g.memory.Exhausted(x.Sender.User):
@@ -292,4 +296,7 @@ func (g *Gate) checkBatchMayContinue(ctx context.Context, c *Call) error {
 // maxBatchResults is the maximum total size of the results of one batch, in bytes.
 const maxBatchResults = 64 << 20
 
-var errBatchResults = errors.New("the results of the batch are too large")
+var (
+	errBatchResults = errors.New("the results of the batch are too large")
+	errReloaded     = errors.New("the configuration was reloaded during the batch")
+)

@@ -61,6 +61,10 @@ func (s *Server) resume(v *Visit, id string) error {
 		s.Sessions.End(found)
 	}
 	v.noteSession(found, err)
+	v.X.SessionEnded = func() bool {
+		_, ok := s.Sessions.Find(id)
+		return !ok
+	}
 	return err
 }
 
