@@ -106,6 +106,10 @@ func TestForeignExportIsNotChanged(t *testing.T) {
 	require.NoError(t, err)
 	before := f.subsystem(t, id)
 	require.ErrorIs(t, admit(t.Context(), f.Service, id, drivertest.Host("n1")), export.ErrForeign)
+	require.ErrorIs(t, f.RemoveUnused(t.Context(), id), export.ErrForeign, "the other bdev's export stays")
+	there, err := f.Exists(t.Context(), id)
+	require.NoError(t, err)
+	assert.True(t, there)
 	assert.Equal(t, before, f.subsystem(t, id))
 }
 

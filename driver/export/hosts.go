@@ -100,3 +100,13 @@ func (n nvmf) checkNobodyConnected(ctx context.Context, id string, except func(h
 	}
 	return nil
 }
+
+// checkExportsOnly fails if a subsystem exports a bdev other than the volume.
+func checkExportsOnly(sub *spdkrpc.NVMfSubsystem, id string) error {
+	for _, ns := range sub.Namespaces {
+		if ns.BdevName != id {
+			return fmt.Errorf("%w: subsystem %s exports bdev %s: remove that namespace; subsystems with this name are reserved for the driver", ErrForeign, sub.NQN, ns.BdevName)
+		}
+	}
+	return nil
+}

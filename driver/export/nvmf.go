@@ -143,10 +143,8 @@ func (n nvmf) checkMayAdmit(ctx context.Context, id string, sub *spdkrpc.NVMfSub
 	if sub == nil {
 		return nil
 	}
-	for _, ns := range sub.Namespaces {
-		if ns.BdevName != id {
-			return fmt.Errorf("%w: subsystem %s exports bdev %s: remove that namespace; subsystems with this name are reserved for the driver", ErrForeign, sub.NQN, ns.BdevName)
-		}
+	if err := checkExportsOnly(sub, id); err != nil {
+		return err
 	}
 	switch ours := isShared(sub) && !sub.AllowAnyHost; {
 	case ours && shared:
@@ -302,6 +300,9 @@ func (n nvmf) removeUnused(ctx context.Context, id string) error {
 		return n.withdrawSaved(ctx, id, nil)
 	}
 	if err != nil {
+		return err
+	}
+	if err := checkExportsOnly(sub, id); err != nil {
 		return err
 	}
 	for _, h := range sub.Hosts {
