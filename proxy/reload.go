@@ -10,8 +10,9 @@ import (
 )
 
 // Reload replaces users, roles, tenants, timeouts, request limits, console settings and the
-// certificate. Running calls keep the settings with which they began; the remaining calls of a batch
-// are refused. If Reload returns an error, nothing has changed. It must not be called concurrently.
+// certificate. Running calls keep the settings with which they began; the remaining calls of a
+// batch are refused. If Reload returns an error, nothing has changed. It must not be called
+// concurrently.
 func (s *Server) Reload(c *config.Config) error {
 	old := s.config
 	var wrong []error

@@ -270,8 +270,8 @@ func (g *Gate) answer(ctx context.Context, c *Call, decided *decide.Call, scope 
 }
 
 // checkBatchMayContinue returns an error if the next call of a batch must not be made, because the
-// proxy is stopping, the client has disconnected, the sender may have lost its rights, or a limit is
-// reached. A batch can take minutes, so the rights that its sender had at first do not suffice.
+// proxy is stopping, the client has disconnected, the sender may have lost its rights, or a limit
+// is reached. A batch can take minutes, so the rights that its sender had at first do not suffice.
 func (g *Gate) checkBatchMayContinue(ctx context.Context, current *Settings, c *Call) error {
 	x := c.In
 	switch {
