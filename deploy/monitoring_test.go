@@ -54,6 +54,9 @@ func exposed(t *testing.T) series {
 		states = append(states, driver.NodeVolume{Target: "a", Volume: "v-" + string(k), State: string(k), Live: 1, Expected: 1})
 	}
 	d.NodeVolumes(states)
+	d.ReplicatedVolumes(func() []driver.ReplicatedVolume {
+		return []driver.ReplicatedVolume{{Volume: "r", InSync: 1, Rebuilt: 0.5}}
+	})
 
 	all := series{"up": {"job": {"spdk-proxy"}, "instance": nil}}
 	target := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
