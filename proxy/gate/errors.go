@@ -237,6 +237,9 @@ var rows = []row{
 			e := found.(*spdkrpc.Error)
 			a.Err = &jsonrpc.Error{Code: e.Code, Message: e.Message}
 		}},
+	{name: "a directory of the proxy that is full or read-only", kind: is(syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS),
+		status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, outcome: metrics.Failed,
+		text: "the proxy cannot write to one of its directories: %s. Its administrator finds the directory in the proxy's log, under the id in X-Request-Id; repeat the call when it can be written."},
 	{name: "a fault of the proxy", kind: func(err error) error { return err },
 		status: http.StatusInternalServerError, code: jsonrpc.CodeInternalError, outcome: metrics.Failed,
 		text: "the proxy failed during this call: see its log, under the id in X-Request-Id"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"syscall"
@@ -92,6 +93,8 @@ func TestErrorsMapToResponses(t *testing.T) {
 		{called(spdkrpc.Failed, -17), 200, -17, true, 0, "SPDK's text"},
 		{called(spdkrpc.Failed, 0), 500, -32603, false, 0, "X-Request-Id"},
 		{ErrPanic, 500, -32603, false, 0, "X-Request-Id"},
+		{&fs.PathError{Op: "write", Path: "/secret", Err: syscall.ENOSPC}, 500, -32603, false, 0, "one of its directories: no space left on device"},
+		{&fs.PathError{Op: "write", Path: "/secret", Err: syscall.EROFS}, 500, -32603, false, 0, "one of its directories: read-only file system"},
 		{errors.New("/some/file"), 500, -32603, false, 0, "X-Request-Id"},
 	} {
 		err := c.err
