@@ -121,7 +121,7 @@ func find[T runtime.Object](t *testing.T, objects []object, name string) T {
 	return none
 }
 
-func TestUnknownFieldsAreRefused(t *testing.T) {
+func TestUnknownFieldsAreRejected(t *testing.T) {
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n  a: b\n"
 	objects, err := decode("good", []byte("# comment\n---\n"+good+"---\n"+good))
 	require.NoError(t, err)

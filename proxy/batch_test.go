@@ -106,7 +106,7 @@ func TestDocumentedExchangesMatchExactly(t *testing.T) {
 	}
 }
 
-func TestDocumentedHostileInputIsRefused(t *testing.T) {
+func TestDocumentedHostileInputIsRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.ForgetCalls()
 	lines := strings.Split(strings.TrimSpace(documented(t, "docs/wire.md", "Hostile input", "text")[0]), "\n")

@@ -35,7 +35,7 @@ func TestValidConfigsAreAccepted(t *testing.T) {
 }
 
 // The first line of each *.bad.yml file contains the expected error.
-func TestInvalidConfigsAreRefused(t *testing.T) {
+func TestInvalidConfigsAreRejected(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("config/testdata/*.bad.yml")
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestCreatedTargetNodeReplacesTheMissingOne(t *testing.T) {
 }
 
 // The driver recognizes proxies that lack a parameter by this error.
-func TestUnknownParameterOfAwaitIsRefused(t *testing.T) {
+func TestUnknownParameterOfAwaitIsRejected(t *testing.T) {
 	r := newRestartBench(t)
 	g := r.post(`{"id":1,"method":"spdkgate_config_await","params":{"from_the_future":"iscsi"}}`)
 	assert.NotEqual(t, http.StatusOK, g.StatusCode)

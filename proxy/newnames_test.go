@@ -37,7 +37,7 @@ func quoted(t *testing.T, name string) string {
 
 // No user can create objects with unsafe names. Existing objects with unsafe names can be renamed
 // and deleted.
-func TestUnsafeNamesAreRefused(t *testing.T) {
+func TestUnsafeNamesAreRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	direct := spdkrpc.NewSocket(b.target.Socket())
 	defer func() { _ = direct.Close() }()

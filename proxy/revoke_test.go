@@ -116,7 +116,7 @@ func TestRemovedTokenIsRevoked(t *testing.T) {
 }
 
 // World-writable files are refused by the proxy when it starts, and by check-config.
-func TestWorldWritableFilesAreRefused(t *testing.T) {
+func TestWorldWritableFilesAreRejected(t *testing.T) {
 	for _, name := range []string{"tls.key", "tls.crt", "backup.tokens", "client-ca.crt", "cluster-1-ca.crt", "spdk-proxy.yaml"} {
 		g := newGatehouse(t)
 		own := g.load("self_signed_dir: /var/lib/spdk-proxy", "cert_file: tls.crt\n  key_file: tls.key")

@@ -166,7 +166,7 @@ func TestUnauthenticatedBodiesAreDisconnected(t *testing.T) {
 	}
 }
 
-func TestUnfinishedBodyIsRefused(t *testing.T) {
+func TestUnfinishedBodyIsRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	c := serve(t, b).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nContent-Length: 100\r\n\r\n" + version)
@@ -176,7 +176,7 @@ func TestUnfinishedBodyIsRefused(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-func TestMalformedChunksAreRefused(t *testing.T) {
+func TestMalformedChunksAreRejected(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + basicHeader("admin", adminPassword) + "\r\nTransfer-Encoding: chunked\r\n\r\nzzz\r\n")
 	g := c.answer()
@@ -184,7 +184,7 @@ func TestMalformedChunksAreRefused(t *testing.T) {
 	assert.Contains(t, g.body, "valid chunks")
 }
 
-func TestLongHeadersAreRefused(t *testing.T) {
+func TestLongHeadersAreRejected(t *testing.T) {
 	c := serve(t, newBench(t, "v26.05")).dial()
 	c.send("POST / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 2*web.MaxHeaderBytes) + "\r\n\r\n")
 	assert.Equal(t, 431, c.answer().StatusCode)

@@ -55,7 +55,7 @@ func TestNotificationsHaveNoResponse(t *testing.T) {
 }
 
 // Each kind of invalid input causes the documented status, code and message.
-func TestInvalidInputIsRefused(t *testing.T) {
+func TestInvalidInputIsRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for name, c := range map[string]struct {
 		body         string

@@ -67,7 +67,7 @@ func TestDeprecatedCallsAreTranslated(t *testing.T) {
 
 // A call that cannot be translated safely is refused with an error that names the parameter and
 // gives advice.
-func TestUnsafeTranslationsAreRefused(t *testing.T) {
+func TestUnsafeTranslationsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, in string
 		release    Release

@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// readTargetsFirst is how long the plugin waits before it reads the list of volumes. During that
-// time, the doctor command reads the targets for the first time.
+// readTargetsFirst is the default time that the plugin waits before it reads the list of volumes
+// from Kubernetes. Meanwhile, spdk-csi doctor reads the targets for the first time, so volumes that
+// are being created are not mistaken for orphans.
 const readTargetsFirst = 10 * time.Second
 
 func (p *plugin) doctorCommand() *cobra.Command {

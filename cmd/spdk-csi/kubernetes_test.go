@@ -116,7 +116,7 @@ func TestNodeStartsWithoutAccessToKubernetes(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestInvalidKubernetesFlagsAreRefused(t *testing.T) {
+func TestInvalidKubernetesFlagsAreRejected(t *testing.T) {
 	for want, args := range map[string][]string{
 		"need --node":      {"--controller", "--startup-taint=x"},
 		"use nvme-tcp":     {"--node", "--nodeid=a", "--required-transports=tcp"},

@@ -25,7 +25,7 @@ func execute(ctx context.Context, args ...string) error {
 	return cmd.ExecuteContext(ctx)
 }
 
-func TestInvalidFlagsAreRefused(t *testing.T) {
+func TestInvalidFlagsAreRejected(t *testing.T) {
 	t.Setenv("SPDKCSI_CONFIG", filepath.Join(t.TempDir(), "config.json"))
 	for name, c := range map[string]struct {
 		args []string

@@ -72,7 +72,7 @@ func TestMetricsCountCalls(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestInvalidMetricsAddressIsRefused(t *testing.T) {
+func TestInvalidMetricsAddressIsRejected(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	err := execute(t.Context(), "--node", "--nodeid=a", "--endpoint=unix://"+socket, "--metrics-address=nowhere")
 	require.ErrorContains(t, err, "--metrics-address")

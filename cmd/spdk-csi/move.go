@@ -233,8 +233,8 @@ func (f moveFlags) secrets() (map[string]string, error) {
 	return keys, nil
 }
 
-// progress returns a function that prints progress at most every five seconds, and when a phase
-// ends.
+// progress returns a function that prints progress at most once every five seconds, and when a
+// phase ends.
 func progress(notes io.Writer) func(move.Progress) {
 	var last, began time.Time
 	phase := ""

@@ -84,7 +84,7 @@ func serving(t *testing.T, log *lockedBuffer, dir string, args ...string) *grpc.
 	return conn
 }
 
-func TestInvalidReplicationFlagsAreRefused(t *testing.T) {
+func TestInvalidReplicationFlagsAreRejected(t *testing.T) {
 	newTarget(t)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	endpoint := "--endpoint=unix://" + filepath.Join(t.TempDir(), "csi.sock")

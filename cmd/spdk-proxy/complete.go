@@ -123,7 +123,9 @@ func continuation(s *rpcschema.Schema) string {
 	return "="
 }
 
-// valuesOf returns the values of a schema with a fixed set of values.
+// valuesOf returns the values that a schema allows, if it is a boolean or an enum, or a list of
+// these. Otherwise, valuesOf returns nil. If the value is written as JSON, only a boolean has
+// values.
 func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	switch {
 	case s == nil:

@@ -95,7 +95,10 @@ func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcsche
 		return nil, fmt.Errorf("%s has no %s: did you mean %s?", owner, name, near)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no members", owner)
+		if within == "" {
+			return nil, fmt.Errorf("%s takes no parameters: remove %s", owner, name)
+		}
+		return nil, fmt.Errorf("%s has no members: remove .%s", owner, name)
 	}
 	return nil, fmt.Errorf("%s has no %s, but %s", owner, name, strings.Join(names, ", "))
 }

@@ -127,7 +127,7 @@ func TestParseParamsRefusesInvalidArguments(t *testing.T) {
 		{[]string{"numbers=x"}, "numbers must be a whole number"},
 		{[]string{"object=x"}, "object is an object: specify its members (object.member=value)"},
 		{[]string{"object.nam=x"}, "object of m has no nam: did you mean name?"},
-		{[]string{"text.a=x"}, "no members"},
+		{[]string{"text.a=x"}, "text of m has no members: remove .a"},
 		{[]string{"text=a", "text=b"}, "text is specified twice"},
 		{[]string{"list=a", "list:=3"}, "list is specified twice"},
 		{[]string{`object:={"name":"a"}`, "object=x"}, "object is an object"},
@@ -140,5 +140,5 @@ func TestParseParamsRefusesInvalidArguments(t *testing.T) {
 		assert.Equal(t, exitUsage, exitCode(err))
 	}
 	_, err := parse(t, "bare", "x=1")
-	require.ErrorContains(t, err, "bare has no members")
+	require.ErrorContains(t, err, "bare takes no parameters: remove x")
 }

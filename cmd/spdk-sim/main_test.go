@@ -105,7 +105,7 @@ func TestFaultSpecificationsAreParsed(t *testing.T) {
 	}
 }
 
-func TestUnsupportedFlagsAreRefused(t *testing.T) {
+func TestUnsupportedFlagsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		says string

@@ -9,7 +9,7 @@ import (
 )
 
 // Each numeric parameter accepts its minimum and maximum, and no values outside that range.
-func TestNumbersOutOfBoundsAreRefused(t *testing.T) {
+func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"ctrl_loss_tmo": {1, 86400}, "reconnect_delay": {1, 3600}, "keep_alive_tmo": {1, 3600}, "fast_io_fail_tmo": {1, 86400},
 		"nr_io_queues": {1, 1024}, "queue_size": {16, 1024},
@@ -28,7 +28,7 @@ func TestNumbersOutOfBoundsAreRefused(t *testing.T) {
 	}
 }
 
-func TestContradictingTimesAreRefused(t *testing.T) {
+func TestContradictingTimesAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		loss, delay string
 		ok          bool

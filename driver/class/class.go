@@ -19,8 +19,8 @@ type Class struct {
 	// MkfsOptions contains options for mkfs. The file system determines which options are allowed
 	// (package mkfs).
 	MkfsOptions string
-	// VolumeUUID means that each xfs and btrfs file system gets the UUID of its volume, even if the
-	// volume is a copy.
+	// VolumeUUID reports whether each xfs and btrfs file system gets the UUID of its volume, even
+	// if the volume is a copy.
 	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
 	// target must have all of the labels.
@@ -28,7 +28,7 @@ type Class struct {
 	TargetLabels    map[string]string
 	// Strategy is the rule for choosing among the remaining lvstores; empty means Spread.
 	Strategy Strategy
-	// Thick means that a volume's clusters are all allocated when the volume is created.
+	// Thick reports whether all of a volume's clusters are allocated when the volume is created.
 	Thick bool
 	// Replicas is the number of storage servers that store a copy of the volume; 0 means 1.
 	Replicas int
@@ -47,7 +47,7 @@ type Class struct {
 	ForNodes map[string]string
 	// Encryption is the method by which nodes encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
-	// EncryptionDiscards passes discards of encrypted volumes on to the target.
+	// EncryptionDiscards reports whether nodes pass discards of encrypted volumes on to the target.
 	EncryptionDiscards bool
 }
 

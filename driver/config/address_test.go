@@ -34,7 +34,7 @@ func TestAddressesAreParsed(t *testing.T) {
 	assert.Equal(t, []export.Portal{{Addr: "192.0.2.1", Port: "4420"}, {Addr: "fd00::1", Port: "9"}}, n.Listen(), "two addresses lead to one listener")
 }
 
-func TestInvalidAddressesAreRefused(t *testing.T) {
+func TestInvalidAddressesAreRejected(t *testing.T) {
 	for rest, want := range map[string]string{
 		`"targetAddr": "192.0.2.1", "addresses": [{"targetAddr": "192.0.2.2"}]`: "addresses is combined with",
 		`"listenPort": "1", "addresses": [{"targetAddr": "192.0.2.2"}]`:         "addresses is combined with",

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-func TestConfigurationValuesOutOfBoundsAreRefused(t *testing.T) {
+func TestConfigurationValuesOutOfBoundsAreRejected(t *testing.T) {
 	addresses := func(n int) string {
 		var list []string
 		for i := range n {

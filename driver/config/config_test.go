@@ -26,7 +26,7 @@ func TestParseConfig(t *testing.T) {
 	assert.Equal(t, "9", c.Nodes[0].ListenPort)
 }
 
-func TestInvalidConfigIsRefused(t *testing.T) {
+func TestInvalidConfigIsRejected(t *testing.T) {
 	node := func(rest string) string {
 		return `{"nodes": [{"name": "a", "rpcURL": "https://s:1/", "targetType": "nvme-tcp", "targetAddr": "192.0.2.1"` + rest + `}]}`
 	}

@@ -32,7 +32,7 @@ func TestPlacementConfig(t *testing.T) {
 	assert.Equal(t, []placement.Target{{Name: "a", Topology: map[string]string{"zone": "x"}, Labels: map[string]string{"disk": "nvme"}}, {Name: "b", Topology: map[string]string{"zone": "y"}}}, c.PlacementTargets())
 }
 
-func TestInvalidPlacementConfigIsRefused(t *testing.T) {
+func TestInvalidPlacementConfigIsRejected(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, rest, want string }{
 		"candidates":        {rest: `, "placement": {"candidates": -1}`, want: "candidates is -1"},
 		"margin":            {rest: `, "placement": {"margin": -1}`, want: "margin is -1"},

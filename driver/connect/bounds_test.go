@@ -14,7 +14,7 @@ import (
 )
 
 // Each NVMe option accepts its minimum and maximum, and no values outside that range.
-func TestNVMeOptionsOutOfBoundsAreRefused(t *testing.T) {
+func TestNVMeOptionsOutOfBoundsAreRejected(t *testing.T) {
 	for key, b := range map[string]struct {
 		least, most int
 		unlimited   bool

@@ -248,9 +248,8 @@ func (n *nvme) answers(ctx context.Context, e Export, step *operation.Step) erro
 	return conn.Close()
 }
 
-// addPath creates a controller for one address of an attached export, unless there is one. If that
-// controller turns out to have no path to the export's device, addPath removes the controller
-// again.
+// addPath creates a controller for one address of an attached export, unless the address already
+// has a controller. If the new controller has no path to the export's device, addPath removes it.
 func (n *nvme) addPath(ctx context.Context, e Export, d Device, step *operation.Step) error {
 	if n.connected(ctx, e) {
 		return nil

@@ -193,7 +193,7 @@ func TestVolumesMatchThoseOfSpdkCSI(t *testing.T) {
 	assert.Equal(t, []string{"lvs0/pvc-1"}, b.targets[0].lvols(t))
 }
 
-func TestInvalidIDsAreRefused(t *testing.T) {
+func TestInvalidIDsAreRejected(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	for _, id := range []string{"x", "t0:", ":" + uuid.NewString(), "t0:" + strings.ToUpper(uuid.NewString()), "t0:{" + uuid.NewString() + "}", "a:b:" + uuid.NewString(), "../../etc"} {
 		require.NoError(t, b.delete(t.Context(), id), id)

@@ -227,12 +227,12 @@ func (c *Controller) replicaTargets(wanted class.Class) ([]placement.Target, err
 		able, names = append(able, t), append(names, t.Name)
 	}
 	if len(able) < 2 {
-		text := fmt.Sprintf("only %q is allowed by this class", strings.Join(names, ""))
+		text := fmt.Sprintf("the class allows only one suitable storage server, %q", strings.Join(names, ""))
 		if len(able) == 0 {
-			text = "none is allowed by this class"
+			text = "the class allows no suitable storage server"
 		}
 		if len(unable) > 0 {
-			text += " and suitable: " + strings.Join(unable, "; ")
+			text += " (" + strings.Join(unable, "; ") + ")"
 		}
 		return nil, fmt.Errorf("%w: cannot place 2 replicas on different storage servers: %s. Nothing was created; add a storage server or use replicas: %q", class.ErrParameter, text, "1")
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // The hash of a DH-HMAC-CHAP key determines the length of the key.
-func TestKeysOfWrongLengthAreRefused(t *testing.T) {
+func TestKeysOfWrongLengthAreRejected(t *testing.T) {
 	for hash, lengths := range map[string][]int{"00": {32, 48, 64}, "01": {32}, "02": {48}, "03": {64}} {
 		for n := range 70 {
 			b := make([]byte, n, n+4)

@@ -13,7 +13,7 @@ import (
 )
 
 // Passphrases are leastLength to mostLength bytes long, but a previous passphrase may be shorter.
-func TestPassphrasesOfWrongLengthAreRefused(t *testing.T) {
+func TestPassphrasesOfWrongLengthAreRejected(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct {
 		current, previous int

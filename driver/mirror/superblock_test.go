@@ -31,7 +31,7 @@ func TestSuperblockIsReadBack(t *testing.T) {
 
 // A superblock with values that this version cannot have written is not used, even if its checksum
 // is valid.
-func TestImpossibleSuperblocksAreRefused(t *testing.T) {
+func TestImpossibleSuperblocksAreRejected(t *testing.T) {
 	for name, change := range map[string]func(s *superblock){
 		"id":      func(s *superblock) { s.ID = replica.MaxReplicas },
 		"no set":  func(s *superblock) { s.InSync = 0 },

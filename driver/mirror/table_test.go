@@ -21,7 +21,7 @@ func TestTablesAreReadBack(t *testing.T) {
 	}
 }
 
-func TestUnexpectedTablesAreRefused(t *testing.T) {
+func TestUnexpectedTablesAreRejected(t *testing.T) {
 	const good = "disk 2 253:1 2048 2 259:0 8192 259:1 8192 1 handle_errors"
 	for _, refused := range []target{
 		{"linear", 8, good}, {"mirror", 8, ""}, {"mirror", 8, "disk"}, {"mirror", 8, "disk 9 253:1"}, {"mirror", 8, "disk -1 253:1"},

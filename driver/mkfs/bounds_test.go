@@ -9,7 +9,7 @@ import (
 )
 
 // Each mkfs option accepts its minimum and maximum, and no values outside that range.
-func TestMkfsOptionsOutOfBoundsAreRefused(t *testing.T) {
+func TestMkfsOptionsOutOfBoundsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		fsType, option string
 		least, most    int

@@ -165,7 +165,7 @@ func TestEncryptedRawBlockVolumeIsPublished(t *testing.T) {
 
 // Without a usable passphrase, the volume is not connected. If the passphrase turns out to be
 // wrong, the call fails after every step has been undone.
-func TestUnusablePassphrasesAreRefused(t *testing.T) {
+func TestUnusablePassphrasesAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(n *Node, f *fakeLUKS, req *csi.NodeStageVolumeRequest)
 		code   codes.Code

@@ -72,7 +72,7 @@ func TestRecordVersionsAreRead(t *testing.T) {
 // A record that a later release has written may contain fields that this release must not ignore.
 // Calls for such a volume change nothing, and their error codes make kubelet repeat them until the
 // later release is running again.
-func TestNewerRecordIsRefused(t *testing.T) {
+func TestNewerRecordIsRejected(t *testing.T) {
 	n, f := newFakeNode(t)
 	_, err := n.NodeStageVolume(t.Context(), f.stageRequest(writer))
 	require.NoError(t, err)

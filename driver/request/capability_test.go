@@ -42,7 +42,7 @@ func TestCapabilities(t *testing.T) {
 
 // Controller and node refuse mount options that could harm a node or that belong to another file
 // system.
-func TestHarmfulMountOptionsAreRefused(t *testing.T) {
+func TestHarmfulMountOptionsAreRejected(t *testing.T) {
 	capability := func(fsType string, flags ...string) *csi.VolumeCapability {
 		return &csi.VolumeCapability{
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},

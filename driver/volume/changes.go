@@ -118,7 +118,7 @@ func noChanges(err error) error {
 	case rpc.Kind == spdkrpc.NoSuchDevice:
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case rpc.Kind == spdkrpc.MethodNotFound:
-		return fmt.Errorf("%w: the target's spdk-proxy is too old: upgrade it, or make a full backup: %w", ErrNoChanges, err)
+		return fmt.Errorf("%w: the target's spdk-proxy is too old (%w): upgrade it, or make a full backup", ErrNoChanges, err)
 	case rpc.Code == -int(syscall.EINVAL), rpc.Code == -int(syscall.EOPNOTSUPP), rpc.Code == -int(syscall.EBADMSG):
 		return fmt.Errorf("%w: %w", ErrNoChanges, err)
 	}

@@ -19,7 +19,7 @@ func TestUnavailableChangesReportTheReason(t *testing.T) {
 }
 
 // A response whose size, cluster size and bitmap contradict each other describes no clusters.
-func TestInconsistentBitmapIsRefused(t *testing.T) {
+func TestInconsistentBitmapIsRejected(t *testing.T) {
 	bits := func(b ...byte) string { return base64.StdEncoding.EncodeToString(b) }
 	const size = 36 // nine clusters of four bytes
 	consistent := spdkrpc.ProxyLvolChanges{Bitmap: bits(0x81, 1), ClusterSize: 4, Size: size}

@@ -28,7 +28,7 @@ func TestWitnessObjectIsDecoded(t *testing.T) {
 }
 
 // An object with a missing, unknown, repeated or contradictory field is refused.
-func TestInvalidWitnessObjectsAreRefused(t *testing.T) {
+func TestInvalidWitnessObjectsAreRejected(t *testing.T) {
 	for _, change := range []string{
 		`"spdkgate.io/v1alpha1" -> "spdkgate.io/v1"`,
 		`"ReplicatedVolume" -> "Other"`,

@@ -73,7 +73,7 @@ func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 }
 
 // The blob that describes the lvstore must have a page.
-func TestSuperBlobOutOfRangeIsRefused(t *testing.T) {
+func TestSuperBlobOutOfRangeIsRejected(t *testing.T) {
 	for id, says := range map[uint64]string{firstID - 1: "out of range", firstID + metadataPages: "out of range", firstID + metadataPages - 1: "is empty", 0: "out of range"} {
 		m := newImage()
 		le.PutUint64(m[20:], id)

@@ -192,7 +192,7 @@ func TestLvolIsFoundByUUID(t *testing.T) {
 }
 
 // Any mismatch causes an error, not a shorter list of changes.
-func TestDamageIsRefused(t *testing.T) {
+func TestDamagedMetadataIsRejected(t *testing.T) {
 	page := func(n int64, change func(p []byte)) func(m image) {
 		return func(m image) {
 			p := blobstoretest.Page(m, n)

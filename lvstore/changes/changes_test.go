@@ -77,7 +77,7 @@ func errnoOf(t *testing.T, err error) syscall.Errno {
 func lvol(b p) p { return b["driver_specific"].(p)["lvol"].(p) }
 
 // The target's report must match the metadata on the device.
-func TestReportsContradictingTheDeviceAreRefused(t *testing.T) {
+func TestReportsThatContradictTheDeviceAreRejected(t *testing.T) {
 	for name, change := range map[string]func(b p){
 		"count":        func(b p) { lvol(b)["num_allocated_clusters"] = 1 },
 		"no count":     func(b p) { delete(lvol(b), "num_allocated_clusters") },
@@ -127,7 +127,7 @@ func TestReportsContradictingTheDeviceAreRefused(t *testing.T) {
 }
 
 // Missing or contradictory metadata on the device is refused.
-func TestDamageIsRefused(t *testing.T) {
+func TestDamagedMetadataIsRejected(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no metadata":         func(w *world) { clear(w.image) },
 		"no snapshot":         func(w *world) { clear(blobstoretest.Page(w.image, 3)) },

@@ -33,7 +33,7 @@ func TestFailedRenameIsRecognized(t *testing.T) {
 }
 
 // An lvstore with larger metadata pages, or of a later version, is not supported, but not damaged.
-func TestUnsupportedFormatsAreRefused(t *testing.T) {
+func TestUnsupportedFormatsAreRejected(t *testing.T) {
 	for name, change := range map[string]func(super []byte){
 		"pages of 16 KiB": func(super []byte) { binary.LittleEndian.PutUint32(super[92:], 16<<10) },
 		"version 4":       func(super []byte) { binary.LittleEndian.PutUint32(super[8:], 4) },

@@ -125,8 +125,9 @@ func TestCommandsRespectControllerLimits(t *testing.T) {
 	}
 }
 
-// An incomplete response is an error.
-func TestIncompleteNamespaceResponsesAreRefused(t *testing.T) {
+// Reading and identifying a namespace fail if a response is incomplete, malformed or reports an
+// error.
+func TestInvalidReadResponsesAreRejected(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)
 		if n == 16 {

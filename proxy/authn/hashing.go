@@ -80,7 +80,8 @@ func (h *hashing) release() {
 	h.free++
 }
 
-// addSource adds a source to the known ones.
+// addSource records that a source is known, because a user has logged in from there. If the
+// limit is reached, addSource first removes an arbitrary known source.
 func (h *hashing) addSource(source netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -229,7 +229,7 @@ func TestJWTCacheExpires(t *testing.T) {
 }
 
 // The proxy refuses malformed rules, and rules of two users that could match the same token.
-func TestConflictingJWTRulesAreRefused(t *testing.T) {
+func TestConflictingJWTRulesAreRejected(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}
 		for n := 0; n < len(claims); n += 2 {

@@ -258,7 +258,7 @@ func TestIssuersWithTheSameURLAreDistinguished(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-func TestInvalidIssuersAreRefused(t *testing.T) {
+func TestInvalidIssuersAreRejected(t *testing.T) {
 	jwks := authntest.NewIssuer(t).JWKS()
 	for says, i := range map[string]Issuer{
 		"issuer is missing":                           {Name: "a", Audience: "x", JWKS: jwks},

@@ -43,7 +43,7 @@ func TestPeersAreIdentified(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoCredentials, "a request on another socket has no peer")
 }
 
-func TestInvalidLocalRulesAreRefused(t *testing.T) {
+func TestInvalidLocalRulesAreRejected(t *testing.T) {
 	for says, users := range map[string][]User{
 		"users a and b have the same user of this host (5)":  {{Name: "a", UIDs: []uint32{5}}, {Name: "b", UIDs: []uint32{5}}},
 		"users a and b have the same group of this host (5)": {{Name: "a", GIDs: []uint32{5}}, {Name: "b", GIDs: []uint32{5}}},

@@ -340,7 +340,7 @@ func TestBusyAuthenticatorIsNotAFailedLogin(t *testing.T) {
 	require.NotErrorIs(t, err, ErrWrongCredentials)
 }
 
-func TestInvalidUsersAreRefused(t *testing.T) {
+func TestInvalidUsersAreRejected(t *testing.T) {
 	h := newCountingHash("x", 1)
 	for says, users := range map[string][]User{
 		"no users":        nil,

@@ -74,7 +74,7 @@ func TestInMemoryCertificateIsReused(t *testing.T) {
 	assert.Same(t, inMemory, shown.Current())
 }
 
-func TestMismatchedCertificateAndKeyAreRefused(t *testing.T) {
+func TestMismatchedCertificateAndKeyAreRejected(t *testing.T) {
 	files := map[string][]byte{}
 	read := func(path string) ([]byte, error) {
 		if text, ok := files[path]; ok {
@@ -151,7 +151,7 @@ func TestUnusableDirectoryIsReported(t *testing.T) {
 }
 
 // A certificate that expires soon causes a warning; an expired one is refused.
-func TestExpiredCertificatesAreRefused(t *testing.T) {
+func TestExpiredCertificatesAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

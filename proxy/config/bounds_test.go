@@ -36,7 +36,7 @@ func loadWith(t *testing.T, keys string) (*Config, error) {
 }
 
 // Each number accepts its minimum and maximum values, but no value outside them.
-func TestNumbersOutOfBoundsAreRefused(t *testing.T) {
+func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"limits: {user_in_flight: %d}": {1, 65536}, "limits: {connections: %d}": {1, 65536}, "limits: {connections_per_source: %d}": {1, 65536},
 		"limits: {user_calls_per_second: %d}": {0, 1000000}, "limits: {users_in_flight: {a: %d}}": {1, 65536}, "limits: {users_calls_per_second: {a: %d}}": {1, 1000000},
@@ -54,7 +54,7 @@ func TestNumbersOutOfBoundsAreRefused(t *testing.T) {
 }
 
 // Keys that need each other or contradict each other are refused in every invalid combination.
-func TestConflictingKeysAreRefused(t *testing.T) {
+func TestConflictingKeysAreRejected(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
 	long := func(n int) string { return "/" + strings.Repeat("x", n-1) }

@@ -71,7 +71,7 @@ func TestValidValuesAreAccepted(t *testing.T) {
 
 // The first line of each *.bad.yml file contains the expected error. Package proxy tests the files
 // that config.Load accepts but a stage refuses.
-func TestInvalidValuesAreRefused(t *testing.T) {
+func TestInvalidValuesAreRejected(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
 	require.NoError(t, err)

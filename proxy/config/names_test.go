@@ -8,7 +8,7 @@ import (
 )
 
 // User names appear in logs, commands and the console, so unsafe characters in them are refused.
-func TestUnsafeUserNamesAreRefused(t *testing.T) {
+func TestUnsafeUserNamesAreRejected(t *testing.T) {
 	const user = "listen: \":1\"\nusers: [{name: \"NAME\", token_hashes: [], roles: [admin]}]\n"
 	for _, name := range []string{`a\u202eb`, `a\u009bb`, `a\nb`, `a\u2028b`} {
 		_, err := Load(writeFile(t, strings.ReplaceAll(user, "NAME", name)))

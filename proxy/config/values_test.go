@@ -177,7 +177,7 @@ func TestConsoleCanBeDisabled(t *testing.T) {
 
 // console.grafana must be the URL of a web page, because a link with another scheme could run a
 // script in the console.
-func TestUnsafeGrafanaURLsAreRefused(t *testing.T) {
+func TestUnsafeGrafanaURLsAreRejected(t *testing.T) {
 	for _, text := range []string{
 		"", "https://grafana.example", "http://127.0.0.1:3000/d/spdk/volumes?orgId=1&var-server=storage-1",
 		"https://grafana.example/d/spdk?var-volume={volume}&var-uuid={uuid}&var-where={store}/x",

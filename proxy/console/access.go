@@ -73,7 +73,7 @@ func decisionOf(d policy.Decision) string {
 	return isConditional
 }
 
-// An ExplainAnswer reports whether a user may make a call, and why.
+// An ExplainAnswer reports whether a user may make a call, and why or why not.
 type ExplainAnswer struct {
 	User       string             `json:"user"`
 	Roles      []string           `json:"roles"`

@@ -13,7 +13,7 @@ import (
 
 // A request from a browser that did not begin the sign-in counts as unauthenticated, so the audit
 // log merges such requests.
-func TestSignInThatWasNotStartedIsRefused(t *testing.T) {
+func TestCallbackWithoutSignInIsRefused(t *testing.T) {
 	for name, cookies := range map[string][]string{"no ticket": nil, "two tickets": {"a", "b"}} {
 		r := httptest.NewRequest("GET", "/console/oidc/callback?code=x&state=y", nil)
 		for _, c := range cookies {

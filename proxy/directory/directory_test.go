@@ -24,7 +24,7 @@ func TestWrittenFileIsPrivate(t *testing.T) {
 }
 
 // A file that another user may have created is not read.
-func TestSuspiciousFilesAreRefused(t *testing.T) {
+func TestSuspiciousFilesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, create := range map[string]func(path string) error{
 		"a link":             func(path string) error { return os.Symlink("/etc/hostname", path) },

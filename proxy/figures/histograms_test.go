@@ -152,7 +152,7 @@ func TestUnknownLatenciesNameTheReason(t *testing.T) {
 
 // Reading ten histograms causes as many calls as reading one, and five scrapers together cause less
 // than one call per second.
-func TestInconsistentHistogramsAreRefused(t *testing.T) {
+func TestInconsistentHistogramsAreRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.fill()
 	b.ok("iscsi_create_portal_group", `{"tag":1,"portals":[{"host":"127.0.0.1","port":"3260"}]}`)
@@ -257,7 +257,7 @@ func encoded(n byte) json.RawMessage {
 	return fmt.Appendf(nil, `{"histogram":"%s","granularity":7,"min_range":0,"max_range":57,"tsc_rate":2400000000}`, base64.StdEncoding.EncodeToString(counts))
 }
 
-func TestInvalidHistogramsAreRefused(t *testing.T) {
+func TestInvalidHistogramsAreRejected(t *testing.T) {
 	_, err := readLatencies(encoded(1))
 	require.NoError(t, err)
 	for _, raw := range []string{

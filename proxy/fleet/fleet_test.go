@@ -38,7 +38,7 @@ servers:
 	}, list)
 }
 
-func TestInvalidFleetFilesAreRefused(t *testing.T) {
+func TestInvalidFleetFilesAreRejected(t *testing.T) {
 	for text, says := range map[string]string{
 		"":            "the file is empty",
 		"servers: []": "servers is missing",

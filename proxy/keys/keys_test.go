@@ -32,7 +32,7 @@ var (
 	otherSecret = secretOf("DHHC-1", "01", 'b', 32)
 )
 
-func TestInvalidSecretsAreRefused(t *testing.T) {
+func TestInvalidSecretsAreRejected(t *testing.T) {
 	for _, good := range []string{
 		"DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", // the example in the NVMe base specification
 		"NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:",

@@ -86,7 +86,7 @@ func TestListenReplacesOnlyAStaleSocket(t *testing.T) {
 	assert.Equal(t, "data", string(text))
 }
 
-func TestUnsafeSocketPathsAreRefused(t *testing.T) {
+func TestUnsafeSocketPathsAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Listen(at(filepath.Join(dir, "no", "s")))
 	require.ErrorIs(t, err, fs.ErrNotExist)

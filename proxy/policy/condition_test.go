@@ -196,7 +196,7 @@ never: {deny: [{method: bdev_lvol_create, where: {/lvs_name: {enum: [ab]}}}]}
 	assert.True(t, p.Decide("all", "bdev_lvol_create").Allowed, "an allow without conditions makes other allows redundant")
 }
 
-func TestInvalidConditionsAreRefused(t *testing.T) {
+func TestInvalidConditionsAreRejected(t *testing.T) {
 	for where, says := range map[string]string{
 		`{/lvs_nam: {glob: "a*"}}`:                 `/lvs_nam of bdev_lvol_create: bdev_lvol_create has no "lvs_nam": did you mean lvs_name?`,
 		`{lvs_name: {glob: "a*"}}`:                 "did you mean /lvs_name?",
@@ -234,7 +234,7 @@ func TestInvalidConditionsAreRefused(t *testing.T) {
 }
 
 // A deny is refused if another spelling of the parameter could bypass it.
-func TestIneffectiveDeniesAreRefused(t *testing.T) {
+func TestIneffectiveDeniesAreRejected(t *testing.T) {
 	for rule, sound := range map[string]bool{
 		`{method: bdev_lvol_delete, where: {/name: {glob: "lvs-b/*"}}}`:                                false, // a UUID is also a name
 		`{method: bdev_aio_create, where: {/filename: {glob: "/dev/sd*"}}}`:                            false,

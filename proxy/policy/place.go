@@ -199,7 +199,7 @@ func (p *place) types() map[string]bool {
 // checkValue checks that a value of enum can occur at this place.
 func (p *place) checkValue(v Value, types map[string]bool) error {
 	if v.v == nil {
-		return errors.New("a value of enum is empty: set or remove it")
+		return errors.New("enum has an empty entry: give it a value or remove it")
 	}
 	want := "boolean"
 	if _, ok := v.text(); ok {

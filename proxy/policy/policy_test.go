@@ -65,7 +65,7 @@ func TestEveryMethodIsDeniedByDefault(t *testing.T) {
 	}
 }
 
-func TestInvalidPoliciesAreRefused(t *testing.T) {
+func TestInvalidPoliciesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		roles string
 		users map[string][]string

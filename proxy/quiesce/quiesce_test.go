@@ -176,7 +176,7 @@ func TestSnapshotsWithoutFreezingRefuseVolumesInUse(t *testing.T) {
 	}
 }
 
-func TestInvalidVolumeListsAreRefused(t *testing.T) {
+func TestInvalidVolumeListsAreRejected(t *testing.T) {
 	b := newBench(t, "v26.05")
 	id := b.volume("v0")
 	b.export("v0", true)

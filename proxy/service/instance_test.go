@@ -53,7 +53,7 @@ func TestCommandConnectsToItsInstance(t *testing.T) {
 
 // A copied configuration that still names another instance's files is refused, because two proxies
 // would delete each other's files.
-func TestConfigurationOfAnotherInstanceIsRefused(t *testing.T) {
+func TestConfigurationOfAnotherInstanceIsRejected(t *testing.T) {
 	of := func(state, keys string) *config.Config {
 		c := config.Default()
 		c.Target.Save.Dir, c.Target.Freeze.Dir, c.TLS.SelfSignedDir, c.Target.Keys.Socket = state+"/target", state+"/frozen", state, keys

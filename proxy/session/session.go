@@ -19,10 +19,8 @@ type Limits struct {
 }
 
 const (
-	// MaxSessions is the maximum number of sessions in a Store, and MaxPerUser is the maximum
-	// number of one user's sessions.
-	MaxSessions = 1024
-	MaxPerUser  = 32
+	MaxSessions = 1024 // maximum number of sessions in a Store
+	MaxPerUser  = 32   // maximum number of sessions per user in a Store
 
 	idBytes = 32
 )

@@ -35,7 +35,7 @@ func requirePeer(uids ...uint32) func(net.Conn) error {
 		case slices.Contains(uids, uid):
 			return nil
 		}
-		return fmt.Errorf("%w: %s. If spdk_tgt runs as that user, add it to target.peer_users; "+
+		return fmt.Errorf("%w: %s. If spdk_tgt is supposed to run as that user, add the user to target.peer_users; "+
 			"otherwise another process has taken the target's place: find out which, and move the socket to a directory where only spdk_tgt's user may write", errUntrustedPeer, nameOf(peer.UID))
 	}
 }

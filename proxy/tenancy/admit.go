@@ -56,7 +56,7 @@ func (s *Scope) Admit(ctx context.Context, m *rpcschema.Method, params map[strin
 	}
 	g.plan = s.tenancy.plans.Of(m.Name)
 	if g.plan == nil {
-		return nil, fmt.Errorf("%s: the method has no plan", m.Name)
+		return nil, fmt.Errorf("%s: this method is not in the schema, so the proxy cannot check what a tenant may do with it. Nothing was executed", m.Name)
 	}
 	if err := g.admitMethod(); err != nil {
 		return nil, err

@@ -204,7 +204,7 @@ func TestChangesToSubsystemsIgnoreCachedOwners(t *testing.T) {
 
 // A parameter that the schema does not describe is refused, even if its value is the tenant's own
 // name.
-func TestParametersMissingFromTheSchemaAreRefused(t *testing.T) {
+func TestParametersMissingFromTheSchemaAreRejected(t *testing.T) {
 	schema, err := rpcschema.Load([]byte(`{"methods":[{"name":"m","x-spdk-state":["runtime"],"x-spdk-mutates":true,"params":[
 		{"name":"bdev","required":true,"schema":{"type":"string","x-spdk-resource":"bdev"}},
 		{"name":"list","schema":{"type":"array"}},{"name":"open","schema":{"type":"object","additionalProperties":true}}],

@@ -79,7 +79,7 @@ func TestOpeningParametersAreAnnotated(t *testing.T) {
 	assert.GreaterOrEqual(t, annotated, 4)
 }
 
-func TestUnknownAllowValuesAreRefused(t *testing.T) {
+func TestUnknownAllowValuesAreRejected(t *testing.T) {
 	red := redTenant()
 	red.Allow = []string{"any-hosts"}
 	_, err := New([]Tenant{red}, nil, rpcschema.Default(), nil)

@@ -18,7 +18,7 @@ func TestPlainNamesHaveNoUnsafeCharacters(t *testing.T) {
 	}
 }
 
-func TestUnsafeTenantNamesAreRefused(t *testing.T) {
+func TestUnsafeTenantNamesAreRejected(t *testing.T) {
 	_, err := New([]Tenant{{Name: "a\u202eb"}}, nil, rpcschema.Default(), nil)
 	require.ErrorContains(t, err, `tenant "a\u202eb": the name has control characters`)
 }

@@ -177,7 +177,8 @@ func (s Server) Unread() []string {
 	return s.Status.broken
 }
 
-// words returns a value of the JSON as words for a person. Most values are words already.
+// words returns the display text of a status value in the JSON output, such as "not saved yet" for
+// "unsaved".
 func words(value string) string {
 	switch Configuration(value) {
 	case Unsaved:

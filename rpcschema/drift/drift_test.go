@@ -94,7 +94,7 @@ func TestKnownDifferencesAreExplained(t *testing.T) {
 	assert.Contains(t, unexplained, `toy_paint glossy: stale: known.yaml explains "type", which is not there: take it out, or bound its releases`)
 }
 
-func TestInvalidExplanationsAreRefused(t *testing.T) {
+func TestInvalidExplanationsAreRejected(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown key": "- {method: m, kind: type, why: w, shown: s, because: x}",
 		"no why":      "- {method: m, kind: type, shown: s}",

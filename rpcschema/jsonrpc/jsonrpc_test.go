@@ -43,7 +43,7 @@ func TestBatch(t *testing.T) {
 	assert.False(t, batch)
 }
 
-func TestInvalidBatchesAreRefused(t *testing.T) {
+func TestInvalidBatchesAreRejected(t *testing.T) {
 	one := `{"method":"m"}`
 	for name, c := range map[string]struct {
 		in   string
@@ -101,7 +101,7 @@ func TestDecodeRequestIDs(t *testing.T) {
 	assert.True(t, r.Notification())
 }
 
-func TestInvalidRequestsAreRefused(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   string
 		code int

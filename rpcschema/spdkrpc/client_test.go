@@ -98,7 +98,7 @@ func TestReleaseIsNotQueriedAfterOtherErrors(t *testing.T) {
 	}
 }
 
-func TestParameterOfALaterReleaseIsRefused(t *testing.T) {
+func TestParameterOfALaterReleaseIsRejected(t *testing.T) {
 	r := &recorder{release: "v24.01", answer: `"uuid"`}
 	_, err := NewClient(r).BdevLvolCreateLvstore(t.Context(), BdevLvolCreateLvstoreParams{BdevName: "b", LvsName: "l", MDPageSize: new(uint32(4096))})
 	require.ErrorIs(t, err, InvalidParams)

@@ -125,7 +125,7 @@ func TestCertificateFilesAreReread(t *testing.T) {
 	require.ErrorIs(t, err, Unreachable)
 }
 
-func TestInvalidCredentialsAreRefused(t *testing.T) {
+func TestInvalidCredentialsAreRejected(t *testing.T) {
 	for says, c := range map[string]HTTPSConfig{
 		"specify exactly one of username":                        {URL: "https://h", Username: "u", Token: "secret"},
 		"specify exactly one of":                                 {URL: "https://h", Token: "secret", TokenFile: "/x"},

@@ -115,7 +115,7 @@ func TestHTTPSDistrustsUnknownAuthorities(t *testing.T) {
 	require.NotErrorIs(t, err, ErrCredentials)
 }
 
-func TestInvalidHTTPSOptionsAreRefused(t *testing.T) {
+func TestInvalidHTTPSOptionsAreRejected(t *testing.T) {
 	for in, says := range map[string]string{
 		"":                        "must look like https://host:port/",
 		"ftp://x":                 "must look like",

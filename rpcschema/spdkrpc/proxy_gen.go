@@ -148,9 +148,9 @@ func (c *Client) SpdkgateGetMetrics(ctx context.Context) (result string, err err
 // Prometheus' text format.
 //
 // `GET /metrics/target` returns the same text, not wrapped in JSON. The figures cover all objects on the target,
-// so a tenant's users are refused. The proxy reads them at most every 10 seconds, for any number of callers.
-// While the target is down or in its startup state, the response reports this state, and contains no other
-// figures.
+// so a tenant's users are refused. The proxy reads them at most once every 10 seconds, for any number of
+// callers. While the target is down or in its startup state, the response reports this state, and contains no
+// other figures.
 //
 // The result: the metrics.
 //

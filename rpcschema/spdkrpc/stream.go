@@ -18,7 +18,7 @@ type framing interface {
 	close() error
 }
 
-// A prober is a framing that can check with pings whether its peer is still responding.
+// A prober is a framing that can send pings and detect whether the peer is still sending data.
 type prober interface {
 	// ping prepares a ping, which the next write sends.
 	ping() error

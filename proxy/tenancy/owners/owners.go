@@ -41,7 +41,7 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	var c content
 	if err == nil {
 		if err = json.Unmarshal(text, &c); err != nil {
-			err = fmt.Errorf("%s: %w. It records which tenants own which subsystems. Restore it; or remove it, and subsystems whose volumes were deleted no longer count in quotas, and their tenants can no longer delete them", path, err)
+			err = fmt.Errorf("%s: %w. Restore this file, which records the tenant that owns each subsystem. If you remove it instead, subsystems whose volumes were deleted no longer count in quotas, and their tenants can no longer delete them", path, err)
 		}
 	}
 	if err != nil {

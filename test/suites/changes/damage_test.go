@@ -19,7 +19,7 @@ import (
 // No matter how a metadata page is damaged, the response is either correct or an error. If a page
 // with a valid checksum lacks a cluster, or is an extent page of another snapshot, only the number
 // of clusters shows the damage. SPDK reports that number from v24.05 on.
-func TestDamagedMetadataIsRefused(t *testing.T) {
+func TestDamagedMetadataIsRejected(t *testing.T) {
 	w := newWorld(t, "aio", *seed)
 	w.prepare()
 	w.prepare()
@@ -79,7 +79,7 @@ func TestDamagedMetadataIsRefused(t *testing.T) {
 	}
 }
 
-// usedPages returns up to 40 of the metadata pages that are in use, without the lvstore's own page.
+// usedPages returns up to 40 metadata pages that are in use, excluding the lvstore's own page.
 func usedPages(t *testing.T, file *os.File, super blobstore.Super) map[int64][]byte {
 	used := map[int64][]byte{}
 	for n := int64(1); n < super.MetadataPages && len(used) < 40; n++ {

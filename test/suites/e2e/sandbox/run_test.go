@@ -77,18 +77,18 @@ func options(parent string) Options {
 	return Options{Parent: parent, Name: "sandbox-test", Sysctls: []string{testSysctl}, LoopDir: "disks", Log: func(string, ...any) {}}
 }
 
-// A machine records the machine's state, which a sandbox must not change.
-type machine struct {
+// A hostState records the parts of the host's state that a sandbox must not change.
+type hostState struct {
 	sysctl, loops, mounts, interfaces, cgroups string
 }
 
-func state(t *testing.T) machine {
+func readHostState(t *testing.T) hostState {
 	read := func(script string) string {
 		out, err := exec.Command("sh", "-c", script).CombinedOutput()
 		require.NoError(t, err)
 		return string(out)
 	}
-	return machine{
+	return hostState{
 		sysctl: read("cat /proc/sys/" + strings.ReplaceAll(testSysctl, ".", "/")), loops: attached(t),
 		mounts: read("grep -c /disks/mounted /proc/self/mounts || true"), interfaces: read("ls /sys/class/net"),
 		cgroups: read("ls -d /sys/fs/cgroup/sandbox-test-* /sys/fs/cgroup/*/sandbox-test-* 2>/dev/null || true"),
@@ -114,7 +114,7 @@ func attached(t *testing.T) string {
 	return found
 }
 
-func prepareTest(t *testing.T) (parent string, before machine) {
+func prepareTest(t *testing.T) (parent string, before hostState) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for namespaces")
 	}
@@ -125,12 +125,12 @@ func prepareTest(t *testing.T) (parent string, before machine) {
 	}
 	parent = t.TempDir()
 	t.Setenv(loopsVariable, filepath.Join(t.TempDir(), "loops"))
-	return parent, state(t)
+	return parent, readHostState(t)
 }
 
-func requireNothingLeft(t *testing.T, parent string, before machine) {
+func requireNothingLeft(t *testing.T, parent string, before hostState) {
 	t.Helper()
-	assert.Equal(t, before, state(t))
+	assert.Equal(t, before, readHostState(t))
 	entries, err := os.ReadDir(parent)
 	require.NoError(t, err)
 	assert.Empty(t, entries)
@@ -184,7 +184,7 @@ func TestNextRunCleansUpAfterKill(t *testing.T) {
 	left, err := leftovers(options(parent))
 	require.NoError(t, err)
 	require.Len(t, left, 1)
-	assert.NotEqual(t, before, state(t), "the killed run left something")
+	assert.NotEqual(t, before, readHostState(t), "the killed run left something")
 
 	t.Setenv(caseVariable, "exits")
 	_, err = Run(t.Context(), options(parent))

@@ -20,7 +20,7 @@ func Host(node string) string { return "nqn.2014-08.org.nvmexpress:uuid:" + host
 // LoopLabel returns the prefix of the labels on a node's loop devices for volumes.
 func LoopLabel(node string) string { return "spdkgate:" + hostID(node)[:8] + ":" }
 
-// Admitted returns, for each export, which of the given nodes it admits. The keys are NQNs.
+// Admitted returns which of the given nodes each exported subsystem admits, keyed by subsystem NQN.
 func (s *Server) Admitted(ctx context.Context, nodes ...string) (map[string][]string, error) {
 	subsystems, err := s.rpc.NVMfGetSubsystems(ctx, spdkrpc.NVMfGetSubsystemsParams{})
 	if err != nil {
