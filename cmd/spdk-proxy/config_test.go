@@ -83,7 +83,7 @@ func TestCheckConfigRefusesDamagedState(t *testing.T) {
 		}
 		require.NoError(t, os.Remove(place))
 	}
-	damaged("subsystem-owners", "Restore it")
+	damaged("subsystem-owners", "Restore this file")
 	change(t, path, "self_signed_dir: .", "self_signed_dir: state")
 	damaged("tls.crt", "remove both")
 	assert.NoFileExists(t, filepath.Join(dir, "tls.key"))

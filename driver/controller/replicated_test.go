@@ -124,9 +124,9 @@ func TestUnsupportedCallsRefuseReplicatedVolumes(t *testing.T) {
 		"clearMethod": func(r *csi.CreateVolumeRequest) {
 			r.Parameters = map[string]string{"clearMethod": "none-exposes-deleted-data"}
 		},
-		"I/O limits":  func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"qosIOPS": "1000"} },
-		"only \"t1\"": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"target": "t1"} },
-		"room":        func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 },
+		"I/O limits": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"qosIOPS": "1000"} },
+		"only one suitable storage server, \"t1\"": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"target": "t1"} },
+		"room": func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 1 << 40 },
 	} {
 		req := b.request("pvc-2", 9*mib)
 		change(req)
