@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,13 +112,21 @@ func TestReadsFailWithTheirTarget(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			again := 0
 			for skip := 0; ; skip++ {
 				before := len(sim.failed())
 				sim.Inject(spdktest.Fault{Skip: skip, Do: spdktest.Fail})
 				err := read.do(t.Context())
 				sim.ClearFaults()
 				failed := sim.failed()[before:]
-				if len(failed) == 0 {
+				// The fault can hit an RPC of an earlier read that canceled it, if it arrives late.
+				none, tolerated := len(failed) == 0, len(failed) > 0 && slices.Contains(read.despite, failed[0])
+				if err == nil && again < 3 && (none && skip == 0 && name != "changes" || !none && !tolerated) {
+					again++
+					skip--
+					continue
+				}
+				if none {
 					require.NoError(t, err)
 					require.True(t, skip > 0 || name == "changes")
 					return
