@@ -53,7 +53,7 @@ func (c *Client) BdevNVMeApplyFirmware(ctx context.Context, params BdevNVMeApply
 //   - -95: The target does not support this
 //   - -34: There are more bdevs than `max_bdevs`
 //   - -22: Invalid name, address, NQN, time or number, or a parameter that does not fit the controller with that name
-//   - -19: No such controller
+//   - -19: There is no controller at this address that the target can use. Over PCIe, the address is wrong, or the kernel driver still has the device
 //   - -17: A controller with this address and host NQN is attached
 //   - -12: Out of memory
 //   - -5: The controller could not be reached

@@ -105,9 +105,12 @@ func TestNVMeDeviceLifecycle(t *testing.T) {
 	p.fill("Name of the controller", "nvme0")
 	p.has("There is a controller with this name")
 	p.fill("Name of the controller", "nvme1")
-	p.fill("PCI address", "0000:5e:00.0")
-	p.has("nvme0n1 is this one already")
-	assert.True(t, eval[bool](p, submits+`.disabled`))
+	for _, address := range []string{"0000:5e:00.0", "5e:00.0", "0000:5E:00.0"} {
+		p.fill("PCI address", "")
+		p.fill("PCI address", address)
+		p.has("nvme0n1 is this one already")
+		assert.True(t, eval[bool](p, submits+`.disabled`))
+	}
 	p.press("Cancel")
 
 	p.show("storage?use=unused&id=nvme0n1")

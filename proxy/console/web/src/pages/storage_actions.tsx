@@ -76,12 +76,14 @@ export function AttachDisk({ all, onClose }: { all: Inventory; onClose: () => vo
   const [at, setAt] = useState("");
   const [block, setBlock] = useState(4096);
   const nvme = kind === "nvme";
-  const same = all.disks.find((d) => d.origin === at && at !== "");
+  // SPDK accepts an address without its domain, and in capitals.
+  const place = nvme && pci.test(at) ? `${at.length === "00:00.0".length ? "0000:" : ""}${at}`.toLowerCase() : at;
+  const same = all.disks.find((d) => d.origin === place && place !== "");
   const badPlace = !at ? "" : same ? `${same.name} is this one already` : nvme ? (pci.test(at) ? "" : "A PCI address such as 0000:5e:00.0, which lspci shows") : at.startsWith("/") ? "" : "A path on the server that begins with /";
   const taken = all.disks.some((d) => (nvme ? d.controller : d.name) === name && name !== "") ? `There is a ${nvme ? "controller" : "disk"} with this name` : "";
   return (
     <ActionForm title="Attach a disk" action="Attach" danger={!nvme} ready={!!name && !!at && !badPlace && !taken} onClose={onClose} done={`Attached ${name}`}
-      method={nvme ? "bdev_nvme_attach_controller" : "bdev_aio_create"} params={nvme ? { name, trtype: "PCIe", traddr: at } : { name, filename: at, block_size: block }}
+      method={nvme ? "bdev_nvme_attach_controller" : "bdev_aio_create"} params={nvme ? { name, trtype: "PCIe", traddr: place } : { name, filename: at, block_size: block }}
       effect={<>{nvme ? "The device must belong to SPDK: its scripts/setup.sh unbinds it from the kernel. A device with file systems that the server uses must not be attached." : "SPDK does not ask whether the server itself uses the file or device: attach none with a mounted file system."} Attaching writes nothing. An lvstore on the disk appears by itself, or after “Find its lvstore” if the target examines only disks that it is told to.</>}>
       {kinds.length > 1 && <Field label="Kind">{(f) => <select {...f} value={kind} onChange={(e) => setKind(e.currentTarget.value)}>{kinds.map(([id, text]) => <option key={id} value={id}>{text}</option>)}</select>}</Field>}
       <NameInput label={nvme ? "Name of the controller" : "Name of the disk"} name={name} error={taken} onInput={setName} />
