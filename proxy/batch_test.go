@@ -167,34 +167,43 @@ func TestBatchEndsEarly(t *testing.T) {
 }
 
 // A batch can take minutes, and its sender may lose rights meanwhile. Once the configuration is
-// reloaded or the session ends, the remaining calls are refused, at every endpoint.
+// reloaded or the session ends, the remaining calls are refused.
 func TestBatchEndsWithTheRightsOfItsSender(t *testing.T) {
-	const first = `{"id":1,"method":"bdev_get_bdevs"}`
-	for name, c := range map[string]struct {
-		revoke func(*bench, *browser)
-		code   int
-	}{
-		"reload":   {func(b *bench, _ *browser) { require.NoError(b.t, b.proxy.Reload(b.config)) }, jsonrpc.CodeUnreachable},
-		"sign-out": {func(b *bench, u *browser) { u.do("DELETE", "/console/session", "") }, jsonrpc.CodeUnauthorized},
-		"neither":  {func(*bench, *browser) {}, 0},
+	const batch = `[{"id":1,"method":"bdev_get_bdevs"},{"id":"m0","method":"bdev_malloc_create","params":{"name":"m0","num_blocks":64,"block_size":512}}]`
+	endpoints := map[string]func(s *serving, u *browser) string{
+		"POST":    func(s *serving, _ *browser) string { return s.post(batch).body },
+		"session": func(_ *serving, u *browser) string { return u.do("POST", "/", batch).body },
+		"stream": func(s *serving, _ *browser) string {
+			_, text, err := s.stream("admin", adminPassword).send(batch).ws.ReadMessage()
+			assert.NoError(s.t, err)
+			return string(text)
+		},
+	}
+	events := map[string]func(s *serving, u *browser){
+		"reload":   func(s *serving, _ *browser) { require.NoError(s.t, s.proxy.Reload(s.config)) },
+		"sign-out": func(_ *serving, u *browser) { u.do("DELETE", "/console/session", "") },
+		"neither":  func(*serving, *browser) {},
+	}
+	for _, c := range []struct{ endpoint, event, want string }{
+		{"POST", "neither", `"m0" "m0"`},
+		{"POST", "reload", `"m0" -32052`},
+		{"stream", "neither", `"m0" "m0"`},
+		{"stream", "reload", `"m0" -32052`},
+		{"session", "neither", `"m0" "m0"`},
+		{"session", "reload", `"m0" -32052`},
+		{"session", "sign-out", `"m0" -32001`},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.endpoint+", "+c.event, func(t *testing.T) {
 			b := newBench(t, "v26.05")
-			u := b.browser()
+			s, u := serve(t, b), b.browser()
 			u.signIn(passwordOf("admin", adminPassword))
-			until := make(chan struct{})
+			until, answered := make(chan struct{}), make(chan string)
 			b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Until: until})
-			answered := make(chan got)
-			go func() { answered <- u.do("POST", "/", "["+first+","+createNamed("m0")+"]") }()
+			go func() { answered <- endpoints[c.endpoint](s, u) }()
 			require.Eventually(t, func() bool { return b.proxy.target.InFlight() > 0 }, long, time.Millisecond)
-			c.revoke(b, u)
+			events[c.event](s, u)
 			close(until)
-			g := <-answered
-			want := []string{"1 []", fmt.Sprintf(`"m0" %d`, c.code)}
-			if c.code == 0 {
-				want[1] = `"m0" "m0"`
-			}
-			assert.Equal(t, want, g.answers(t))
+			assert.Equal(t, []string{"1 []", c.want}, got{body: <-answered}.answers(t))
 		})
 	}
 }

@@ -24,27 +24,34 @@ func examinedBy(folder *persist.Folder, name string) (e examined, err error) {
 	}
 	var c struct {
 		Subsystems []struct {
-			Name  string `json:"subsystem"`
 			Calls []struct {
-				Method string `json:"method"`
-				Params struct {
-					Name        string `json:"name"`
-					AutoExamine *bool  `json:"bdev_auto_examine"`
-				} `json:"params"`
+				Method string          `json:"method"`
+				Params json.RawMessage `json:"params"`
 			} `json:"config"`
 		} `json:"subsystems"`
 	}
-	if err := json.Unmarshal(text.Bytes, &c); err != nil {
-		return examined{}, fmt.Errorf("read which disks %s examines: it is not a saved configuration", name)
+	invalid := fmt.Errorf("read which disks %s has SPDK examine: the file is not a saved configuration", name)
+	if json.Unmarshal(text.Bytes, &c) != nil {
+		return examined{}, invalid
 	}
 	e.every = true // SPDK's default
 	for _, s := range c.Subsystems {
 		for _, call := range s.Calls {
+			if call.Method != "bdev_set_options" && call.Method != "bdev_examine" {
+				continue
+			}
+			var params struct {
+				Name        string `json:"name"`
+				AutoExamine *bool  `json:"bdev_auto_examine"`
+			}
+			if json.Unmarshal(call.Params, &params) != nil {
+				return examined{}, invalid
+			}
 			switch {
-			case call.Method == "bdev_set_options" && call.Params.AutoExamine != nil:
-				e.every = *call.Params.AutoExamine
 			case call.Method == "bdev_examine":
-				e.disks = append(e.disks, call.Params.Name)
+				e.disks = append(e.disks, params.Name)
+			case params.AutoExamine != nil:
+				e.every = *params.AutoExamine
 			}
 		}
 	}

@@ -112,6 +112,7 @@ func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
 		{"every disk", []string{off, one}, []string{auto}, "examine each new bdev, unlike"},
 		{"every disk by default", []string{off, one}, []string{byDefault}, "examine each new bdev, unlike"},
 		{"every disk as before", []string{auto}, []string{off, one}, ""},
+		{"calls of other kinds", []string{off, one}, []string{off, one, `{"method":"other","params":{"name":7}}`, `{"method":"framework_wait_init"}`}, ""},
 		{"a damaged current file", nil, []string{off, one}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -313,8 +313,8 @@ func healed(ctx context.Context, w *world, m *Mirror) error {
 	return nil
 }
 
-// The status names the replicas to which I/O has failed. The device that stands for a missing
-// replica always fails.
+// The status names the replicas on which I/O has failed. The device in place of a missing replica
+// always fails.
 func TestStatusNamesFailedReplicas(t *testing.T) {
 	for health, want := range map[string]replica.Set{"AA": 0, "DA": setA, "AD": setB, "DD": both} {
 		w, m := started(t)
