@@ -200,7 +200,7 @@ func TestBatchEndsWithTheRightsOfItsSender(t *testing.T) {
 			until, answered := make(chan struct{}), make(chan string)
 			b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Until: until})
 			go func() { answered <- endpoints[c.endpoint](s, u) }()
-			require.Eventually(t, func() bool { return b.proxy.target.InFlight() > 0 }, long, time.Millisecond)
+			require.Eventually(t, func() bool { return b.proxy.target.LoadOf("admin").InFlight > 0 }, long, time.Millisecond)
 			events[c.event](s, u)
 			close(until)
 			assert.Equal(t, []string{"1 []", c.want}, got{body: <-answered}.answers(t))
