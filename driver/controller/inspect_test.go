@@ -54,6 +54,13 @@ func TestInspectShowsTheCopyOfAMove(t *testing.T) {
 					require.NoError(t, target.rpc.NVMfSubsystemRemoveListener(t.Context(), spdkrpc.NVMfSubsystemRemoveListenerParams{NQN: nqn, ListenAddress: spdkrpc.NVMfListenAddress{Trtype: at.Trtype, Traddr: at.Traddr, Trsvcid: &at.Trsvcid}}))
 				}
 				check(nodeA, inventory.Inspected{CopyUUID: copied})
+				h := hostname.Of(mover)
+				for _, name := range []string{h.NQN, h.Multipath().NQN} { // an interrupted call can leave only the other one
+					require.NoError(t, target.rpc.NVMfSubsystemRemoveHost(t.Context(), spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: name}))
+					check(mover, inventory.Inspected{CopyUUID: copied, Published: true})
+					check(nodeA, inventory.Inspected{CopyUUID: copied})
+					require.NoError(t, target.rpc.NVMfSubsystemAddHost(t.Context(), spdkrpc.NVMfSubsystemAddHostParams{NQN: nqn, Host: name}))
+				}
 			}
 			withdraw(mover)
 			check(mover, inventory.Inspected{})

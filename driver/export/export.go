@@ -44,11 +44,11 @@ func (h Host) is(hostNQN string) bool {
 }
 
 // isMultipath reports whether a host NQN is the Multipath name of a Host. Only these names contain
-// a version 8 UUID.
+// a UUID with version 8 or 14.
 func isMultipath(hostNQN string) bool {
 	text, ok := strings.CutPrefix(hostNQN, "nqn.2014-08.org.nvmexpress:uuid:")
 	id, err := uuid.Parse(text)
-	return ok && err == nil && id.Version() == 8
+	return ok && err == nil && (id.Version() == 8 || id.Version() == 14)
 }
 
 // NQN returns the name of the subsystem that exports a volume. spdk-csi uses the same name, so its

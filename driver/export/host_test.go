@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 	"github.com/spdkgate/spdkgate/driver/export"
+	"github.com/spdkgate/spdkgate/driver/hostname"
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest/realtarget"
 )
@@ -120,7 +122,11 @@ func TestFreezeRequiresHostsThatQueueIO(t *testing.T) {
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not exported")
 	require.NoError(t, admit(ctx, f.Service, id, h))
 	require.NoError(t, f.CheckHoldsIO(ctx, id), "not connected")
-	require.NoError(t, f.through(drivertest.Connected{Caller: f.fault, Hosts: []string{h.Multipath}}).CheckHoldsIO(ctx, id))
+	moving := hostname.Of(hostname.MoveNode(uuid.NewString(), uuid.NewString()))
+	for _, name := range []string{h.Multipath, hostname.Of("worker-1").Multipath().NQN, moving.Multipath().NQN} {
+		require.NoError(t, f.through(drivertest.Connected{Caller: f.fault, Hosts: []string{name}}).CheckHoldsIO(ctx, id), name)
+	}
+	require.ErrorIs(t, f.through(drivertest.Connected{Caller: f.fault, Hosts: []string{moving.NQN}}).CheckHoldsIO(ctx, id), export.ErrInUse)
 	err := f.through(drivertest.Connected{Caller: f.fault, Hosts: []string{h.NQN}}).CheckHoldsIO(ctx, id)
 	require.ErrorIs(t, err, export.ErrInUse)
 	require.ErrorContains(t, err, h.NQN)

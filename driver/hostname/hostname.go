@@ -43,11 +43,13 @@ const (
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
 // both hosts, and can distinguish their connections. Both UUID and NQN differ from h's, because the
-// kernel accepts only one host identifier for a host NQN. The UUID has version 8, by which package
-// export recognizes it.
+// kernel accepts only one host identifier for a host NQN. The UUID has version 8, or 14 for the node
+// of a move. Package export recognizes these versions.
 func (h Host) Multipath() Host {
-	id := uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID))
-	id[6] = id[6]&0x0f | 0x80
+	id := withVersion(uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID)), multipathVersion)
+	if of, err := uuid.Parse(h.UUID); err == nil && of.Version() == moveVersion {
+		id = withVersion(of, moveMultipathVersion)
+	}
 	return Host{UUID: id.String(), NQN: nqnPrefix + id.String(), IQN: h.IQN}
 }
 
@@ -55,12 +57,15 @@ func (h Host) Multipath() Host {
 // their UUIDs. CopyOf reads the copy's UUID from the names that this node has on targets.
 func MoveNode(original, copied string) string { return movePrefix + original + "-" + copied }
 
-// SPDK gives version 4 UUIDs to volumes. The host of a move has the copy's UUID, but with version
-// 15, which no other UUID has.
+// SPDK gives version 4 UUIDs to volumes. Both hosts of a move have the copy's UUID, but with versions
+// 15 and 14, which no other UUID has. Each of them names the copy, because an interrupted call can
+// leave only one of them admitted.
 const (
-	movePrefix    = "move-"
-	volumeVersion = 4
-	moveVersion   = 15
+	movePrefix           = "move-"
+	volumeVersion        = 4
+	multipathVersion     = 8
+	moveMultipathVersion = 14
+	moveVersion          = 15
 )
 
 func withVersion(id uuid.UUID, version byte) uuid.UUID {
@@ -83,7 +88,7 @@ func copyIn(nodeID string) (id uuid.UUID, ok bool) {
 	return withVersion(id, moveVersion), true
 }
 
-// CopyOf returns the UUID of the copy if name is the NQN or IQN of the node of a move.
+// CopyOf returns the UUID of the copy if name is an NQN or the IQN of the node of a move.
 func CopyOf(name string) (copied string, ok bool) {
 	text, isNQN := strings.CutPrefix(name, nqnPrefix)
 	if !isNQN {
@@ -92,7 +97,7 @@ func CopyOf(name string) (copied string, ok bool) {
 		}
 	}
 	id, err := uuid.Parse(text)
-	if err != nil || id.String() != text || id.Version() != moveVersion {
+	if err != nil || id.String() != text || id.Version() != moveVersion && id.Version() != moveMultipathVersion {
 		return "", false
 	}
 	return withVersion(id, volumeVersion).String(), true

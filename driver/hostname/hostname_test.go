@@ -17,15 +17,16 @@ func TestHostOfAMoveNamesTheCopy(t *testing.T) {
 	for range 100 {
 		copied := uuid.NewString()
 		h := hostname.Of(hostname.MoveNode(original, copied))
-		for _, name := range []string{h.NQN, h.IQN} {
+		for _, name := range []string{h.NQN, h.IQN, h.Multipath().NQN} {
 			got, ok := hostname.CopyOf(name)
 			require.True(t, ok, name)
 			assert.Equal(t, copied, got)
 		}
-		_, err := uuid.Parse(h.UUID)
-		require.NoError(t, err)
-		_, ok := hostname.CopyOf(h.Multipath().NQN)
-		assert.False(t, ok, "it has no copy's UUID")
+		assert.NotEqual(t, h.UUID, h.Multipath().UUID)
+		for _, id := range []string{h.UUID, h.Multipath().UUID} {
+			_, err := uuid.Parse(id)
+			require.NoError(t, err)
+		}
 	}
 	copied := uuid.NewString()
 	for _, node := range []string{
