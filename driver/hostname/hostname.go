@@ -43,8 +43,8 @@ const (
 // Multipath returns the second host of a node. A node with native NVMe multipath uses this host to
 // connect to subsystems that report ANA, and can then be made to hold back its I/O. Targets admit
 // both hosts, and can distinguish their connections. Both UUID and NQN differ from h's, because the
-// kernel accepts only one host identifier for a host NQN. The UUID has version 8, or 14 for the node
-// of a move. Package export recognizes these versions.
+// kernel accepts only one host identifier for a host NQN. Package export recognizes these names by
+// the UUID's version, which is 8, or 14 for the node of a move.
 func (h Host) Multipath() Host {
 	id := withVersion(uuid.NewSHA1(namespace, []byte("multipath:"+h.UUID)), multipathVersion)
 	if of, err := uuid.Parse(h.UUID); err == nil && of.Version() == moveVersion {
@@ -57,9 +57,9 @@ func (h Host) Multipath() Host {
 // their UUIDs. CopyOf reads the copy's UUID from the names that this node has on targets.
 func MoveNode(original, copied string) string { return movePrefix + original + "-" + copied }
 
-// SPDK gives version 4 UUIDs to volumes. Both hosts of a move have the copy's UUID, but with versions
-// 15 and 14, which no other UUID has. Each of them names the copy, because an interrupted call can
-// leave only one of them admitted.
+// SPDK gives version 4 UUIDs to volumes. Both hosts of a move have the copy's UUID, but with the
+// versions 15 and 14, which no other UUID has. Each host must name the copy, because an interrupted
+// call can leave only one of them admitted.
 const (
 	movePrefix           = "move-"
 	volumeVersion        = 4
