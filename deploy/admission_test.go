@@ -32,7 +32,7 @@ var chartCases = map[string]map[string]any{
 
 // The manifests pass an API server's checks: the admission policy for the node plugin's token, the
 // Pod Security Standards for the charts' pods, and the Prometheus operator's objects. These checks
-// are in a module of their own, because they need CEL and Kubernetes' admission library.
+// are in a separate module because they need CEL and Kubernetes' admission library.
 func TestManifestsAreAdmitted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

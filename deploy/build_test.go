@@ -19,7 +19,8 @@ import (
 
 const testVersion = "v1.2.3-test"
 
-// builds contains the programs, which are built once for all tests with the images' build commands.
+// builds maps each program to a function that builds it once for all tests, with its image's build
+// command.
 var builds = map[string]func() (string, error){}
 
 func TestMain(m *testing.M) {
@@ -38,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildTool builds the tool in the module deploy/NAME, and returns its path in the go command's
-// cache. The first build takes minutes.
+// buildTool builds the tool in the module deploy/NAME, and returns the binary's path in the go
+// command's cache. The first build takes minutes.
 func buildTool(name string) (string, error) {
 	cmd := exec.Command("go", "tool", "-modfile", "deploy/"+name+"/go.mod", "-n", name)
 	cmd.Dir = repository

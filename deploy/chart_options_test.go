@@ -208,7 +208,7 @@ func testPod(t *testing.T, values map[string]any) *corev1.Pod {
 }
 
 // The pod of `helm test` has the controller's configuration and its credentials for the storage
-// servers, but does not have access to Kubernetes.
+// servers, but no access to Kubernetes.
 func TestHelmTestPodHasTheControllersConfiguration(t *testing.T) {
 	for _, token := range []bool{false, true} {
 		values := map[string]any{"credentials": map[string]any{"serviceAccountToken": token}}

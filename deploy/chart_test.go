@@ -142,8 +142,8 @@ func TestChartEqualsKustomize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, _ := kustomize(t, c.components...)
-			want = slices.DeleteFunc(want, func(o object) bool { return o.kind() == "Namespace" })        // made before the chart is installed
-			values := map[string]any{"ca": map[string]any{"certificates": "", "configMap": "spdkcsi-ca"}} // made by hand
+			want = slices.DeleteFunc(want, func(o object) bool { return o.kind() == "Namespace" })        // created before the chart is installed
+			values := map[string]any{"ca": map[string]any{"certificates": "", "configMap": "spdkcsi-ca"}} // created manually
 			maps.Copy(values, c.values)
 			got := rendered(t, values)
 			names := func(objects []object) (all []string) {

@@ -37,7 +37,7 @@ func TestStorageClass(t *testing.T) {
 	assert.Equal(t, corev1.PersistentVolumeReclaimDelete, *c.ReclaimPolicy)
 	assert.Equal(t, storagev1.VolumeBindingImmediate, *c.VolumeBindingMode)
 	assert.Equal(t, "ext4", c.Parameters[prefix+"fstype"])
-	// Only calls to the controller have secrets, because nodes never call the proxy.
+	// Only controller calls receive Secrets, because nodes never call the proxy.
 	assert.Equal(t, []string{"controller-expand", "controller-publish", "provisioner"}, secretPurposes(t, c.Parameters))
 }
 
@@ -48,8 +48,8 @@ func TestSnapshotClass(t *testing.T) {
 	assert.Equal(t, []string{"snapshotter", "snapshotter-list"}, secretPurposes(t, c.Parameters))
 }
 
-// secretPurposes returns, sorted, the calls for which parameters name a Secret. The sidecars refuse
-// all other keys with their prefix.
+// secretPurposes returns the calls for which the parameters name a Secret, in sorted order. The
+// sidecars refuse all other keys with their prefix.
 func secretPurposes(t *testing.T, parameters map[string]string) []string {
 	known := []string{"controller-expand", "controller-publish", "provisioner", "snapshotter", "snapshotter-list"}
 	var purposes []string
@@ -154,8 +154,8 @@ func TestExamplesReferToExistingObjects(t *testing.T) {
 	}
 }
 
-// sidecarFlags holds the sidecars' flags, from their source at the deployed versions. Check these
-// flags again whenever the deployed versions change.
+// sidecarFlags lists the flags of each sidecar, copied from the source code of the deployed
+// version. Check the list again whenever a deployed version changes.
 var sidecarFlags = map[string]string{
 	"csi-provisioner:v6.3.0":            "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst default-fstype extra-create-metadata leader-election feature-gates http-endpoint",
 	"csi-attacher:v4.12.0":              "v csi-address timeout retry-interval-start retry-interval-max kube-api-qps kube-api-burst worker-threads max-entries default-fstype leader-election feature-gates http-endpoint",

@@ -115,8 +115,8 @@ func TestComponentsCanBeCombined(t *testing.T) {
 	}
 }
 
-// environment returns the literal values of a container's variables, and empty strings for the
-// others.
+// environment returns a container's environment variables. Variables without a literal value are
+// empty.
 func environment(c corev1.Container) map[string]string {
 	values := map[string]string{}
 	for _, e := range c.Env {

@@ -114,7 +114,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// testCopy checks that a copied file exists and that .dockerignore lets it be sent to the builder.
+// testCopy checks that a copied file exists and that .dockerignore includes it in the build
+// context.
 func testCopy(t *testing.T, in instruction, stages []string) {
 	fields := strings.Fields(in.rest)
 	if from, ok := strings.CutPrefix(fields[0], "--from="); ok {
@@ -129,8 +130,8 @@ func testCopy(t *testing.T, in instruction, stages []string) {
 	}
 }
 
-// sent reports whether .dockerignore lets a path be sent to the builder. The file begins with * and
-// lists exceptions.
+// sent reports whether .dockerignore includes a path in the build context. The file begins with *
+// and lists exceptions.
 func sent(t *testing.T, path string) bool {
 	source, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
 	require.NoError(t, err)
@@ -154,8 +155,8 @@ func sent(t *testing.T, path string) bool {
 	return sent
 }
 
-// .dockerignore causes all of the programs' source files to be sent to the builder, but no
-// unrelated or secret files.
+// .dockerignore includes all source files of the programs in the build context, but no unrelated or
+// secret files.
 func TestBuildContextContainsOnlySource(t *testing.T) {
 	for _, path := range []string{".git", "bin/spdk-csi", "secret.json", "deploy/kubernetes/secret.yaml", "server.key", "test/tools/demo/main.go", "driver/x_test.go", "rpcschema/testdata/x"} {
 		assert.False(t, sent(t, path), path)

@@ -183,7 +183,7 @@ func checkScript(t *testing.T, script string) {
 }
 
 // After an upgrade, the scripts restart the service if the new version accepts the configuration.
-// If it does not, the previous version continues to run.
+// Otherwise, the previous version continues to run.
 func TestUpgradeRestartsOnlyAValidService(t *testing.T) {
 	const restarted, instance = "systemctl try-restart spdk-proxy.service\n", "systemctl try-restart spdk-proxy@a.service\n"
 	for name, script := range map[string][]string{
@@ -283,8 +283,8 @@ func TestDocumentedFirstStartWorks(t *testing.T) {
 	bin, root, stubs := t.TempDir(), t.TempDir(), t.TempDir()
 	output(t, "go", "build", "-o", bin+"/", "./cmd/spdk-proxy")
 	output(t, "make", "install", "BIN="+bin, "DESTDIR="+root, "PREFIX=/usr")
-	// The stubs use the directory root in place of the root directory. systemctl checks that each
-	// unit exists there, and spdk-proxy finds its files there.
+	// The stubs treat the directory root as the file system root. systemctl checks that each unit
+	// exists there, and spdk-proxy finds its files there.
 	for name, script := range map[string]string{
 		"systemctl":  `[ "$1 $2" = "enable --now" ] && shift 2 && for unit; do ls ` + root + `/usr/lib/systemd/system/$unit.service; done`,
 		"spdk-proxy": `[ $# = 1 ] && [ "$1" = check-config ] && set -- check-config ` + root + configFile + "\nexec " + root + `/usr/bin/spdk-proxy "$@"`,

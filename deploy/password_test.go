@@ -61,7 +61,7 @@ func TestTokenFileReplacesPassword(t *testing.T) {
 	}
 	assert.JSONEq(t, block(t, "Without a password", "json"), secret.StringData["secret.json"])
 
-	// New volumes do not name a Secret for any call. Existing volumes name the other Secret.
+	// New volumes name no Secret for any call. Existing volumes still name spdkcsi-secret.
 	assert.Empty(t, secretPurposes(t, find[*storagev1.StorageClass](t, objects, storageClass).Parameters))
 	assert.Empty(t, find[*snapshotv1.VolumeSnapshotClass](t, objects, snapshotClass).Parameters)
 	existing := find[*corev1.Secret](t, objects, "spdkcsi-secret")

@@ -25,9 +25,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// podFiles writes the files in the proxy's container to root, a directory in place of the
-// container's root, and returns the path of the configuration. Paths in the configuration must be
-// below mounted ones. The path root must be short, because the directory contains sockets.
+// podFiles writes the files of the proxy's container below the directory root, and returns the path
+// of the configuration. Paths in the configuration must be below mounted paths. The name of root
+// must be short because the directory contains sockets.
 func podFiles(t *testing.T, root string, objects []object, server tls.Certificate, more map[string]string) (config string) {
 	t.Helper()
 	text := configuration(t, objects)
@@ -128,7 +128,7 @@ func hashOf(t *testing.T, password string) string {
 	return string(out)
 }
 
-// The test runs the proxy as the chart's pod specifies: as the target's user, and as root without
+// The proxy runs as the chart's pod specifies, once as the target's user and once as root without
 // capabilities. kubelet's probes must succeed, and the proxy must save the configuration for a
 // restart of the target.
 func TestProxyChartServes(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 )
 
 // allowed lists the verbs that each role allows, by "group/resource", with the names of the objects
-// to which they are limited. The deployed sidecars do not need any other verbs. Any addition would
-// also give more permissions to an attacker with a stolen token.
+// to which they are limited. The deployed sidecars need no other verbs. Any addition would also
+// benefit an attacker with a stolen token.
 var allowed = map[string]map[string]string{
 	"spdkcsi-provisioner-role": {
 		"persistentvolumes":                              "get list watch create patch delete",

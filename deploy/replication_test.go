@@ -21,7 +21,8 @@ import (
 const replicationFolder = "kubernetes/components/replication"
 
 // The controller and the node plugin have only the permissions that driver/witness needs. A node
-// cannot create, publish or delete a witness, and neither of them can list witnesses.
+// plugin cannot create, publish or delete a witness. Neither the controller nor a node plugin can
+// list witnesses.
 func TestReplicationRolesAreMinimal(t *testing.T) {
 	const file = replicationFolder + "/rbac.yaml"
 	source, err := os.ReadFile(file)
@@ -38,7 +39,7 @@ func TestReplicationRolesAreMinimal(t *testing.T) {
 	}
 }
 
-// By default, installations do not contain the resource for witnesses.
+// A default installation does not include the resource definition of witnesses.
 func TestReplicationIsNotInstalledByDefault(t *testing.T) {
 	for _, o := range plain(t) {
 		assert.NotContains(t, o.meta.GetName(), "replication")
@@ -49,9 +50,9 @@ func TestReplicationIsNotInstalledByDefault(t *testing.T) {
 	}
 }
 
-// With the component, controller and node plugin use witnesses. Only the driver's container on a
-// node contains the token. The controller has its own Secret, with which csi-attacher publishes
-// volumes again. An uninstallation of the chart does not delete the witnesses.
+// With the component, the controller and the node plugin use witnesses. On a node, only the
+// driver's container contains the token. The controller has its own Secret, which csi-attacher uses
+// to publish volumes again. Uninstalling the chart does not delete witnesses.
 func TestReplicationComponentMountsTheToken(t *testing.T) {
 	objects, _ := kustomize(t, "replication")
 	pod := daemonSet(t, objects).Spec.Template.Spec
@@ -74,8 +75,8 @@ func TestReplicationComponentMountsTheToken(t *testing.T) {
 	assert.Equal(t, []admissionv1.ValidationAction{admissionv1.Deny}, binding.Spec.ValidationActions)
 }
 
-// addDefinitions adds CustomResourceDefinition to a scheme. Its fields are not checked here, but by
-// the tests in admission and driver/witness.
+// addDefinitions adds CustomResourceDefinition to a scheme. The tests in admission and
+// driver/witness check its fields.
 func addDefinitions(s *runtime.Scheme) error {
 	s.AddKnownTypeWithName(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, &unstructured.Unstructured{})
 	return nil

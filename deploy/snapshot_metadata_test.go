@@ -100,8 +100,8 @@ func TestSnapshotMetadataManifestsAreConsistent(t *testing.T) {
 	}
 }
 
-// If the controller uses a token instead of passwords, the Deployment does so as well, regardless
-// of the order of the components.
+// If the controller uses a token instead of passwords, so does the Deployment, regardless of the
+// order of the components.
 func TestSnapshotMetadataUsesTheControllersCredentials(t *testing.T) {
 	first, _ := kustomize(t, "service-account-token", "snapshot-metadata")
 	last, _ := kustomize(t, "snapshot-metadata", "service-account-token")

@@ -120,7 +120,7 @@ func TestContainersAreRestricted(t *testing.T) {
 	}
 }
 
-// checkReferences checks that the volumes and ports to which a pod refers exist.
+// checkReferences checks that every volume and port that a pod references exists.
 func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	t.Helper()
 	volumes, used, ports := map[string]bool{}, map[string]bool{}, map[int32]string{}
@@ -160,8 +160,8 @@ func checkReferences(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 }
 
-// The volumes, ports and labels to which a pod refers must exist. The API server also checks these
-// references, but only later.
+// Every volume, port and label that a pod references must exist. The API server would report a
+// missing one only after deployment.
 func TestPodReferencesExist(t *testing.T) {
 	for name, pod := range allPods(t) {
 		checkReferences(t, name, pod)

@@ -24,8 +24,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// calls is the interceptor of every gRPC call. It assigns an id to the call, logs and counts the
-// call, and converts panics into errors and errors into gRPC statuses.
+// calls intercepts every gRPC call. It assigns an id to the call, logs and counts the call, and
+// converts panics into errors and errors into gRPC statuses.
 type calls struct {
 	log       *slog.Logger
 	metrics   *metrics.Metrics
@@ -44,7 +44,7 @@ func (c *calls) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 type call struct {
 	*calls
 	ctx    context.Context
-	method string // its full name
+	method string // full gRPC method name
 	name   string
 	start  time.Time
 	ended  func(code string)
@@ -115,7 +115,7 @@ func (c *calls) level(failed error, method, volumeID string) slog.Level {
 }
 
 // during returns the debug level while calls to a target are failing, and usual otherwise. Use it
-// for lines that do not add any information during an outage. An empty target means any target.
+// for lines that add no information during an outage. An empty target means any target.
 func (c *calls) during(usual slog.Level, target string) slog.Level {
 	if c.outages.Ongoing(target) {
 		return slog.LevelDebug
@@ -123,8 +123,8 @@ func (c *calls) during(usual slog.Level, target string) slog.Level {
 	return usual
 }
 
-// recoverPanic converts a panic into an error, so that a panic in one call does not end all the
-// others.
+// recoverPanic converts a panic into an error, so that a panic in one call does not end the
+// process.
 func (c *calls) recoverPanic(log *slog.Logger, call func() (any, error)) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -57,10 +57,10 @@ type doctorFlags struct {
 	deleteVolumes []string
 	json          bool
 	wait, timeout time.Duration
-	leastWait     time.Duration // minimum wait between the readings with --fix
+	leastWait     time.Duration // minimum wait between the two reads that --fix makes
 }
 
-// doctorCommand returns the command doctor. With --fix, the targets are read twice, at least
+// doctorCommand returns the doctor command. With --fix, it reads the targets twice, at least
 // leastWait apart.
 func doctorCommand(leastWait time.Duration) *cobra.Command {
 	f := doctorFlags{leastWait: leastWait}
@@ -165,7 +165,7 @@ func (f doctorFlags) open(notes io.Writer) (targets []doctor.Target, closeAll fu
 	return openTargets(f.targets, notes)
 }
 
-// openTargets opens the named targets in config.json, or all targets if names is empty, with the
+// openTargets opens the named targets from config.json, or all targets if names is empty, using the
 // controller's credentials. The caller must call closeAll.
 func openTargets(names []string, notes io.Writer) (targets []doctor.Target, closeAll func(), err error) {
 	c, err := openController(notes)
@@ -191,8 +191,8 @@ func openTargets(names []string, notes io.Writer) (targets []doctor.Target, clos
 	return targets, c.Close, nil
 }
 
-// openController returns a controller for a command, with the configuration in config.json. The
-// caller must close the controller.
+// openController returns a controller configured from config.json. The caller must close the
+// controller.
 func openController(notes io.Writer) (*controller.Controller, error) {
 	cfg, err := config.Load()
 	if err != nil {
@@ -242,7 +242,7 @@ func readList(path string, in io.Reader) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// A result contains a finding, and whether it was repaired.
+// A result is a finding, and whether the command repaired it.
 type result struct {
 	doctor.Finding
 	Repaired bool   `json:"mended"`
@@ -320,8 +320,8 @@ func (p printer) end(results []result) error {
 	e := json.NewEncoder(p.out)
 	e.SetIndent("", "  ")
 	return e.Encode(struct {
-		// Confirmed reports whether the findings are certain, because they were found in both reads
-		// of the targets, or because a single read proves them.
+		// Confirmed reports whether the findings are certain, either because both reads of the
+		// targets found them or because a single read proves them.
 		Confirmed bool     `json:"confirmed"`
 		Findings  []result `json:"findings"`
 	}{p.flags.wait > 0, results})

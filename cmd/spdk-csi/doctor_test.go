@@ -30,8 +30,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// newTarget starts a simulated target behind a stand-in for its proxy, and configures the driver
-// for it.
+// newTarget starts a simulated target behind a stand-in proxy, and configures the driver to use it.
 func newTarget(t *testing.T) *spdkrpc.Client {
 	t.Helper()
 	sim, err := spdktest.Start(spdktest.Options{})
@@ -185,7 +184,7 @@ func TestDoctorReportsAndRepairs(t *testing.T) {
 }
 
 // A wrong password and a certificate from another authority are separate findings, which doctor
-// prints without a second reading.
+// prints after its first read.
 func TestDoctorReportsRefusalsImmediately(t *testing.T) {
 	refusing := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -215,7 +214,8 @@ func TestDoctorReportsRefusalsImmediately(t *testing.T) {
 	assert.Contains(t, out, "ca.certificates")
 }
 
-// otherAuthority returns the certificate of an authority that has not issued any certificates.
+// otherAuthority returns the certificate of a certificate authority that has issued no
+// certificates.
 func otherAuthority(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

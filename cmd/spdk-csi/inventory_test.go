@@ -65,7 +65,7 @@ func TestInventoryListsVolumesAndExports(t *testing.T) {
 		}
 	}
 
-	// For a target that is down, the inventory must contain an error.
+	// The inventory must contain an error for a target that is down.
 	text, err := os.ReadFile(os.Getenv("SPDKCSI_CONFIG"))
 	require.NoError(t, err)
 	down := strings.Replace(string(text), `"nodes": [`, `"nodes": [{"name": "t1", "rpcURL": "http://127.0.0.1:1/", "targetType": "iscsi", "targetAddr": "127.0.0.1"}, `, 1)
@@ -139,7 +139,7 @@ func TestInventoryListsISCSIPaths(t *testing.T) {
 	assert.Contains(t, out, `"listening": false`)
 }
 
-// The inventory lists fenced nodes, with the time of the fence if the mark records it.
+// The inventory lists fenced nodes, with the time of fencing if the fence mark records it.
 func TestInventoryListsFencedNodes(t *testing.T) {
 	rpc := newTarget(t)
 	before := time.Now().Truncate(time.Second)
@@ -158,7 +158,7 @@ func TestInventoryListsFencedNodes(t *testing.T) {
 	assert.False(t, fenced.Since.Before(before) || fenced.Since.After(time.Now()), fenced.Since)
 	assert.Empty(t, i.Targets[0].Stores, "nothing else is read")
 
-	// The time of a mark that an earlier release has set is unknown.
+	// A fence mark set by an earlier release does not record the time.
 	_, err = service.Unfence(t.Context(), controller.HostOf("worker-3"), false)
 	require.NoError(t, err)
 	require.NoError(t, rpc.NVMfCreateSubsystem(t.Context(), spdkrpc.NVMfCreateSubsystemParams{NQN: "nqn.2020-04.io.spdk.csi:fenced:" + hostname.Of("worker-4").UUID, ModelNumber: new("worker-4")}))

@@ -109,12 +109,12 @@ func (f kubernetesFlags) topology(ctx context.Context, node string, given map[st
 	return all, nil
 }
 
-// modules loads the kernel modules of the required transports.
+// modules loads the kernel modules for the required transports.
 func (f kubernetesFlags) modules(ctx context.Context) error {
 	return connect.LoadModules(ctx, f.transports, connect.Options{})
 }
 
-// untaint removes the startup taint when the driver is ready. Without access to the API, it only
+// untaint removes the startup taint once the driver is ready. Without access to the API, it only
 // logs that the taint will not be removed.
 func (f kubernetesFlags) untaint(ctx context.Context, node, driverName string, maxVolumes int64, log *slog.Logger) {
 	if f.startupTaint == "" {

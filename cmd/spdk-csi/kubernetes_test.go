@@ -58,8 +58,8 @@ func kubeletAt(t *testing.T, socket string) registerapi.RegistrationClient {
 	return registerapi.NewRegistrationClient(conn)
 }
 
-// The node plugin registers itself with kubelet. It replaces the socket that a killed plugin has
-// left behind, and removes its own socket when it stops.
+// The node plugin registers itself with kubelet. It replaces the socket left behind by a killed
+// plugin, and removes its own socket when it stops.
 func TestNodePluginRegistersWithKubelet(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "csi.spdk.io-reg.sock")
@@ -87,7 +87,7 @@ func TestNodePluginRegistersWithKubelet(t *testing.T) {
 	assert.NoFileExists(t, socket)
 }
 
-// If kubelet refuses the driver, the plugin ends with kubelet's reason.
+// If kubelet refuses the driver, the plugin exits and reports kubelet's reason.
 func TestDriverEndsWhenKubeletRefusesIt(t *testing.T) {
 	dir := t.TempDir()
 	var log lockedBuffer
@@ -127,7 +127,7 @@ func TestInvalidKubernetesFlagsAreRejected(t *testing.T) {
 	}
 }
 
-// Without access to the API, the drain hook immediately ends with an error, which kubelet shows in
+// Without access to the API, the drain hook exits immediately with an error, which kubelet shows in
 // an event.
 func TestDrainHookEndsWithoutAccessToKubernetes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")

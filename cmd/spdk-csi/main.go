@@ -29,8 +29,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// version is set by the linker. If version is empty, the version of the Go toolchain's build
-// information is used.
+// version is set by the linker. If it is empty, the program uses the version in its Go build
+// information.
 var version string
 
 func main() {
@@ -70,7 +70,7 @@ func printError(w io.Writer, err error) {
 	fmt.Fprintln(printable.NewWriter(w), "spdk-csi:", err)
 }
 
-// escapeOutput makes all commands escape what they print.
+// escapeOutput makes every command escape its output.
 func escapeOutput(cmd *cobra.Command, _ []string) {
 	root := cmd.Root()
 	root.SetOut(printable.NewWriter(root.OutOrStdout()))
@@ -161,7 +161,8 @@ func versionText() string {
 // lingerForSidecars is longer than the time between a sidecar's calls for the same volume.
 const lingerForSidecars = 2 * time.Second
 
-// logKubernetes is used to set the global logger of Kubernetes' libraries only once per process.
+// logKubernetes ensures that the global logger of the Kubernetes libraries is set only once per
+// process.
 var logKubernetes sync.Once
 
 func run(ctx context.Context, f flags, logs io.Writer) error {
@@ -287,7 +288,8 @@ func newController(m *metrics.Metrics, log *slog.Logger) (*controller.Reloading,
 	return controller.NewReloading(config.Load, credentials, m, log)
 }
 
-// hangups receives a value when the process is asked to reload its configuration now.
+// hangups returns a channel that receives a value after each SIGHUP, which asks the process to
+// reload its configuration now.
 func hangups(ctx context.Context) <-chan struct{} {
 	signals, asked := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)

@@ -20,7 +20,6 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// The metrics contain the numbers of CSI calls and of calls to targets.
 func TestMetricsCountCalls(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

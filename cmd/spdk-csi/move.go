@@ -213,7 +213,7 @@ func (f moveFlags) mover(notes io.Writer) (m move.Mover, closeMover func(), err 
 	return move.Mover{Controller: c, Connector: connector, Topology: topology, Secrets: secrets, VerifyAll: f.verifyAll, Log: log, Progress: progress(notes)}, c.Close, nil
 }
 
-// secrets reads the keys with which nodes authenticate.
+// secrets reads the keys that nodes use to authenticate.
 func (f moveFlags) secrets() (map[string]string, error) {
 	keys := map[string]string{}
 	if f.secretDir == "" {

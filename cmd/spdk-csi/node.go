@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// A nodeService is the node service and its background tasks.
+// A nodeService combines the CSI node service with its background tasks.
 type nodeService struct {
 	*node.Node
 	health *monitor.Monitor // nil if the plugin does not check its volumes

@@ -48,8 +48,8 @@ Exit codes: 0 done; 1 the state of the volumes is unknown, and the JSON says why
 	return cmd
 }
 
-// readStatus reads the monitor's report. It fails if the file is older than the longest time that a
-// check can take.
+// readStatus reads the monitor's report. It fails if the file is older than the maximum duration of
+// a check.
 func readStatus(path string, now time.Time) (s inventory.Staged, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

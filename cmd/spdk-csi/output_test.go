@@ -99,7 +99,7 @@ func TestDoctorEscapesNamesOfAHostileTarget(t *testing.T) {
 		root.SetOut(&out)
 		root.SetErr(&out)
 		root.SetArgs(append(args, map[bool][]string{true: {"--wait=0"}}[args[0] == "doctor"]...))
-		_ = root.ExecuteContext(t.Context()) // findings are errors
+		_ = root.ExecuteContext(t.Context()) // findings result in an error
 		assertPrintable(t, out.String())
 	}
 }

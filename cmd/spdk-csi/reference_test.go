@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the reference of the manual")
 
-// docs/csi-reference.md is generated: from the parameters of package class, the types of the
-// configuration with their comments, and the flags. `make generate` writes the page.
+// docs/csi-reference.md is generated from the parameters in package class, the configuration types
+// with their comments, and the flags. `make generate` writes the page.
 func TestReferenceIsCurrent(t *testing.T) {
 	t.Setenv("NODE_ID", "") // a flag's default
 	const page = "../../docs/csi-reference.md"
@@ -138,7 +138,7 @@ func keysOf(s *ast.StructType) (keys []key) {
 	return keys
 }
 
-// goLink is a link in a comment that only readers of the code can follow.
+// goLink matches a doc link, which only readers of the code can follow.
 var goLink = regexp.MustCompile(` ?\(?\[[a-zA-Z.]+\]\)?`)
 
 // writeKeys writes a table of keys. A key without a comment shares the comment of the previous key.

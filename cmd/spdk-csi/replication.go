@@ -43,7 +43,7 @@ func (f replicationFlags) check(serves bool) error {
 	return nil
 }
 
-// witnesses returns access to the witnesses in the Kubernetes API.
+// witnesses returns a store for the witnesses in the Kubernetes API.
 func (f replicationFlags) witnesses() (*witness.Store, error) {
 	client, err := kubernetes.New(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), f.accountDir)
 	if err != nil {
@@ -52,8 +52,8 @@ func (f replicationFlags) witnesses() (*witness.Store, error) {
 	return witness.NewStore(client), nil
 }
 
-// healer returns the Healer of this node. It does nothing while another process holds the lock in
-// stateDir.
+// healer returns the Healer of this node. The Healer does nothing while another process holds the
+// lock in stateDir.
 func (f replicationFlags) healer(connector connect.Watcher, stateDir string, log *slog.Logger) (*heal.Healer, error) {
 	witnesses, err := f.witnesses()
 	if err != nil {
@@ -84,8 +84,8 @@ func replicatedVolumes(states map[string]heal.State) []metrics.ReplicatedVolume 
 
 // startHealer runs a Healer until ctx ends or stop is called. It first loads the kernel module for
 // mirrors, and logs an error if the kernel does not support them. stop waits for the current steps,
-// but not longer than limit, because they may wait for a storage server. An interrupted step is
-// completed by the next process.
+// but no longer than limit, because a step may be waiting for a storage server. The next process
+// completes interrupted steps.
 func startHealer(ctx context.Context, h *heal.Healer, limit time.Duration, log *slog.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	load := connect.LoadModule(ctx, mirror.Module, connect.Options{})

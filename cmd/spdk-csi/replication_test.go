@@ -36,8 +36,8 @@ import (
 
 const replicatedID = "replicated:5e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"
 
-// apiServer starts a Kubernetes API server that has no objects, and returns the directory of a
-// service account, and a function that returns the calls made so far.
+// apiServer starts a simulated Kubernetes API server without objects. It returns the directory of a
+// service account and a function that lists the calls made so far.
 func apiServer(t *testing.T) (dir string, calls func() string) {
 	var mu sync.Mutex
 	var all []string
@@ -116,7 +116,7 @@ func TestControllerUsesWitnesses(t *testing.T) {
 	assert.Contains(t, calls(), "/apis/spdkgate.io/v1alpha1/replicatedvolumes/"+strings.TrimPrefix(replicatedID, "replicated:")+" Bearer secret")
 }
 
-// staged is a Healer that stages nothing.
+// staged is a stub for the Healer.
 type staged struct{}
 
 func (staged) Stage(context.Context, heal.Volume) (string, error) { return "/dev/null", nil }
@@ -138,8 +138,9 @@ func stageRequest(staging string) *csi.NodeStageVolumeRequest {
 	}
 }
 
-// With --replication, the node plugin heals the replicated volumes that an earlier process has
-// staged. Here, their mirror does not run, which it reports. Without the option, it refuses them.
+// With --replication, the node plugin heals the replicated volumes that an earlier process staged.
+// In this test their mirror is not running, which the plugin reports. Without the option, the
+// plugin refuses replicated volumes.
 func TestNodeHealsReplicatedVolumes(t *testing.T) {
 	account, _ := apiServer(t)
 	state, staging := t.TempDir(), t.TempDir()

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered returns the documents that helm has rendered into $CHARTS. The keys are file names,
-// which contain the chart's name and the options.
+// rendered returns the documents that helm rendered into $CHARTS. The keys are file names, which
+// contain the chart's name and the options.
 func rendered(t *testing.T) map[string][][]byte {
 	folder := os.Getenv("CHARTS")
 	if folder == "" {
@@ -162,7 +162,7 @@ func selects(t *testing.T, m monitoringv1.PodMonitor, docs [][]byte) {
 	for _, e := range m.Spec.PodMetricsEndpoints {
 		require.NotNil(t, e.Port)
 		assert.Contains(t, ports, *e.Port, m.Name)
-		if *e.Port == "metrics" || *e.Port == "https" { // the others belong to sidecars, which do not support authentication
+		if *e.Port == "metrics" || *e.Port == "https" { // the other ports belong to sidecars, which do not support authentication
 			assert.True(t, e.Authorization != nil || e.BasicAuth != nil, m.Name)
 		}
 	}

@@ -56,8 +56,8 @@ func evaluate(t *testing.T, expression string, of map[string]any) ref.Val {
 	return value
 }
 
-// decide returns the messages with which the policy refuses a change. The result matched reports
-// whether the policy applies.
+// decide evaluates a policy for a change. matched reports whether the policy applies to the change;
+// refused contains the messages of all rules that refuse it.
 func decide(t *testing.T, p policy, former, changed, request string) (matched bool, refused []string) {
 	t.Helper()
 	of := map[string]any{"variables": map[string]any{}}

@@ -78,7 +78,7 @@ func integers(value any) any {
 	return value
 }
 
-// The resource definition rejects all changes to a witness that driver/replica never makes.
+// The resource definition rejects every witness transition that driver/replica never makes.
 func TestImpossibleWitnessTransitionsAreRejected(t *testing.T) {
 	s := witnessSchema(t)
 	fresh := witness[:strings.Index(witness, ",\n")] + `}`

@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// A tree contains a layer's files, by their paths without the leading slash.
+// A tree maps paths, without their leading slashes, to the files in a layer.
 type tree map[string]entry
 
 type entry struct {
-	kind byte // of package tar
+	kind byte // a type flag of package tar
 	mode fs.FileMode
 	link string
 	data []byte

@@ -17,8 +17,8 @@ type debian struct {
 	path                         string // below a mirror's root, such as debian/pool/main/…
 }
 
-// A lock records everything from which images are built, except the source. goVersion is the
-// compiler's version; snapshot is a time at which snapshot.debian.org has all of the packages.
+// A lock records all inputs of an image build except the source. goVersion is the compiler's
+// version. snapshot is the time of a snapshot on snapshot.debian.org that contains all packages.
 type lock struct {
 	goVersion, snapshot string
 	packages            []debian

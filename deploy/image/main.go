@@ -109,7 +109,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// check refuses programs and architectures for which there are no images.
+// check rejects programs and architectures that have no images.
 func (o options) check() error {
 	for _, p := range o.programs {
 		if !slices.ContainsFunc(recipes, func(r recipe) bool { return r.program == p }) {

@@ -92,7 +92,7 @@ func writeImages(path string, images []v1.Image, name string, created time.Time)
 	if err != nil {
 		return "", fmt.Errorf("write the image: %w", err)
 	}
-	// skopeo and buildah read the first annotation, containerd the second one.
+	// skopeo and buildah read the first annotation; containerd reads the second.
 	names := map[string]string{"org.opencontainers.image.ref.name": name, "io.containerd.image.name": name}
 	if err := l.AppendIndex(index, layout.WithAnnotations(names)); err != nil {
 		return "", fmt.Errorf("write the image: %w", err)

@@ -115,9 +115,9 @@ func checkImage(t *testing.T, image v1.Image, arch string) {
 	}
 }
 
-// checkEntries returns the names in an archive. It checks that the entries have no owner, and that
-// their time is that of the build. It also checks the archive's end marker, which Go's reader does
-// not need, but other programs do.
+// checkEntries returns the names in an archive. It checks that the entries have no owner and carry
+// the build time. It also checks the archive's end marker, which programs other than Go's reader
+// require.
 func checkEntries(t *testing.T, archive []byte) (names []string) {
 	t.Helper()
 	assert.Zero(t, len(archive)%512)

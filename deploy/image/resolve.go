@@ -22,8 +22,7 @@ const release = "bookworm"
 
 const mirror = "http://deb.debian.org/"
 
-// debianKeys names the keys that verify Debian's indexes. debianKeys is written to apt's sources as
-// an option.
+// debianKeys is the option in apt's sources that names the keys for verifying Debian's indexes.
 const debianKeys = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var suites = [][2]string{{"debian", release}, {"debian", release + "-updates"}, {"debian-security", release + "-security"}}
@@ -68,7 +67,7 @@ func resolve(ctx context.Context, arch, mirror, keys string) (all []debian, err 
 			return nil, err
 		}
 		for _, p := range found {
-			p.program, p.arch = r.program, arch // arch is that of the index, because some packages are for all architectures
+			p.program, p.arch = r.program, arch // use the architecture of the index, because some packages are for all architectures
 			all = append(all, p)
 		}
 	}
@@ -86,8 +85,8 @@ func configureApt(root, arch, mirror, keys string) error {
 	for _, name := range unneeded {
 		fmt.Fprintf(&status, "Package: %s\nStatus: install ok installed\nVersion: 999:0\nArchitecture: %s\nMulti-Arch: allowed\n\n", name, arch)
 	}
-	// Without Error-Mode, apt ignores download errors for an index, such as that of the security
-	// updates.
+	// Without Error-Mode, apt ignores download errors for an index, such as the index of the
+	// security updates.
 	config := fmt.Sprintf(`Dir "%s";
 Dir::State::status "%[1]s/status";
 APT::Architecture "%s";

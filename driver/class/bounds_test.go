@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each numeric parameter accepts its minimum and maximum, and no values outside that range.
+// Each numeric parameter accepts its minimum and maximum, and rejects all values outside that
+// range.
 func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"ctrl_loss_tmo": {1, 86400}, "reconnect_delay": {1, 3600}, "keep_alive_tmo": {1, 3600}, "fast_io_fail_tmo": {1, 86400},
