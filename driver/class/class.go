@@ -19,8 +19,8 @@ type Class struct {
 	// MkfsOptions contains options for mkfs. The file system determines which options are allowed
 	// (package mkfs).
 	MkfsOptions string
-	// VolumeUUID reports whether each xfs and btrfs file system gets the UUID of its volume, even
-	// if the volume is a copy.
+	// VolumeUUID sets the UUID of each xfs or btrfs file system to that of its volume, even if the
+	// volume is a copy.
 	VolumeUUID bool
 	// Targets, TargetLabels and Stores limit where volumes are created; empty means anywhere. A
 	// target must have all of the labels.
@@ -28,7 +28,7 @@ type Class struct {
 	TargetLabels    map[string]string
 	// Strategy is the rule for choosing among the remaining lvstores; empty means Spread.
 	Strategy Strategy
-	// Thick reports whether all of a volume's clusters are allocated when the volume is created.
+	// Thick allocates all clusters of a volume when the volume is created.
 	Thick bool
 	// Replicas is the number of storage servers that store a copy of the volume; 0 means 1.
 	Replicas int
@@ -39,13 +39,13 @@ type Class struct {
 	Limits Limits
 	// NVMe contains the options that nodes connect with, keyed by the kernel's names for them.
 	NVMe map[string]string
-	// Authentication is the method by which nodes authenticate to the target; empty means
+	// Authentication is the method that nodes use to authenticate to the target; empty means
 	// NoAuthentication.
 	Authentication Authentication
 	// ForNodes contains the parameters that nodes read from the volume context, unchanged, keyed by
 	// name.
 	ForNodes map[string]string
-	// Encryption is the method by which nodes encrypt the volume; empty means NoEncryption.
+	// Encryption is the method that nodes use to encrypt the volume; empty means NoEncryption.
 	Encryption Encryption
 	// EncryptionDiscards reports whether nodes pass discards of encrypted volumes on to the target.
 	EncryptionDiscards bool
@@ -79,8 +79,8 @@ const (
 	Spread Strategy = "spread"
 	// MostFree chooses the lvstore with the most space for volumes.
 	MostFree Strategy = "most-free"
-	// BinPack chooses the lvstore with the least space, so that others remain empty for large
-	// volumes.
+	// BinPack chooses the lvstore with the least space, so that other lvstores remain empty for
+	// large volumes.
 	BinPack Strategy = "binpack"
 )
 
@@ -96,14 +96,14 @@ func (c Class) Allows(target string, labels map[string]string) bool {
 
 // A Clear selects what happens to the contents of clusters that a volume frees. SPDK clears
 // clusters when they are freed, by the method that was recorded when the volume was created. SPDK
-// never clears clusters when they are allocated, so data that was not cleared is readable in the
-// next volume to which the cluster is allocated.
+// never clears clusters when they are allocated, so data left in a cluster is readable in the next
+// volume that uses the cluster.
 type Clear string
 
 // The values of Clear. The zero Clear is ClearZeroes.
 const (
-	// ClearZeroes makes clusters read as zeroes. It unmaps them if the bdev below the lvstore is
-	// known to zero unmapped blocks, and writes zeroes otherwise.
+	// ClearZeroes makes clusters read as zeroes. It unmaps clusters if the bdev below the lvstore
+	// is known to zero unmapped blocks, and writes zeroes otherwise.
 	ClearZeroes Clear = "zeroes"
 	// ClearWriteZeroes writes zeroes, regardless of the bdev below the lvstore.
 	ClearWriteZeroes Clear = "write_zeroes"
@@ -149,7 +149,7 @@ func Parse(storage, mutable map[string]string) (Class, error) {
 	return c, err
 }
 
-// CheckSnapshot refuses any parameters in a VolumeSnapshotClass, because snapshots have none.
+// CheckSnapshot rejects all parameters of a VolumeSnapshotClass, because snapshots have none.
 // Errors wrap [ErrParameter].
 func CheckSnapshot(snapshot map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(snapshot)) {

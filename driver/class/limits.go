@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Limits limit a volume's I/O; all four apply at the same time. A nil limit leaves the current
-// limit unchanged; 0 removes it.
+// Limits limit a volume's I/O; all four limits apply at the same time. A nil limit leaves the
+// current limit unchanged; 0 removes it.
 type Limits struct {
 	IOPS                                              *uint64 // reads and writes, a multiple of 1000
 	MiBPerSecond, ReadMiBPerSecond, WriteMiBPerSecond *uint64
@@ -41,7 +41,7 @@ func ParseMutable(mutable map[string]string) (Limits, error) {
 	return c.Limits, nil
 }
 
-// With returns a copy of l in which the limits that are set in changed override those of l.
+// With returns a copy of l in which every limit that is set in changed overrides the limit in l.
 func (l Limits) With(changed Limits) Limits {
 	for _, f := range []struct{ old, changed **uint64 }{
 		{&l.IOPS, &changed.IOPS}, {&l.MiBPerSecond, &changed.MiBPerSecond},

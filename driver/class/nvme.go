@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// The NVMe parameters set how nodes connect over NVMe/TCP and NVMe/RDMA. These parameters have the
-// same names and units as the kernel's options. If a parameter is missing, the node's flags
-// determine the option.
+// The NVMe parameters control how nodes connect over NVMe/TCP and NVMe/RDMA. They have the same
+// names and units as the kernel's options. If a parameter is missing, the node's flags determine
+// the option.
 
 // seconds completes a parameter whose value is a number of seconds, or the value that means
 // unlimited.
@@ -46,7 +46,7 @@ func (c *Class) setNVMe(key, value string) {
 	c.NVMe[key] = value
 }
 
-// checkNVMe refuses times that contradict each other.
+// checkNVMe rejects contradictory timeouts.
 func (c *Class) checkNVMe() error {
 	loss, err := strconv.Atoi(c.NVMe["ctrl_loss_tmo"])
 	if err != nil || loss < 0 {

@@ -17,7 +17,7 @@ type Parameter struct {
 	// change after the volume is created.
 	Mutable bool
 
-	forNodes bool                      // nodes read it from the volume context; see package request
+	forNodes bool                      // nodes read the parameter from the volume context; see package request
 	set      func(*Class, string) bool // returns false if the value is not allowed
 }
 
@@ -138,7 +138,7 @@ var parameters = []Parameter{
 // Reference returns all parameters of a StorageClass, for the manual.
 func Reference() []Parameter { return slices.Clone(parameters) }
 
-// find returns the parameter with this name, or with spdk-csi's spelling of it.
+// find returns the parameter with this name, which may be in the spelling of spdk-csi.
 func find(name string) (Parameter, bool) {
 	if name == "fstype" {
 		name = "fsType"

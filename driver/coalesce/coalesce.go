@@ -1,8 +1,8 @@
 // Package coalesce merges identical concurrent reads.
 //
-// A caller gets the result of a read that began after the call, so the result is as recent as if
-// the caller had read it. The caller never receives the result of a read that was already running,
-// because that result may be older than the call.
+// A caller gets the result of a read that began after the call, so the result is as recent as that
+// of a read by the caller itself. The caller never receives the result of a read that was already
+// running, because that result may be older than the call.
 //
 // Only one read of a key runs at a time, so a caller waits for at most one read before its own. A
 // second concurrent read would shorten that wait, but each read costs CPU time, and CPU time limits
@@ -38,8 +38,8 @@ type batch struct {
 	err    error
 }
 
-// Do calls read, and returns its results. If a read with the same key is running, Do waits until it
-// has ended, and shares the next one with all other callers that are waiting. All reads with the
+// Do calls read, and returns its results. If a read with the same key is running, Do waits until
+// that read has ended, and shares the next read with all other waiting callers. All reads with the
 // same key must be equivalent and return the same type. Callers must not change what a result
 // refers to.
 //
@@ -84,7 +84,7 @@ func Do[T any](ctx context.Context, g *Group, key string, read func(context.Cont
 	}
 }
 
-// ended is called when a read has ended. If callers are waiting for the next read, ended starts it.
+// ended must be called when a read has ended. It starts the next read if callers are waiting.
 func (g *Group) ended(key string, r *reads) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,7 +96,7 @@ func (g *Group) ended(key string, r *reads) {
 	delete(g.keys, key)
 }
 
-// leave ends a batch when the last waiting caller leaves.
+// leave removes a caller from a batch, and cancels the batch when no callers are left.
 func (g *Group) leave(r *reads, b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,7 +104,7 @@ func (g *Group) leave(r *reads, b *batch) {
 		return
 	}
 	b.cancel()
-	if r.next == b { // it has not started
+	if r.next == b { // b has not started
 		r.next = nil
 	}
 }

@@ -107,7 +107,7 @@ func TestReadIsCanceledWhenAllCallersGiveUp(t *testing.T) {
 			return err
 		}
 		var callers sync.WaitGroup
-		// start starts a read that the other callers have to wait for.
+		// start starts a read that all other callers have to wait for.
 		start := func() {
 			callers.Go(func() { assert.NoError(t, call(time.Hour)) })
 			synctest.Wait()
@@ -131,13 +131,13 @@ func TestReadIsCanceledWhenAllCallersGiveUp(t *testing.T) {
 		assert.EqualValues(t, 2, c.reads.Load())
 
 		start()
-		callers.Go(func() { assert.ErrorIs(t, call(500*time.Millisecond), late) }) // before its read begins
+		callers.Go(func() { assert.ErrorIs(t, call(500*time.Millisecond), late) }) // gives up before its read begins
 		callers.Wait()
 		assert.EqualValues(t, 3, c.reads.Load())
 
 		start()
 		began = time.Now()
-		for _, patience := range []time.Duration{1500 * time.Millisecond, 1700 * time.Millisecond} { // while it runs
+		for _, patience := range []time.Duration{1500 * time.Millisecond, 1700 * time.Millisecond} { // give up while the read runs
 			callers.Go(func() { assert.ErrorIs(t, call(patience), late) })
 		}
 		callers.Wait()

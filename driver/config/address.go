@@ -37,7 +37,7 @@ func (a *Address) setDefaults(port string) {
 	a.ListenPort = cmp.Or(a.ListenPort, a.TargetPort)
 }
 
-// withoutBrackets accepts IPv6 addresses as they are written in URLs.
+// withoutBrackets removes the brackets that surround an IPv6 address in a URL.
 func withoutBrackets(address string) string {
 	if inner, ok := strings.CutPrefix(address, "["); ok {
 		return strings.TrimSuffix(inner, "]")
@@ -95,7 +95,7 @@ func (n *Target) AllAddresses() []Address {
 	return []Address{{TargetAddr: n.TargetAddr, TargetPort: n.TargetPort, ListenAddr: n.ListenAddr, ListenPort: n.ListenPort}}
 }
 
-// Listen returns the portals on which the target listens for nodes, without duplicates.
+// Listen returns the portals where the target listens for nodes, without duplicates.
 func (n *Target) Listen() (portals []export.Portal) {
 	for _, a := range n.AllAddresses() {
 		if p := (export.Portal{Addr: a.ListenAddr, Port: a.ListenPort}); !slices.Contains(portals, p) {

@@ -105,7 +105,7 @@ func Load() (*Config, error) {
 	return c, nil
 }
 
-// Parse reads config.json strictly. It ignores the case of keys, as spdk-csi does, because files
+// Parse reads config.json strictly. Like spdk-csi, it ignores the case of keys, because files
 // written for spdk-csi must keep working.
 func Parse(text []byte) (*Config, error) {
 	var c Config
@@ -167,7 +167,7 @@ func (n *Target) check() (problems []error) {
 		bad("name", n.Name, "1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit")
 	}
 	if u, err := url.Parse(n.RPCURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
-		// The value may contain a password, so the error does not repeat it.
+		// The URL may contain a password, so the error does not repeat the URL.
 		problems = append(problems, errors.New("rpcURL must be https://host:port/, or http://host:port/, without user and password: put those into the secret"))
 	}
 	switch n.TargetType {
@@ -190,7 +190,7 @@ func (n *Target) check() (problems []error) {
 	return problems
 }
 
-// CertPool returns the certificates to trust; nil means the system's.
+// CertPool returns the certificates to trust; nil means the system's certificates.
 func (n *Target) CertPool() (*x509.CertPool, error) {
 	pem := []byte(n.CA)
 	if n.CAFile != "" {
@@ -209,7 +209,7 @@ func (n *Target) CertPool() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Transport returns the transport over which the target exports volumes.
+// Transport returns the transport that the target uses to export volumes.
 func (n *Target) Transport() export.Transport {
 	switch n.TargetType {
 	case TargetNVMeRDMA:

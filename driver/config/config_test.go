@@ -12,7 +12,7 @@ import (
 )
 
 func TestParseConfig(t *testing.T) {
-	// The keys are spelled as in spdk-csi's own example, and as in its Go code.
+	// spdk-csi writes this key in lower case in its example, and capitalized in its Go code.
 	for _, nodes := range []string{"nodes", "Nodes"} {
 		c, err := Parse([]byte(`{"` + nodes + `": [{"name": "localhost", "rpcURL": "http://127.0.0.1:9009", "targetType": "nvme-tcp", "targetAddr": "127.0.0.1"}]}`))
 		require.NoError(t, err)

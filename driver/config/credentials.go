@@ -42,8 +42,8 @@ type Credential struct {
 	KeyFile  string `json:"keyFile,omitzero"`
 }
 
-// check returns the problem with a credential, or an empty string. A user name does not need a
-// password.
+// check returns a description of the problem with a credential, or an empty string if the
+// credential is valid. A user name does not need a password.
 func (c Credential) check() string {
 	kinds := 0
 	for _, given := range []bool{c.Username != "", c.Token != "", c.TokenFile != ""} {
@@ -136,11 +136,11 @@ func parseOwn(text []byte, file string) (map[string]Credential, error) {
 }
 
 // parseCalls parses a call's secret.json. An entry may name files only if the controller's own
-// secret, in file, contains the same entry. Then the entry gives its author no additional access,
-// because calls without a secret use the controller's own. A volume's calls carry the Secret with
-// which the volume was created, so this allows an administrator to change such a Secret from a
-// password to a token file. Other paths are refused, because they could refer to any of the
-// controller's files.
+// secret, in file, contains the same entry. Such an entry gives its author no additional access,
+// because calls without a secret use the controller's own secret. Calls for a volume carry the
+// Secret that was used to create the volume, so this rule allows an administrator to change such a
+// Secret from a password to a token file. Other paths are rejected because they could refer to any
+// of the controller's files.
 func parseCalls(text []byte, file string) (map[string]Credential, error) {
 	return parseSecret(text, func(c *Credential) error {
 		given := *c
@@ -179,10 +179,11 @@ func CredentialsFile() (string, error) {
 	return path, nil
 }
 
-// Credentials returns a call's credentials by target: those in its secret, or else the controller's
-// own, from file. If a secret contains only host keys (package hostauth), the controller's own
-// credentials are used. The class parameters that assign a secret to such calls consist of class
-// and the suffixes -name and -namespace; class is empty for calls that never have a secret.
+// Credentials returns the credentials for a call by target: the credentials in the call's secret,
+// or else the controller's own from file. If a secret contains only host keys (package hostauth),
+// the controller's own credentials are used. The class parameters that assign a secret to such
+// calls consist of class and the suffixes -name and -namespace; class is empty for calls that never
+// have a secret.
 func Credentials(secrets map[string]string, file, class string) (map[string]Credential, error) {
 	if text, ok := secrets[SecretKey]; ok {
 		return parseCalls([]byte(text), file)

@@ -23,8 +23,8 @@ func TestSecretsOfCallsMustNotNameFiles(t *testing.T) {
 	assert.Equal(t, "t", tokens["a"].Token)
 }
 
-// A volume's calls carry the Secret with which the volume was created. If that Secret is changed to
-// the controller's own credentials, the calls continue to work.
+// Calls for a volume carry the Secret that was used to create it. If that Secret is changed to the
+// controller's own credentials, the calls continue to work.
 func TestSecretsOfCallsMayNameTheControllersFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret.json")
 	secret := func(entries string) map[string]string {

@@ -91,7 +91,7 @@ func (p Placement) Space() volume.Space {
 	return volume.Space{Overcommit: p.ThinOvercommit, Reserve: *p.ReservePercent / 100}
 }
 
-// Timeout returns how long one target may take to list its lvstores and volumes.
+// Timeout returns the time limit for one target to list its lvstores and volumes.
 func (p Placement) Timeout() time.Duration {
 	p.setDefaults()
 	d, _ := time.ParseDuration(p.TargetTimeout) // cannot fail: check has parsed it
@@ -121,7 +121,7 @@ func checkTopology(nodes []Target) (problems []error) {
 	return problems
 }
 
-// PlacementTargets returns the targets as values of package placement.
+// PlacementTargets converts the targets to the type of package placement.
 func (c *Config) PlacementTargets() []placement.Target {
 	targets := make([]placement.Target, len(c.Nodes))
 	for i, n := range c.Nodes {

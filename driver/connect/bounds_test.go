@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// Each NVMe option accepts its minimum and maximum, and no values outside that range.
+// Each NVMe option accepts its minimum and maximum, and rejects all values outside that range.
 func TestNVMeOptionsOutOfBoundsAreRejected(t *testing.T) {
 	for key, b := range map[string]struct {
 		least, most int
@@ -82,8 +82,7 @@ func (o *observedTransport) disconnect(ctx context.Context, _ Export, _ *operati
 	return nil
 }
 
-// Every operation has a time limit, which is the caller's deadline, or the configured timeout if
-// there is none.
+// Every operation has a deadline: the caller's, or else the configured timeout.
 func TestOperationsHaveADeadline(t *testing.T) {
 	const configured, callers = time.Hour, 10 * time.Hour
 	o := &observedTransport{}

@@ -9,8 +9,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// transport attaches exports of one kind: NVMe, iSCSI or loop devices. Methods other than find and
-// paths run one at a time for each target, with a context that has a deadline.
+// transport attaches exports of one kind: NVMe, iSCSI or loop devices. All methods except find and
+// paths run one at a time for each target, and their contexts have a deadline.
 type transport interface {
 	connect(ctx context.Context, e Export, step *operation.Step) (Device, error)
 	find(e Export) (Device, error)
@@ -21,7 +21,7 @@ type transport interface {
 }
 
 // byTransport implements Connector. It selects the transport, sets the deadline, locks the target,
-// adds the operation to errors, and logs it.
+// adds the operation to errors, and logs the operation.
 type byTransport struct {
 	transports map[Transport]transport
 	operations operation.Group

@@ -13,8 +13,8 @@ import (
 type Device struct {
 	Path      string // such as /dev/nvme0n1
 	SizeBytes int64
-	// UUID is the namespace's UUID as the kernel reports it. It is empty if the kernel reports
-	// none, as with iSCSI.
+	// UUID is the namespace's UUID as the kernel reports it. It is empty if the kernel reports no
+	// UUID, as with iSCSI.
 	UUID string
 }
 
@@ -29,7 +29,7 @@ type Connector interface {
 	Find(ctx context.Context, e Export) (Device, error)
 	// Disconnect detaches the export and waits until it is detached. It succeeds if nothing is
 	// attached. It fails with [ErrBusy] while the device is mounted or otherwise in use on this
-	// node. Disconnect keeps a connection that other volumes of the same subsystem use.
+	// node. Disconnect keeps a connection that is used by other volumes of the same subsystem.
 	Disconnect(ctx context.Context, e Export) error
 	// Rescan makes the kernel read the device's size again, and returns the size when it is at
 	// least wantBytes.

@@ -3,7 +3,7 @@
 // An [Export] describes what to attach; [ParseExport] parses it once from a volume's context map. A
 // [Connector] attaches it and returns a [Device]: a block device of this node whose identity
 // (subsystem NQN and namespace UUID, or target IQN and LUN) was verified in sysfs. The package
-// never finds devices through udev's links, because these match by name and may be stale.
+// never finds devices through udev's links, because the links match by name and may be stale.
 //
 // Every call can be repeated: Connect finds an existing connection, and Disconnect succeeds if
 // nothing is attached. If a call reaches its deadline, its error reports what it was waiting for,

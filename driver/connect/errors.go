@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Kinds of failure. Each error of this package wraps one of these kinds, and its text says what to
-// do.
+// Kinds of failure. Each error of this package wraps one of these kinds, and its text includes a
+// remedy.
 var (
 	// ErrInvalidExport means that the context map is invalid. A retry with the same context map
 	// cannot succeed.
@@ -26,10 +26,10 @@ var (
 	ErrNoKeys = errors.New("no keys to authenticate with")
 	// ErrAuthentication means that this node and the target did not accept each other's keys.
 	ErrAuthentication = errors.New("authentication failed")
-	// ErrNoNamespace means that the node is connected, but that the target does not have the
-	// export's namespace or LUN.
+	// ErrNoNamespace means that the node is connected, but the target does not have the export's
+	// namespace or LUN.
 	ErrNoNamespace = errors.New("namespace not found")
-	// ErrAmbiguous means that more than one device matches, so none is chosen.
+	// ErrAmbiguous means that more than one device matches, so the package chooses none of them.
 	ErrAmbiguous = errors.New("device identity is ambiguous")
 	// ErrBusy means that the device is in use on this node, or that an earlier call on it has not
 	// ended.

@@ -29,18 +29,18 @@ const (
 	KeyNSUUID     = "nsUUID"
 	KeyLoopDir    = "loopDir"
 	// KeyTargetAddrs lists the target's addresses if it has several, in the format of
-	// [FormatAddresses]. KeyTargetAddr and KeyTargetPort then contain the first one, for nodes that
-	// run earlier versions.
+	// [FormatAddresses]. In that case KeyTargetAddr and KeyTargetPort contain the first address,
+	// for nodes that run earlier versions.
 	KeyTargetAddrs = "targetAddrs"
 	// KeyMultipath means that the export reports ANA, and also admits this node under the name
 	// [Host.Multipath].
 	KeyMultipath = "multipathHost"
 )
 
-// Transport is the protocol over which a node reaches an export.
+// Transport is the protocol that a node uses to reach an export.
 type Transport string
 
-// The transports; see [ParseExport] for their spellings in a context map.
+// The transports. See [ParseExport] for their spellings in a context map.
 const (
 	TCP   Transport = "tcp"
 	RDMA  Transport = "rdma"
@@ -54,8 +54,8 @@ type Export struct {
 	Transport Transport `json:"transport"`
 	Address   string    `json:"address,omitzero"` // IP address or host name
 	Port      string    `json:"port,omitzero"`
-	// More contains further addresses at which the target exports the volume. A node with native
-	// multipath connects to all addresses. Other nodes connect to the first address that works.
+	// More contains additional addresses of the export. A node with native multipath connects to
+	// all addresses. Other nodes connect to the first address that works.
 	More []Address `json:"more,omitzero"`
 	NQN  string    `json:"nqn,omitzero"`
 	IQN  string    `json:"iqn,omitzero"`
@@ -67,14 +67,14 @@ type Export struct {
 	// SizeBytes is the size at creation, or 0 if unknown. Volumes can grow, so devices may be
 	// larger.
 	SizeBytes int64 `json:"sizeBytes,omitzero"`
-	// Multipath is the value of KeyMultipath.
+	// Multipath is the value of [KeyMultipath].
 	Multipath bool `json:"multipath,omitzero"`
 	// Options contains the options for the kernel's NVMe controllers that the volume's StorageClass
 	// sets, keyed by the kernel's names. The class's options override [NVMeOptions].
 	Options map[string]string `json:"options,omitzero"`
 	LoopDir string            `json:"loopDir,omitzero"`
-	// Authentication is the method by which this node must authenticate, with keys that
-	// [Export.WithKeys] adds. If BothAuthenticate is set, the target must also authenticate.
+	// Authentication is the method that this node must use to authenticate, with the keys from
+	// [Export.WithKeys]. If BothAuthenticate is set, the target must also authenticate.
 	Authentication   hostauth.Method `json:"authentication,omitzero"`
 	BothAuthenticate bool            `json:"authenticateTarget,omitzero"`
 
@@ -126,7 +126,8 @@ func (a Address) isFor(node map[string]string) bool {
 	return true
 }
 
-// paths returns one copy of the export for each of its addresses, with only that address.
+// paths returns a copy of the export for each of its addresses. Each copy contains only that
+// address.
 func (e Export) paths() []Export {
 	all := []Export{e}
 	for _, a := range e.More {
@@ -166,8 +167,8 @@ func (e Export) String() string {
 func (e Export) portal() string { return net.JoinHostPort(e.Address, e.Port) }
 
 // ParseExport reads an export from a volume's context map. It ignores unknown keys, because other
-// programs add entries. The export contains the addresses for a node with the given labels. Errors
-// wrap [ErrInvalidExport], and name the key and its valid values.
+// programs may add entries. The export contains the addresses for a node with the given labels.
+// Errors wrap [ErrInvalidExport] and contain the key and its valid values.
 func ParseExport(m, node map[string]string) (Export, error) {
 	e := Export{Address: m[KeyTargetAddr], Port: m[KeyTargetPort], NQN: m[KeyNQN], IQN: m[KeyIQN]}
 	var err error
@@ -257,7 +258,7 @@ const (
 	wantIQN = "the iSCSI target's name, iqn.<year>-<month>.<domain>:<name>, at most 223 letters, digits and . : - _"
 )
 
-// The NVMe specification allows UTF-8 in NQNs; SPDK and its users use ASCII.
+// The NVMe specification allows UTF-8 in NQNs, but in practice SPDK's NQNs are ASCII.
 var (
 	nqnPattern = regexp.MustCompile(`^nqn\.[0-9]{4}-[0-9]{2}\.[!-+\--~]+$`)
 	iqnPattern = regexp.MustCompile(`^iqn\.[0-9]{4}-[0-9]{2}\.[A-Za-z0-9._:-]+$`)

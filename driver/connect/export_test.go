@@ -125,7 +125,8 @@ func FuzzParseExport(f *testing.F) {
 }
 
 func TestHostNamesStayTheSame(t *testing.T) {
-	// If a release derived different names, it would lock its nodes out of their volumes.
+	// The derived names must never change: a release with other names would lock nodes out of their
+	// volumes.
 	assert.Equal(t, Host{
 		UUID: "c6d2d5a6-325d-5a5d-b891-5336d945c6cb",
 		NQN:  "nqn.2014-08.org.nvmexpress:uuid:c6d2d5a6-325d-5a5d-b891-5336d945c6cb",

@@ -14,9 +14,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/operation"
 )
 
-// iscsi attaches LUN 0 of iSCSI targets. iscsiadm and its daemon log in and out, and this package
-// reads the result from sysfs. It passes the target and portal to iscsiadm as a record instead of
-// using discovery, because a portal may advertise addresses that this node cannot reach.
+// iscsi attaches LUN 0 of iSCSI targets. It logs in and out through iscsiadm, and reads the result
+// from sysfs. It passes the target and portal to iscsiadm as a record instead of using discovery,
+// because a portal may advertise addresses that this node cannot reach.
 type iscsi struct {
 	node *node
 	host Host
@@ -64,7 +64,7 @@ func (i *iscsi) loginAtAny(ctx context.Context, e Export, step *operation.Step) 
 }
 
 // login creates the records that iscsiadm needs, and logs in. The interface record contains this
-// host's initiator name; the name in /etc/iscsi belongs to the node's administrator.
+// host's initiator name, because the name in /etc/iscsi belongs to the node's administrator.
 func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	if err := e.CheckKeys(); err != nil {
 		return false, err
@@ -102,7 +102,7 @@ func (i *iscsi) login(ctx context.Context, e Export, step *operation.Step) (made
 	return true, nil
 }
 
-// logout ends the session with each address, and stops iscsid's attempts to create one.
+// logout ends the session with each address, and stops iscsid from trying to create one.
 func (i *iscsi) logout(ctx context.Context, e Export) error {
 	var failures []error
 	for _, p := range e.paths() {

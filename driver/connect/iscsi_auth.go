@@ -11,13 +11,13 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// iscsiadm accepts a record's values only as arguments, which every user on the node can read.
-// Therefore iscsiadm only creates the record, and this package writes user names and passwords to
-// the record's file. The record remains as long as the session exists, so that iscsid can log in
-// again after a restart.
+// iscsiadm accepts a record's values only as arguments, which every user on the node can read. To
+// keep the passwords out of arguments, this package itself writes user names and passwords to the
+// file of the record that iscsiadm has created. The record remains as long as the session exists,
+// so that iscsid can log in again after a restart.
 
-// recordFolders are the directories in which open-iscsi keeps records: the first before version
-// 2.1.9 and on Debian, the second since then.
+// recordFolders lists the directories where open-iscsi may keep its records. Debian and versions
+// before 2.1.9 use the first directory; later versions use the second.
 var recordFolders = []string{"etc/iscsi", "var/lib/iscsi"}
 
 // hostRoot returns the path of the node's root directory in the container, or the plugin's own root
@@ -43,7 +43,7 @@ func chapSettings(k *hostauth.Keys) []string {
 	return lines
 }
 
-// writeKeys writes an export's keys to the export's record, which iscsiadm must have created.
+// writeKeys writes an export's keys to its record, which iscsiadm must have created.
 func (i *iscsi) writeKeys(e Export) error {
 	if e.Authentication != hostauth.CHAP {
 		return nil

@@ -51,7 +51,7 @@ func TestISCSIAuthenticates(t *testing.T) {
 				k, c := newISCSIKernel(t)
 				where := strings.ReplaceAll(where, "PORT", k.export.Port)
 				k.file(where, record)
-				k.file(filepath.Dir(filepath.Dir(where))+"/127.0.0.2,3260", record) // of another address
+				k.file(filepath.Dir(filepath.Dir(where))+"/127.0.0.2,3260", record) // the record of another address
 				_, err := c.Connect(t.Context(), withPasswords(t, k.export, mutual))
 				require.NoError(t, err)
 				text, err := os.ReadFile(filepath.Join(k.root, where))
@@ -114,8 +114,8 @@ func TestISCSIRefusesAuthentication(t *testing.T) {
 	require.ErrorIs(t, err, ErrRefused)
 }
 
-// After a node's first login has been refused, the node has no interface record, and without an
-// interface record, iscsiadm does not delete anything.
+// After the target has refused a node's first login, the node has no interface record. Without this
+// record, iscsiadm deletes nothing.
 func TestISCSIDisconnectRecreatesMissingInterface(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	made := false

@@ -26,7 +26,7 @@ const (
 
 // mayLogIn checks whether the target allows this host to log in. It sends only the first step of a
 // login, so the target creates no session. iscsid itself would retry a refused login for minutes,
-// and then only report a timeout.
+// and then report only a timeout.
 func (i *iscsi) mayLogIn(ctx context.Context, e Export) error {
 	status, err := askLogin(ctx, e, i.host)
 	switch {

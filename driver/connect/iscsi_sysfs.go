@@ -81,7 +81,8 @@ func (i *iscsi) luns(sessions []session) ([]lun, error) {
 	return found, nil
 }
 
-// serial reads SCSI's vital product data page 0x80: a four-byte header, then the serial number.
+// serial reads the unit serial number from SCSI vital product data page 0x80, where it follows a
+// header of four bytes.
 func (i *iscsi) serial(elem ...string) string {
 	page := i.node.attribute(append(elem, "vpd_pg80")...)
 	if len(page) <= 4 {

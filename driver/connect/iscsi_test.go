@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exportISCSI is an export without a port. Each test sets the port of its own target.
+// exportISCSI has no port. Each test sets the port of its own target.
 var exportISCSI = Export{Transport: ISCSI, Address: "127.0.0.1", IQN: iqn1, NSUUID: uuid1}
 
 // iscsiTarget starts a minimal iSCSI target that responds to the first step of a login with a
@@ -54,9 +54,9 @@ type iscsiKernel struct {
 	host   Host
 	export Export
 	ran    []string
-	exit   map[string]int                            // exit codes by part of the command line
-	status uint16                                    // status of a login
-	answer func(line string) (exit int, failed bool) // called first; may be nil
+	exit   map[string]int                            // maps part of a command line to an exit code
+	status uint16                                    // login status
+	answer func(line string) (exit int, failed bool) // called before exit is consulted; may be nil
 }
 
 func newISCSIKernel(t *testing.T) (*iscsiKernel, *byTransport) {
@@ -252,7 +252,6 @@ func TestISCSILoginFailuresAreDistinguished(t *testing.T) {
 	require.NoError(t, err, "it is not a failure that records exist")
 }
 
-// iscsiadm's exit codes are defined by open-iscsi and do not change.
 func TestISCSIExitCodesMapToErrors(t *testing.T) {
 	for code, kind := range map[int]error{
 		4: ErrUnreachable, 5: ErrUnreachable, 8: ErrUnreachable, 11: ErrUnreachable, 19: ErrUnreachable, 23: ErrUnreachable,
@@ -318,7 +317,7 @@ func TestISCSIDisconnectKeepsSharedSession(t *testing.T) {
 	assert.NotEmpty(t, k.commands())
 }
 
-// If the target's LUNs cannot be listed, the volume is not detached, because one of the LUNs may be
+// If a target's LUNs cannot be listed, Disconnect keeps the session, because one of the LUNs may be
 // in use.
 func TestISCSIDisconnectRequiresTheLUNs(t *testing.T) {
 	k, c := newISCSIKernel(t)

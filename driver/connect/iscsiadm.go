@@ -90,8 +90,8 @@ func (i *iscsi) deleteRecord(ctx context.Context, e Export) error {
 			return nil
 		}
 		if failed := (*iscsiadmError)(nil); errors.As(err, &failed) {
-			// Without the interface record, which the first login creates, iscsiadm does not look
-			// for the target's records.
+			// The first login creates the interface record. Without the interface record, iscsiadm
+			// does not look for the target's records.
 			if newErr := i.iscsiadm(ctx, i.ifaceArgs("new"), exitExists); newErr != nil {
 				return errors.Join(err, newErr)
 			}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is a fake kernel: a tree of files in place of /sys, /dev and /proc, and functions that run
-// when some of them are written.
+// kernel is a fake kernel: a file tree that replaces /sys, /dev and /proc, with functions that run
+// when some of the files are written.
 type kernel struct {
 	t    *testing.T
 	root string
@@ -28,7 +28,7 @@ type kernel struct {
 	writes   []string // path below root = text
 	onWrite  func(path, text string) error
 	exchange func(options string) error
-	held     map[string]bool // devices that are opened exclusively
+	held     map[string]bool // devices opened exclusively
 	rdevs    map[string]uint64
 }
 
@@ -193,7 +193,7 @@ func (k *nvmeKernel) set(controller int, attribute, value string) {
 	k.file(fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/%s", controller, attribute), value+"\n")
 }
 
-// namespace adds a namespace as kernels with or without native multipath do.
+// namespace adds a namespace, laid out as in kernels with or without native multipath.
 func (k *nvmeKernel) namespace(controller, subsystem, index int, wwid string, bytes int64) string {
 	name := fmt.Sprintf("nvme%dn%d", subsystem, index)
 	dir := fmt.Sprintf("sys/devices/virtual/nvme-fabrics/ctl/nvme%d/nvme%dn%d", controller, controller, index)

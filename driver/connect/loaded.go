@@ -6,8 +6,8 @@ import (
 )
 
 // LoadedTransports returns a sorted list of the transports whose modules are currently loaded. It
-// does not load any modules, although the first volume of another transport may still cause that
-// transport's module to be loaded. LoadedTransports uses only the field Root of o.
+// loads no modules. A transport that is not in the list may still work, because its first volume
+// causes its module to be loaded. Only the field Root of o is used.
 func LoadedTransports(o Options) []string {
 	n := newNode(o.Root)
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(moduleOf)), func(t string) bool { return !n.hasModule(moduleOf[t]) })

@@ -14,8 +14,8 @@ import (
 )
 
 // loop attaches a simulated target's volumes, which are files on this machine, as loop devices.
-// With loop devices, tests can use real devices and data on machines without NVMe. loop enforces
-// the simulated target's lists of allowed hosts, as a real target would.
+// Loop devices let tests use real devices and data on machines without NVMe. Like a real target,
+// loop enforces the simulated target's lists of allowed hosts.
 type loop struct {
 	node    *node
 	host    Host
@@ -62,8 +62,8 @@ func (l *loop) find(e Export) (Device, error) {
 	}
 	file, err := l.open(e)
 	if errors.Is(err, ErrNoSubsystem) || errors.Is(err, ErrNoNamespace) {
-		// The volume is no longer exported, so even if a loop device still exists, the volume to
-		// which it belongs cannot be verified.
+		// The volume is no longer exported. Even if a loop device still exists, its volume cannot
+		// be verified.
 		return Device{}, fmt.Errorf("%w: %w", ErrNotConnected, err)
 	}
 	if err != nil {

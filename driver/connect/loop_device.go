@@ -34,7 +34,7 @@ func (l *loop) attachedDevices(match func(*unix.LoopInfo64) bool) ([]string, err
 			return err
 		})
 		if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
-			continue // detached since it was listed
+			continue // detached after it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("status of %s: %w", name, err)
@@ -63,7 +63,7 @@ func (l *loop) attachedTo(v volumeFile) ([]string, error) {
 	return found, err
 }
 
-// labelled lists the loop devices that attach has set up for this host and an export.
+// labelled lists the loop devices that attach created for this host and an export.
 func (l *loop) labelled(e Export) ([]string, error) {
 	want := label(l.host, e, e.NSUUID)
 	return l.attachedDevices(func(info *unix.LoopInfo64) bool {
@@ -74,7 +74,7 @@ func (l *loop) labelled(e Export) ([]string, error) {
 func labelOf(info *unix.LoopInfo64) string { return unix.ByteSliceToString(info.File_name[:]) }
 
 // attach attaches a volume's file to a free loop device. If another process takes the device first,
-// attach tries another one.
+// attach tries another device.
 func (l *loop) attach(ctx context.Context, v volumeFile) error {
 	control, err := os.OpenFile(l.node.path("dev/loop-control"), os.O_RDWR, 0)
 	if err != nil {

@@ -65,7 +65,7 @@ func simulatedVolume(e Export, h Host) (path, id string, err error) {
 	return path, ns.uuid, nil
 }
 
-// nameFor returns the name by which the export's target identifies a host.
+// nameFor returns the name that the export's target uses to identify a host.
 func nameFor(h Host, e Export) string {
 	if e.NQN == "" {
 		return h.IQN
@@ -78,10 +78,10 @@ func hostAllowed(list string, e Export, h Host) bool {
 	return slices.Contains(lines, "*") || slices.Contains(lines, nameFor(h, e))
 }
 
-// label returns the name that marks a loop device as set up by this package for a host and an
-// export. Several hosts can share one machine, as they do in tests; each then has its own device,
-// as on real machines. Without a UUID, label returns the common prefix of all of the host's labels
-// for the export's target. A label has at most 63 characters, which is the kernel's limit.
+// label returns the label of the loop devices that this package creates for a host and an export.
+// The host is part of the label because several hosts share one machine in tests, and each host has
+// its own device. Without a UUID, label returns the common prefix of the host's labels for the
+// export's target. The kernel limits labels to 63 characters.
 func label(h Host, e Export, id string) string {
 	return labelPrefix + h.UUID[:8] + labelSuffix(e, id)
 }

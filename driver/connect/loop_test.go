@@ -64,7 +64,7 @@ func (s *simulation) of(target, id string) Export {
 
 func loopConnector(t *testing.T, e ...Export) Watcher { return loopConnectorOf(t, "worker-1", e...) }
 
-// loopConnectorOf returns a node's connector, which disconnects the given exports when the test
+// loopConnectorOf returns a node's connector. The given exports are disconnected when the test
 // ends.
 func loopConnectorOf(t *testing.T, node string, e ...Export) Watcher {
 	if os.Geteuid() != 0 {
@@ -208,8 +208,7 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.ErrorIs(t, c.Disconnect(t.Context(), e), ErrBusy)
 	require.NoError(t, held.Close())
 
-	// The kernel detaches a device that is open, but not opened exclusively, when the device is
-	// closed.
+	// If a device is open, but not exclusively, the kernel detaches it only when it is closed.
 	open, err := os.Open(d.Path)
 	require.NoError(t, err)
 	err = c.Disconnect(soon(t, severalTimes(began)), e)
@@ -231,8 +230,8 @@ func TestLoopDeviceInUseIsNotDetached(t *testing.T) {
 	require.NoError(t, exec.Command("losetup", foreign).Run())
 }
 
-// Two hosts on one machine each have their own device for a volume, and each of them disconnects
-// only its own device.
+// Two hosts on one machine have separate devices for a volume, and each host disconnects only its
+// own device.
 func TestTwoHostsHaveSeparateLoopDevices(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")

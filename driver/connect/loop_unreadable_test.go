@@ -64,8 +64,8 @@ func TestUnreadableLoopDevicesFailCalls(t *testing.T) {
 	}
 }
 
-// If a volume is attached to two loop devices, its data is cached twice, so neither device is
-// returned.
+// If a volume is attached to two loop devices, its data is cached twice, so the call fails instead
+// of returning one of them.
 func TestVolumeOnTwoLoopDevicesIsRefused(t *testing.T) {
 	s := newSimulation(t)
 	s.export(nqn1, uuid1, 8, "*")
@@ -103,7 +103,7 @@ func TestVanishingLoopDeviceIsIgnored(t *testing.T) {
 	require.NoError(t, err)
 	name := filepath.Base(d.Path)
 	k := newKernel(t)
-	k.dir("sys/block/loop/loop") // sorted first, and without a device
+	k.dir("sys/block/loop/loop") // sorts first and has no device
 	k.dir("sys/block/" + name + "/loop")
 	for _, attribute := range []string{"dev", "size"} {
 		text, err := os.ReadFile(filepath.Join("/sys/block", name, attribute))

@@ -25,9 +25,8 @@ func CheckTransport(name string) error {
 }
 
 // LoadModules makes sure that the kernel has the modules for transports (nvme-tcp, nvme-rdma,
-// iscsi). It loads those that are neither built in nor already loaded. It fails with
-// [ErrUnsupported] if a module is missing on the node. LoadModules uses only the fields Root and
-// Exec of o.
+// iscsi). It loads modules that are neither built in nor already loaded. It fails with
+// [ErrUnsupported] if a module is missing on the node. Only the fields Root and Exec of o are used.
 func LoadModules(ctx context.Context, transports []string, o Options) error {
 	var failures []error
 	for _, t := range transports {
@@ -47,9 +46,8 @@ func LoadModule(ctx context.Context, module string, o Options) error {
 	return newNode(o.Root).loadModule(ctx, o.Exec, module)
 }
 
-// loadModule makes sure that a module is loaded or built in. Many hosts have no modprobe, or none
-// that a container can use; on those hosts, the module may be built in, or may have been loaded at
-// boot.
+// loadModule makes sure that a module is loaded or built in. Many hosts have no modprobe that a
+// container can use. On those hosts the module may be built in, or loaded at boot.
 func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module string) error {
 	if n.hasModule(module) {
 		return nil
@@ -67,7 +65,7 @@ func (n *node) loadModule(ctx context.Context, exec utilexec.Interface, module s
 }
 
 // hasModule reports whether a module is loaded or built into the kernel. Built-in modules without
-// parameters are not in /sys/module, only in the kernel's list of built-in modules.
+// parameters appear only in the kernel's list of built-in modules, not in /sys/module.
 func (n *node) hasModule(module string) bool {
 	if n.exists("sys/module", strings.ReplaceAll(module, "-", "_")) {
 		return true

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node accesses this node's kernel through files. Tests replace the file tree and the functions.
+// node accesses the kernel of this node through files. Tests replace the file tree and the
+// functions.
 type node struct {
 	root string // prefix to /sys, /dev and /proc
 	// write writes a sysfs attribute.
@@ -78,7 +79,7 @@ func (n *node) path(elem ...string) string {
 	return n.root + "/" + filepath.Join(elem...)
 }
 
-// attribute reads a sysfs attribute. If that fails, it returns an empty string.
+// attribute returns a sysfs attribute, or an empty string if it cannot be read.
 func (n *node) attribute(elem ...string) string {
 	b, err := os.ReadFile(n.path(elem...))
 	if err != nil {
@@ -144,8 +145,7 @@ func (n *node) inUse(name string) error {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: %s is mounted or held by another device on this node: unmount it first", ErrBusy, name)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		// The device node, or the device behind it, does not exist, so nothing can be using the
-		// device.
+		// Nothing can be using the device, because its node or the device itself does not exist.
 	case err != nil:
 		return fmt.Errorf("check whether %s is in use: %w", name, err)
 	}

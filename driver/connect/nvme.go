@@ -19,8 +19,8 @@ import (
 )
 
 // nvme attaches NVMe over Fabrics namespaces through the kernel's interface, as nvme-cli does. A
-// write to /dev/nvme-fabrics creates a controller, and a write to its delete_controller removes it.
-// All other information about controllers is read from sysfs.
+// write to /dev/nvme-fabrics creates a controller, and a write to the controller's attribute
+// delete_controller removes it. nvme reads all information about controllers from sysfs.
 type nvme struct {
 	node             *node
 	host             Host
@@ -49,10 +49,10 @@ func (n *nvme) connect(ctx context.Context, e Export, step *operation.Step) (Dev
 	return d, err
 }
 
-// ensureControllers creates a controller for each address of the export that does not have one yet,
-// if the kernel has native multipath. Otherwise it creates one controller, for the first address
-// that works, because two controllers would be two block devices. ensureControllers succeeds if at
-// least one address has a controller.
+// ensureControllers creates a controller for each address of the export that has none yet, if the
+// kernel has native multipath. Otherwise it creates one controller, for the first address that
+// works, because two controllers would be two block devices. ensureControllers succeeds if at least
+// one address has a controller.
 func (n *nvme) ensureControllers(ctx context.Context, e Export, step *operation.Step) (made bool, err error) {
 	paths := e.paths()
 	if len(paths) == 1 {
@@ -159,8 +159,8 @@ func (n *nvme) nativeMultipath() bool {
 }
 
 // prepare loads the kernel modules for NVMe over Fabrics. It fails if /dev/nvme-fabrics does not
-// exist. missing is the reason why the transport's module may be missing, or nil. Only an attempt
-// to connect shows whether the module really is missing.
+// exist. missing is the reason why the transport's module may be missing, or nil. Only a connection
+// attempt shows whether the module is really missing.
 func (n *nvme) prepare(ctx context.Context, e Export, step *operation.Step) (missing, err error) {
 	module := "nvme-" + string(e.Transport)
 	if !n.node.hasModule(module) || !n.node.exists("dev/nvme-fabrics") {
@@ -280,8 +280,8 @@ func (n *nvme) disconnect(ctx context.Context, e Export, step *operation.Step) e
 	if err != nil {
 		return err
 	}
-	// The target may have removed the namespace. If the volume's namespace cannot be told apart
-	// from the others, any namespace in use may be the volume's.
+	// The target may have removed the namespace. If the volume's namespace cannot be identified,
+	// any namespace in use may belong to the volume.
 	ours, chooseErr := choose(e, all)
 	known := chooseErr == nil || errors.Is(chooseErr, ErrNoNamespace)
 	for _, ns := range all {

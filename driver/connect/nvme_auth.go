@@ -28,8 +28,8 @@ func keyOptions(e Export) string {
 }
 
 // checkAuthenticates fails with [ErrUnsupported] if the kernel reports that it does not support
-// authentication. Kernels before 5.17 do not list the options that they accept; they do not support
-// authentication, and refuse its options.
+// authentication. Kernels before 5.17 do not list the options that they accept; these kernels do
+// not support authentication, and reject its options.
 func (n *nvme) checkAuthenticates(e Export) error {
 	if e.Authentication == hostauth.None {
 		return nil
@@ -53,7 +53,7 @@ func (n *nvme) replaceKeys(e Export, existing []controller, step *operation.Step
 	}
 	for _, c := range existing {
 		// The kernel authenticates after each change. If both keys differ, the first attempt may
-		// fail, and the target may close the connection; the kernel then reconnects with both new
+		// fail and the target may close the connection. The kernel then reconnects with both new
 		// keys.
 		for _, k := range []struct {
 			attribute string

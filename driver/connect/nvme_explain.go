@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/hostauth"
 )
 
-// explain converts the kernel's error for a failed connection attempt into an error that says what
-// to do. The kernel reports every refusal by a target as EIO, so explain sends a Connect command
-// from user space to find out the reason.
+// explain converts the kernel's error for a failed connection attempt into an error with a remedy.
+// The kernel reports every refusal by a target as EIO, so explain sends a Connect command from user
+// space to learn the reason.
 func (n *nvme) explain(ctx context.Context, e Export, address string, err error) error {
 	var errno syscall.Errno
 	switch {

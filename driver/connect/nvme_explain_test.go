@@ -19,8 +19,7 @@ func nvmeTarget(t *testing.T, answer func(nqn, hostNQN string) uint16) (port str
 	return serveTCP(t, func(c net.Conn) { serveConnect(t, c, 0, answer) })
 }
 
-// nvmeTargetThatAuthenticates starts a target that accepts every host, and requires it to
-// authenticate.
+// nvmeTargetThatAuthenticates starts a target that accepts every host but requires authentication.
 func nvmeTargetThatAuthenticates(t *testing.T) (port string) {
 	const transactionRequired = 1 << 1
 	return serveTCP(t, func(c net.Conn) {
@@ -116,8 +115,8 @@ func TestProbeRefusesAServerThatIsNotNVMe(t *testing.T) {
 	require.ErrorContains(t, err, "does not speak NVMe/TCP")
 }
 
-// Without a valid host identifier, the probe fails and does not report that the target accepts the
-// host.
+// Without a valid host identifier, the probe must fail instead of reporting that the target accepts
+// the host.
 func TestProbeFailsWithoutAHostIdentifier(t *testing.T) {
 	port := nvmeTarget(t, func(string, string) uint16 { return 0 })
 	_, err := probeConnect(t.Context(), "127.0.0.1", port, nqn1, Host{UUID: "worker-1"})

@@ -32,7 +32,7 @@ func TestNVMeHostNameDependsOnMultipath(t *testing.T) {
 		_, err := c.Connect(t.Context(), e)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"fabrics=" + fabricsOptions(e, "127.0.0.1", want, NVMeOptions{})}, k.log(), "%+v", tt)
-		e.Multipath = !tt.export // later calls must find the device with either value
+		e.Multipath = !tt.export // later calls must find the device regardless of this value
 		_, err = c.Find(t.Context(), e)
 		require.NoError(t, err)
 		require.NoError(t, c.Disconnect(t.Context(), e))

@@ -68,7 +68,7 @@ func TestChooseFindsTheNamespaceOfTheVolume(t *testing.T) {
 	}
 }
 
-// A namespace that the target has removed may still have a device, whose size is 0.
+// A namespace that the target has removed may still have a device of size 0.
 func TestRemovedNamespaceIsNotUsed(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")

@@ -11,17 +11,18 @@ import (
 // NVMeOptions are the kernel's settings for an NVMe over Fabrics controller. A zero field means
 // that field's documented default. The options apply only to controllers that are created later.
 type NVMeOptions struct {
-	// CtrlLossTimeout is the time for which the kernel tries to reconnect to a lost target before
-	// it fails all I/O and removes the device; the default is 10 minutes. With a negative value,
-	// the kernel tries forever.
+	// CtrlLossTimeout limits how long the kernel tries to reconnect to a lost target before it
+	// fails all I/O and removes the device; the default is 10 minutes. If it is negative, there is
+	// no limit.
 	CtrlLossTimeout time.Duration
 	// ReconnectDelay is the pause between attempts to reconnect to a lost target; the default is 2
 	// s.
 	ReconnectDelay time.Duration
-	// KeepAlive is the time after which an unresponsive target counts as lost; the default is 5 s.
+	// KeepAlive is the time after which the kernel considers an unresponsive target lost; the
+	// default is 5 s.
 	KeepAlive time.Duration
-	// FastIOFail is the time for which I/O waits for a lost target before it fails, even if the
-	// kernel is still trying to reconnect; the default is unlimited.
+	// FastIOFail limits how long I/O waits for a lost target before it fails, even if the kernel is
+	// still trying to reconnect; the default is unlimited.
 	FastIOFail time.Duration
 	// IOQueues limits the number of I/O queues; the default is one for each CPU.
 	IOQueues int
@@ -75,7 +76,7 @@ func (o NVMeOptions) validate() error {
 // false.
 var OptionKeys = []string{"ctrl_loss_tmo", "reconnect_delay", "keep_alive_tmo", "fast_io_fail_tmo", "nr_io_queues", "queue_size", "hdr_digest", "data_digest"}
 
-// parseOptions returns the NVMe options in a context map. The bounds are those of the class
+// parseOptions returns the NVMe options in a context map. It applies the bounds of the class
 // parameters with the same names.
 func parseOptions(m map[string]string) (map[string]string, error) {
 	var options map[string]string
@@ -128,8 +129,8 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	for _, key := range OptionKeys {
 		switch value := values[key]; {
 		case key == "hdr_digest" || key == "data_digest":
-			// The kernel refuses digests for transports other than TCP, because these have their
-			// own checksums.
+			// The kernel rejects digests for all other transports, because these have their own
+			// checksums.
 			if value == "true" && e.Transport == TCP {
 				opts = append(opts, key)
 			}
@@ -141,7 +142,7 @@ func fabricsOptions(e Export, address string, h Host, o NVMeOptions) string {
 	return strings.Join(opts, ",")
 }
 
-// values returns the options by the kernel's names.
+// values returns the options, keyed by the kernel's names.
 func (o NVMeOptions) values() map[string]string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 	m := map[string]string{"ctrl_loss_tmo": "-1", "reconnect_delay": seconds(o.ReconnectDelay), "keep_alive_tmo": seconds(o.KeepAlive)}

@@ -70,8 +70,8 @@ func probeConnect(ctx context.Context, address, port, nqn string, h Host) (nvmeS
 	if err != nil {
 		return 0, err
 	}
-	// Bit 0 of the completion's last word is the phase tag; 8 bits of status code and 3 of type
-	// follow.
+	// Bit 0 of the completion's last word is the phase tag. An 8-bit status code and a 3-bit status
+	// code type follow.
 	status := nvmeStatus(binary.LittleEndian.Uint16(response[headerSize+14:]) >> 1 & 0x7ff)
 	const authenticationRequired = 0x06 // bits 17 and 18 of the first word: ATR and ASCR
 	if status == statusSuccess && response[headerSize+2]&authenticationRequired != 0 {

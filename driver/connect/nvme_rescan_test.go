@@ -36,8 +36,8 @@ func TestNVMeRescanFindsTheNewSize(t *testing.T) {
 	})
 }
 
-// A connect whose write hangs in the kernel times out, but the write continues in the background. A
-// later call removes the controller that the write has created.
+// If a write to the kernel hangs, Connect times out, but the write continues in the background. A
+// later call removes the controller that the write created.
 func TestHangingNVMeConnectTimesOut(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	started, proceed := make(chan struct{}, 1), make(chan struct{})

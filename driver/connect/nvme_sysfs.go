@@ -15,7 +15,7 @@ import (
 // controller describes an NVMe controller of this node, from /sys/class/nvme.
 type controller struct {
 	name      string // nvme0
-	nqn       string // of its subsystem
+	nqn       string // NQN of the controller's subsystem
 	state     string // live, connecting, resetting, deleting, dead, …
 	transport string
 	address   string // traddr
@@ -29,7 +29,7 @@ func (c controller) usable() bool {
 }
 
 // controllers lists this host's controllers for a subsystem. It ignores controllers with other host
-// NQNs, which an administrator or another driver has created.
+// NQNs, because an administrator or another driver created them.
 func (n *nvme) controllers(nqn string) ([]controller, error) {
 	return n.controllersWhere(func(found string) bool { return found == nqn })
 }
@@ -106,12 +106,12 @@ func (n *nvme) describe(e Export) string {
 // A namespace is the block device of a namespace in a subsystem.
 type namespace struct {
 	name  string // nvme0n1
-	uuid  string // empty if the namespace has none
+	uuid  string // empty if the namespace has no UUID
 	model string
 }
 
-// A namespace's block device is nvme<subsystem or controller>n<index>. The paths of native
-// multipath are hidden devices named nvme<subsystem>c<controller>n<index>, and must not be used.
+// The block device of a namespace is nvme<subsystem or controller>n<index>. The paths of native
+// multipath are hidden devices named nvme<subsystem>c<controller>n<index>, which must not be used.
 var namespacePattern = regexp.MustCompile(`^nvme[0-9]+n[0-9]+$`)
 
 // subsystems lists the sysfs entries of all NVMe subsystems, including their controllers and
@@ -160,8 +160,8 @@ func (n *nvme) namespaces(controllers []controller, subsystems map[string][]stri
 
 // namespaceUUID reads the UUID that the target gave the namespace, from the attribute "wwid". The
 // attribute "uuid" is not reliable, because for a namespace without a UUID it contains the NGUID,
-// formatted as a UUID. If the target provides only a 16-byte NGUID, namespaceUUID returns the NGUID
-// as the UUID.
+// formatted as a UUID. If the target provides only a 16-byte NGUID, namespaceUUID returns that
+// NGUID as the UUID.
 func (n *nvme) namespaceUUID(name string) string {
 	return uuidOf(n.node.attribute("sys/block", name, "wwid"))
 }
@@ -179,9 +179,9 @@ func uuidOf(wwid string) string {
 	return ""
 }
 
-// choose returns an export's namespace, by its UUID. For spdk-csi's volumes, only the lvol's UUID
-// is known. For such volumes, choose also accepts a subsystem's only namespace if the subsystem's
-// model is the lvol's UUID, as spdk-csi sets it, or if even the lvol's UUID is unknown.
+// choose returns an export's namespace, by its UUID. For volumes created by spdk-csi, only the
+// lvol's UUID is known. For such volumes, choose also accepts the only namespace of a subsystem if
+// spdk-csi set the subsystem's model to the lvol's UUID, or if even the lvol's UUID is unknown.
 func choose(e Export, all []namespace) (namespace, error) {
 	want := e.NSUUID
 	if want == "" {

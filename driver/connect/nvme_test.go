@@ -191,7 +191,7 @@ func TestFailedNVMeConnectIsUndone(t *testing.T) {
 
 func TestNVMeAlreadyConnected(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
-	k.exchange = func(string) error { // another process was faster
+	k.exchange = func(string) error { // another process created the controller first
 		k.controller(0, 0, nqn1, k.host.NQN, "live", "127.0.0.1")
 		k.namespace(0, 0, 1, "uuid."+uuid1, gib)
 		return syscall.EALREADY

@@ -98,7 +98,7 @@ func TestNVMeConnectFailsIfNoAddressWorks(t *testing.T) {
 	}
 }
 
-// iSCSI uses the first address that works, and does not leave behind records for the others.
+// iSCSI uses the first address that works, and leaves behind no records for the other addresses.
 func TestISCSIUsesTheFirstWorkingAddress(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func TestISCSIUsesTheFirstWorkingAddress(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnreachable)
 }
 
-// A node uses the addresses that match its labels, and those without labels.
+// A node uses the addresses that match its labels and the addresses without labels.
 func TestNodeAddressesAreChosenByLabels(t *testing.T) {
 	all := []Address{
 		{Addr: "192.0.2.1", Port: "4420", Topology: map[string]string{"zone": "a"}},

@@ -25,8 +25,8 @@ func (k *kernel) blocked(path string) {
 	k.file(path, "")
 }
 
-// If part of sysfs cannot be read, volumes are neither reported as found, grown or detached, nor
-// actually detached.
+// If part of sysfs cannot be read, calls fail instead of reporting success, and no volume is
+// detached.
 func TestUnreadableNVMeSysfsFailsCalls(t *testing.T) {
 	every := []string{"find", "connect", "rescan", "disconnect", "paths", "reconnect"}
 	for name, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestUnreadableISCSISysfsFailsCalls(t *testing.T) {
 			k, connector := newISCSIKernel(t)
 			k.session(1, iqn1, k.host.IQN)
 			k.lun(1, 0, "sda", uuid1[:31], gib)
-			// Besides targets and LUNs, sysfs contains other entries.
+			// sysfs also contains entries other than targets and LUNs.
 			for _, more := range []string{"power", "uevent", "zfcp", "0", "target", "block"} {
 				k.dir(session + "/device/" + more)
 				k.dir(session + "/device/target1:0:0/" + more)
@@ -150,8 +150,8 @@ func TestOnlyHostsOfTheTargetAreScanned(t *testing.T) {
 	require.ErrorContains(t, i.scanHosts(k.export), "list iSCSI sessions")
 }
 
-// For spdk-csi's volumes, only the lvol's UUID is known. A LUN with another lvol's serial number is
-// refused.
+// For volumes created by spdk-csi, only the lvol's UUID is known. A LUN with the serial number of
+// another lvol is rejected.
 func TestISCSIKeepsTheLegacyIdentity(t *testing.T) {
 	k, c := newISCSIKernel(t)
 	k.session(1, iqn1, k.host.IQN)
@@ -193,8 +193,7 @@ func TestFailedISCSIUndoIsReported(t *testing.T) {
 	require.ErrorContains(t, err, "exit code 5", "the login fails if a record cannot be created")
 }
 
-// The functions through which a node accesses the kernel are tested on files that behave like the
-// kernel's.
+// This test calls the functions that access the kernel on files that behave like the kernel's.
 func TestNodeFilesAreReadAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	attribute, fifo := filepath.Join(dir, "attribute"), filepath.Join(dir, "fabrics")

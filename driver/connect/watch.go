@@ -18,17 +18,17 @@ import (
 // connections that the kernel no longer tries to restore.
 type Watcher interface {
 	Connector
-	// Paths reads the state of an export's connections. The state may be a second old. Paths does
-	// not send anything to the target. If the kernel does not respond before ctx ends, the error
-	// wraps [ErrTimeout]; until the kernel responds, further calls wait for the same response.
+	// Paths reads the state of an export's connections. The state may be up to a second old. Paths
+	// sends nothing to the target. If the kernel does not respond before ctx ends, the error wraps
+	// [ErrTimeout]; until the kernel responds, further calls wait for the same response.
 	Paths(ctx context.Context, e Export) (Paths, error)
 	// Reconnect restores missing connections of an attached export. It does not change existing
 	// connections, and skips addresses that do not respond. If the target exports another volume at
 	// such an address, Reconnect fails and removes the connections that it made.
 	Reconnect(ctx context.Context, e Export) error
 	// Release ends all connections of an export over NVMe-oF, even while its device is in use. I/O
-	// that is waiting for the target fails, so the caller must hold the failed I/O, as a mirror
-	// does. Release succeeds if nothing is attached.
+	// that is waiting for the target fails, so the caller must handle failed I/O, as a mirror does.
+	// Release succeeds if nothing is attached.
 	Release(ctx context.Context, e Export) error
 }
 
@@ -59,8 +59,8 @@ type Paths struct {
 	// GivenUp is the number of expected paths that no longer exist and that the kernel is not
 	// trying to restore.
 	GivenUp int
-	// Device is the export's device, whose identity has been verified. If there is none, NoDevice
-	// is the reason.
+	// Device is the export's device after verification of its identity. If there is no device,
+	// NoDevice is the reason.
 	Device   Device
 	NoDevice error
 }
@@ -99,8 +99,9 @@ func (c *byTransport) Reconnect(ctx context.Context, e Export) error {
 	return err
 }
 
-// query reads the kernel's state of an export, once for all concurrent callers that need the same
-// state. The query has a time limit, because the kernel may be waiting for an unresponsive target.
+// query reads the kernel's state of an export. Concurrent callers that need the same state share
+// one read. The query has a time limit, because the kernel may be waiting for an unresponsive
+// target.
 func query[T any](ctx context.Context, c *byTransport, name string, e Export, read func(transport) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -115,8 +116,8 @@ func query[T any](ctx context.Context, c *byTransport, name string, e Export, re
 	return v, nil
 }
 
-// dialTimeout limits how long an address may take to respond. The kernel is told to connect only to
-// addresses that respond.
+// dialTimeout limits how long an address may take to respond. The driver makes the kernel connect
+// only to addresses that respond.
 const dialTimeout = 3 * time.Second
 
 // viewAge is the maximum age of the connection state that [Watcher.Paths] returns.
@@ -146,10 +147,10 @@ func (n *nvme) paths(e Export) (Paths, error) {
 	return p.finish(n.findBehind(e, controllers, func() (map[string][]string, error) { return v.subsystems, nil }))
 }
 
-// A view is what sysfs shows about this host's NVMe controllers at one moment.
+// A view is a snapshot of this host's NVMe controllers in sysfs.
 type view struct {
 	at          time.Time
-	controllers map[string][]controller // by NQN
+	controllers map[string][]controller // keyed by NQN
 	subsystems  map[string][]string     // result of nvme.subsystems
 }
 
@@ -184,8 +185,8 @@ func (s *sharedView) get(n *nvme) (view, error) {
 	return v, nil
 }
 
-// reconnect creates the controllers that are missing. If all of them are missing, reconnect also
-// finds the device again, as connect does.
+// reconnect creates missing controllers. If all controllers are missing, it also finds the device
+// again, as connect does.
 func (n *nvme) reconnect(ctx context.Context, e Export, step *operation.Step) error {
 	existing, err := n.controllers(e.NQN)
 	if err != nil {
@@ -307,7 +308,7 @@ func (n *nvme) waitForPath(ctx context.Context, e Export, d Device, step *operat
 // With native multipath, a path to a namespace is a hidden device below its controller.
 var pathPattern = regexp.MustCompile(`^nvme[0-9]+c[0-9]+n[0-9]+$`)
 
-// pathUUIDs lists the namespaces to which a controller is a path.
+// pathUUIDs returns the UUIDs of the namespaces that a controller is a path to.
 func (n *nvme) pathUUIDs(c controller) ([]string, error) {
 	names, err := n.node.entries("sys/class/nvme", c.name)
 	if err != nil {

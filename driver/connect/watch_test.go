@@ -37,7 +37,7 @@ func TestNVMePathsAreListed(t *testing.T) {
 		name    string
 		native  bool
 		states  []string // states of the controllers
-		wwid    string   // wwid of the namespace; empty if there is none
+		wwid    string   // wwid of the namespace; empty if there is no namespace
 		live    int
 		want    int
 		givenUp int
@@ -97,8 +97,8 @@ func TestNVMePathsAreListed(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalidExport)
 }
 
-// A read that hangs in the kernel returns at the caller's deadline, and no second read is started
-// in the meantime.
+// If a read hangs in the kernel, the call returns at its deadline, and no second read starts in the
+// meantime.
 func TestReadSizesAreLimited(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")
@@ -299,8 +299,8 @@ func TestLoopReconnect(t *testing.T) {
 	require.ErrorIs(t, c.Reconnect(t.Context(), e), ErrNoSubsystem)
 }
 
-// The monitor queries the paths of all volumes at once. The path queries share one view of sysfs,
-// which other operations never use.
+// The monitor queries the paths of all volumes concurrently. These queries share one view of sysfs;
+// other operations never use that view.
 func TestConcurrentPathReadsShareOneResult(t *testing.T) {
 	k, c := newNVMeKernel(t, true)
 	k.attach(0, "4420", "live")

@@ -19,7 +19,7 @@ import (
 // targetError adds the target's name to the error of a failed call, and a cause that is the same
 // for each retry. Kubernetes counts events with the same text, and shows each different text as a
 // new event. The cause must therefore contain no local port and no time. It must not contain the
-// method either, because any one of several concurrent calls may fail first. Errors about the call
+// method either, because any of several concurrent calls may fail first. Errors about the call
 // rather than the target are returned unchanged. host is the proxy's host.
 func targetError(target, host string, err error) error {
 	var e *spdkrpc.Error

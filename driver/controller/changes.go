@@ -25,7 +25,7 @@ func (c *Controller) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, 
 	})
 }
 
-// GetMetadataDelta streams the ranges in which a snapshot may differ from another.
+// GetMetadataDelta streams the ranges where a snapshot may differ from another snapshot.
 func (c *Controller) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream csi.SnapshotMetadata_GetMetadataDeltaServer) error {
 	q := changesQuery{target: req.GetTargetSnapshotId(), base: req.GetBaseSnapshotId(), secrets: req.GetSecrets(), start: req.GetStartingOffset(), most: req.GetMaxResults()}
 	switch {
@@ -44,7 +44,7 @@ type changesQuery struct {
 	target, base string // snapshot ids; base is empty for GetMetadataAllocated
 	secrets      map[string]string
 	start        int64 // offset of the first range to return
-	most         int32 // ranges in one message; 0 for no limit
+	most         int32 // maximum number of ranges in one message; 0 for no limit
 }
 
 // streamChanges reads and verifies all changes before it sends any of them.

@@ -47,7 +47,7 @@ func (s *simTarget) answerChanges(_ context.Context, _ string, params, result an
 	return json.Unmarshal(text, result)
 }
 
-// changedClusters returns a response about a 16 MiB snapshot with 1 MiB clusters.
+// changedClusters returns a response for a 16 MiB snapshot with 1 MiB clusters.
 func changedClusters(list ...int) spdkrpc.ProxyLvolChanges {
 	bitmap := make([]byte, 2)
 	for _, i := range list {
@@ -73,7 +73,7 @@ func newBackup(t *testing.T, target *simTarget) *backup {
 	return &backup{csi.NewSnapshotMetadataClient(conn), b, b.snapshot(t, "s1", v.GetVolume()).GetSnapshotId(), b.snapshot(t, "s2", v.GetVolume()).GetSnapshotId(), v.GetVolume().GetVolumeId()}
 }
 
-// A received contains the ranges that arrived on a stream, in MiB, grouped by message.
+// A received contains the ranges received on a stream, in MiB, grouped by message.
 type received struct {
 	ranges [][][2]int64
 	sizes  []int64
@@ -175,8 +175,8 @@ func TestRangesPerMessageAreLimited(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A client that stops reading its stream does not delay any deletion. The stream ends when the
-// client cancels it.
+// A client that stops reading its stream delays no deletion. The stream ends when the client
+// cancels it.
 func TestAbandonedStreamsDoNotDelayOtherCalls(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)
@@ -326,7 +326,8 @@ func TestAllocatedClustersIncludeEncryptedVolumes(t *testing.T) {
 	assert.True(t, got.Has(2*mib, 4*mib))
 	assert.False(t, got.Has(4*mib, 100*mib), "beyond the end")
 
-	// With a base, it returns the changes since that snapshot, which must have the same size.
+	// With a base, Allocated returns the changes since that snapshot, which must have the same
+	// size.
 	_, err = b.Allocated(t.Context(), id, b.first[3:])
 	require.NoError(t, err)
 	assert.Equal(t, spdkrpc.SpdkgateLvolChangesParams{Snapshot: id.UUID, Base: new(b.first[3:]), AllowVolume: new(true)}, asked[1])
@@ -358,8 +359,8 @@ func TestAllocatedClustersIncludeEncryptedVolumes(t *testing.T) {
 	require.ErrorIs(t, err, volume.ErrNotFound)
 }
 
-// While a call reads the changes between two snapshots, the controller deletes neither of them, but
-// other calls may read them at the same time.
+// While a call reads the changes between two snapshots, the controller deletes neither snapshot,
+// but other calls may read the same changes.
 func TestSnapshotsAreNotDeletedWhileTheirChangesAreRead(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newBackup(t, target)

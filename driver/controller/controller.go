@@ -29,8 +29,8 @@ type Controller struct {
 	locks    *request.Locks
 	nodes    *nodeNames
 	measured *measured
-	// credentialsFile is the path of the credentials for calls without a secret, or empty if there
-	// are none.
+	// credentialsFile is the path of the credentials for calls without a secret. It is empty if
+	// there is no such file.
 	credentialsFile string
 	// witnesses stores the witnesses of replicated volumes. It is nil if the controller does not
 	// support replicated volumes.
@@ -50,7 +50,7 @@ func New(c *config.Config, credentialsFile string, log *slog.Logger) (*Controlle
 	return &Controller{targets: t, locks: request.NewLocks(), nodes: &nodeNames{}, measured: &measured{}, credentialsFile: credentialsFile, log: log}, nil
 }
 
-// warnOf logs a warning for each setting that is allowed but unsafe.
+// warnOf logs a warning for each unsafe setting.
 func warnOf(c *config.Config, log *slog.Logger) {
 	for _, n := range c.Nodes {
 		if strings.HasPrefix(n.RPCURL, "http:") {
@@ -200,7 +200,7 @@ func (c *Controller) ControllerExpandVolume(ctx context.Context, req *csi.Contro
 	if err != nil {
 		return nil, err
 	}
-	// Even a raw block volume needs a call to the node, so that the kernel rereads its size.
+	// Even for a raw block volume, the node must be called so that its kernel rereads the size.
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: size, NodeExpansionRequired: true}, nil
 }
 

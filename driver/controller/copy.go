@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// createCopy creates a copy of a snapshot or volume, or finds the one that an earlier call created.
-// A copy is always in the same lvstore as its source.
+// createCopy creates a copy of a snapshot or volume, or finds the copy that an earlier call
+// created. A copy is always in the same lvstore as its source.
 func (c *Controller) createCopy(ctx context.Context, n creation) (located, error) {
 	target, err := c.openTarget(n.source, n.secrets, provisionerSecret)
 	if err != nil {
@@ -76,8 +76,8 @@ func contentSource(s *csi.VolumeContentSource) (volume.Origin, request.VolumeID,
 	return from, id, err
 }
 
-// claimSource locks the source of a copy: a snapshot with a shared lock, because several volumes
-// can be restored from it concurrently, and a volume with an exclusive lock.
+// claimSource locks the source of a copy. A snapshot gets a shared lock, because several volumes
+// can be restored from it concurrently; a volume gets an exclusive lock.
 func claimSource(claim *request.Claim, origin volume.Origin) error {
 	switch {
 	case origin.UUID == "":

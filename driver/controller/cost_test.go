@@ -66,13 +66,13 @@ func (m *costMeter) take() cost {
 	return m.sum
 }
 
-// listsAll contains the names of the calls that read all of a target's exports, because SPDK cannot
-// return a single iSCSI target. The bytes that these calls transfer grow with the number of
-// exported volumes, but the number of their RPCs does not.
+// listsAll contains the names of the calls that read all exports of a target, because SPDK cannot
+// return a single iSCSI target. These calls transfer more bytes as the number of exported volumes
+// grows, but make no additional RPCs.
 var listsAll = []string{"iscsi publish again", "iscsi unpublish", "iscsi delete"}
 
-// TestCallCostDoesNotGrowWithVolumes compares the cost of the calls for a target with few volumes
-// and for one with many.
+// TestCallCostDoesNotGrowWithVolumes compares the cost of the calls on a target with few volumes
+// and on a target with many volumes.
 func TestCallCostDoesNotGrowWithVolumes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -116,7 +116,7 @@ func TestCallCostDoesNotGrowWithVolumes(t *testing.T) {
 	}
 }
 
-// addVolumes adds volumes as if other clients had created them. One volume in ten is exported.
+// addVolumes adds volumes as if other clients had created them, and exports one in ten.
 func (s *simTarget) addVolumes(t *testing.T, from, to int) {
 	t.Helper()
 	g, ctx := errgroup.WithContext(t.Context())
@@ -168,8 +168,7 @@ func (b *testController) costs(t *testing.T, meter *costMeter, name string) map[
 	return costs
 }
 
-// readSizes makes the controller read the sizes of all volumes now rather than during the measured
-// calls.
+// readSizes makes the controller read the sizes of all volumes before the measured calls.
 func (b *testController) readSizes(t *testing.T) {
 	t.Helper()
 	service, err := b.Controller.targets.open("t0", map[string]config.Credential{"t0": {Name: "t0", Username: user, Password: password}})

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// counted is a Caller that counts its calls to one target, and names the target in errors.
+// counted is a Caller that counts its calls to one target, and adds the target's name to errors.
 type counted struct {
 	spdkrpc.Caller
 	target  string

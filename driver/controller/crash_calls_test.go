@@ -63,8 +63,8 @@ func (b *crashBench) hosts(v *csi.Volume) string {
 	return fmt.Sprint(subs[0].Hosts)
 }
 
-// weakest is the only class that can be cloned on every release, because releases before v24.05 do
-// not record a clear method for clones.
+// weakest is the only class whose volumes every release can clone, because releases before v24.05
+// do not record a clear method for clones.
 var weakest = map[string]string{"clearMethod": "unmap-may-expose-deleted-data"}
 
 // zeroed returns the strongest class whose volumes the target can clone.

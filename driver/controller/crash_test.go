@@ -57,7 +57,7 @@ type crashTarget struct {
 	dead  bool          // the controller has died
 	ended chan struct{} // closed when the CSI call whose RPC receives a late reply has ended
 
-	overtake func() // makes the CSI call from another controller
+	overtake func() // makes the same CSI call through another controller
 }
 
 const crashStore = "lvs0"
@@ -156,7 +156,7 @@ type crashBench struct {
 	*testController
 	target    *crashTarget
 	transport string
-	patience  time.Duration // how long to wait for the claims of controllers that may have died
+	patience  time.Duration // how long to wait for the locks of controllers that may have died
 }
 
 func newCrashBench(t *testing.T, transport string) *crashBench {
@@ -285,9 +285,9 @@ func (b *crashBench) deleteAll(t *testing.T) {
 
 // TestCSICallsSurviveCrashes kills the controller before and after every RPC of every CSI call. In
 // further runs, the reply is lost, the deadline passes, the target restarts, or another controller
-// makes the same call. The call is retried as a sidecar would retry it, by another controller if
-// the first one was killed, and must succeed. Then the test deletes all objects, after which the
-// target's state must be the same as before.
+// makes the same call. The test then retries the call as a sidecar would, through another
+// controller if the first one was killed, and the call must succeed. Finally the test deletes all
+// objects, and the target's state must be the same as before the call.
 func TestCSICallsSurviveCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -318,8 +318,8 @@ func TestCSICallsSurviveCrashes(t *testing.T) {
 	t.Logf("%d crash points, nothing left behind", points)
 }
 
-// tryAt applies a fate to the at-th RPC of the call, or to none if at is 0. It returns the number
-// of RPCs in the first attempt.
+// tryAt applies a fate to the at-th RPC of the call. If at is 0, it applies no fate. It returns the
+// number of RPCs in the first attempt.
 func (call csiCall) tryAt(t *testing.T, transport string, at int, f fate) (calls int) {
 	b := newCrashBench(t, transport)
 	start := b.state(t)

@@ -23,11 +23,11 @@ type creation struct {
 	origin           volume.Origin    // the source of a copy; empty for an empty volume
 	source           request.VolumeID // the id of the source
 	where            placement.Accessibility
-	shared, rawBlock bool // may be used by several nodes, without a file system
+	shared, rawBlock bool // usable by several nodes; without a file system
 	secrets          map[string]string
 }
 
-// CreateVolume creates an empty volume or a copy, or finds the one that an earlier call created.
+// CreateVolume creates an empty volume or a copy, or finds the volume that an earlier call created.
 func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	n, err := parseCreation(req)
 	if err != nil {
@@ -84,7 +84,7 @@ func (c *Controller) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequ
 	}}, nil
 }
 
-// parseCreation parses a request and checks what can be checked without a target.
+// parseCreation parses a request and makes all checks that need no target.
 func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	if req.GetName() == "" {
 		return n, fmt.Errorf("%w: name is missing", request.ErrInvalid)
@@ -119,8 +119,8 @@ func parseCreation(req *csi.CreateVolumeRequest) (n creation, err error) {
 	return n, err
 }
 
-// checkFilesystem refuses options that are not allowed for the file system's mkfs. The file system
-// is named in the capability, by Kubernetes, or in the class.
+// checkFilesystem rejects options that are not allowed for the mkfs of the volume's file system.
+// The capability, Kubernetes or the class names the file system.
 func checkFilesystem(wanted class.Class, capabilities []*csi.VolumeCapability) error {
 	types := []string{wanted.FSType}
 	for _, c := range capabilities {

@@ -70,8 +70,8 @@ func TestCreateReadsAllTargetsFirst(t *testing.T) {
 	assert.Len(t, large.lvols(t), 1, "nothing was created")
 }
 
-// After an unknown outcome, CreateVolume does not try another lvstore, because the volume may still
-// be created in the first one.
+// If the outcome of a creation is unknown, CreateVolume does not try another lvstore, because the
+// volume may still be created in the first one.
 func TestCreateStopsAfterUnknownOutcome(t *testing.T) {
 	targets := []*simTarget{newSimTargetOf(t, "t0", 1000, "lvs0"), newSimTargetOf(t, "t1", 1000, "lvs0")}
 	for _, s := range targets {

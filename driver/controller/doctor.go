@@ -64,7 +64,7 @@ func (k *checker) check(ctx context.Context, c *Controller) {
 }
 
 // count records the number of findings for each kind and target in the metrics, and removes the
-// targets that are no longer configured.
+// metrics of targets that are no longer configured.
 func (k *checker) count(m *metrics.Metrics, targets []doctor.Target, found []doctor.Finding) {
 	var names []string
 	for _, t := range targets {

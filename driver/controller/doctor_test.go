@@ -22,10 +22,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// atOnce replaces the wait between two inspections, and returns immediately.
+// atOnce replaces the wait between two inspections. It returns immediately.
 func atOnce(context.Context) error { return nil }
 
-// examination returns an examination of the bench's target that uses a connection of its own.
+// examination returns an examination of the bench's target over a separate connection.
 func (b *crashBench) examination() doctor.Examination {
 	c := b.Controller.targets.byName["t0"].Config
 	return doctor.Examination{
@@ -46,7 +46,7 @@ func eachCall(t *testing.T, f func(t *testing.T, b *crashBench, call csiCall)) {
 
 // TestCallsInFlightAreNotReported examines the target before every RPC of every CSI call. The
 // controller's check recognizes the call by its locks. The command spdk-csi doctor cannot see these
-// locks, but its second inspection does not find any traces of the call.
+// locks, but its second inspection finds no traces of the call.
 func TestCallsInFlightAreNotReported(t *testing.T) {
 	examined := 0
 	eachCall(t, func(t *testing.T, b *crashBench, call csiCall) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// createEmpty creates an empty volume, or finds the one that an earlier call created. Before the
+// createEmpty creates an empty volume, or finds the volume that an earlier call created. Before the
 // volume is created, createEmpty queries each target that may contain a volume with this name.
 func (c *Controller) createEmpty(ctx context.Context, n creation) (located, error) {
 	asked, candidates, err := c.targetsFor(n.spec.Name, n.spec.Class, n.where, n.shared)
@@ -55,8 +55,8 @@ func (c *Controller) createEmpty(ctx context.Context, n creation) (located, erro
 	return found.createInFirst(ctx, candidates, n.spec, n.where)
 }
 
-// targetsFor returns the targets to query for a volume with this name, and those on which it may be
-// created.
+// targetsFor returns the targets to query for a volume with this name, and the targets on which the
+// volume may be created.
 func (c *Controller) targetsFor(name string, wanted class.Class, where placement.Accessibility, shared bool) (asked, candidates []placement.Target, err error) {
 	allowed, err := c.allowedTargets(wanted, shared)
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *Controller) targetsFor(name string, wanted class.Class, where placement
 		return nil, nil, err
 	}
 	// csi-provisioner retries a call with the same topologies until the call is refused, and a
-	// refused call has not created anything in them. Therefore, targets in other topologies do not
-	// need to be queried.
+	// refused call has created nothing in them. The controller therefore need not query targets in
+	// other topologies.
 	asked, err = where.Filter(asked)
 	return asked, candidates, err
 }

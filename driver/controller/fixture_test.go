@@ -46,8 +46,8 @@ type simTarget struct {
 	calls       int
 	// failures lists the methods of the calls that failed on the target with an internal error.
 	failures []string
-	// instead maps methods to functions that run in place of their calls. The replies to these
-	// calls are lost.
+	// instead maps methods to functions that run in place of the calls. The replies to these calls
+	// are lost.
 	instead map[string]func()
 	// freezes makes the gateway support the proxy's method for snapshots of several volumes.
 	freezes bool

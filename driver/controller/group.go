@@ -30,7 +30,7 @@ func (c *Controller) GroupControllerGetCapabilities(context.Context, *csi.GroupC
 	}}}, nil
 }
 
-// CreateVolumeGroupSnapshot takes snapshots of several volumes at the same moment, or finds those
+// CreateVolumeGroupSnapshot takes simultaneous snapshots of several volumes, or finds the snapshots
 // that an earlier call took.
 func (c *Controller) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	switch {
@@ -158,11 +158,12 @@ func groupMessage(g volume.Group) *csi.VolumeGroupSnapshot {
 	return m
 }
 
-// groupClaim returns the name of the lock that all calls for the same group acquire.
+// groupClaim returns the name of the lock for a group, which every call for that group acquires.
 func groupClaim(hash string) string { return "group snapshot " + hash }
 
 // formatGroupID returns the id of a group snapshot that has a member on target. The id contains the
-// target's name only if all members are on that target, because it is too short for several names.
+// target's name only if all members are on that target, because several names would exceed the
+// maximum length of an id.
 func formatGroupID(target string, id volume.GroupID) string {
 	if id.Several() {
 		return id.String()

@@ -37,8 +37,8 @@ func (s *simTarget) snapshotAll(ctx context.Context, _ string, params, result an
 	return err
 }
 
-// passBarrier responds as if all volumes had been frozen at once. driver/volume tests how the
-// proxies wait for each other.
+// passBarrier responds as if all volumes had been frozen simultaneously. The tests in driver/volume
+// cover how the proxies wait for each other.
 func passBarrier(_ context.Context, _ string, _, result any) error {
 	*result.(*json.RawMessage) = json.RawMessage("true")
 	return nil
@@ -196,8 +196,8 @@ func TestGroupSnapshotsOfSeveralTargets(t *testing.T) {
 		assert.Equal(t, g.GetGroupSnapshotId(), list.GetEntries()[0].GetSnapshot().GetGroupSnapshotId())
 	}
 
-	// A request for other volumes, some of which are on targets that this call does not query, must
-	// not treat the group as interrupted.
+	// Requests for other volumes must not treat the group as interrupted, even though they do not
+	// query all targets of the group.
 	for _, of := range [][]*csi.Volume{{volumes[0]}, {volumes[0], volumes[2]}, {volumes[2]}} {
 		_, err = b.groupSnapshot(t.Context(), "group-1", of...)
 		if len(of) == 1 && of[0] == volumes[2] {

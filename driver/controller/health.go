@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetVolumeHealth returns a volume's health as its target reports it.
+// ControllerGetVolumeHealth returns the health of a volume as reported by its target.
 func (c *Controller) ControllerGetVolumeHealth(ctx context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)

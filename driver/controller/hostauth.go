@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// requiredKeys returns the keys with which the node must authenticate according to the volume
-// context, or nil if the context requires none.
+// requiredKeys returns the keys that the node must authenticate with, or nil if the volume context
+// does not require authentication.
 func requiredKeys(req *csi.ControllerPublishVolumeRequest) (*hostauth.Keys, error) {
 	method, err := hostauth.ParseMethod(req.GetVolumeContext()[hostauth.KeyMethod])
 	if err != nil {

@@ -153,7 +153,7 @@ func TestReleaseWithoutAuthenticationExportsNothing(t *testing.T) {
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA))
 }
 
-// authenticatedCalls are the calls for volumes that require authentication.
+// authenticatedCalls returns CSI calls for volumes that require authentication.
 func authenticatedCalls(t *testing.T, transport string) []csiCall {
 	t.Helper()
 	method, one, other := hostauth.DHCHAP, dhchapSecrets, changedSecrets

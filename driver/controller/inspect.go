@@ -21,8 +21,8 @@ func (c *Controller) Allocated(ctx context.Context, id request.VolumeID, base st
 	return service.Allocated(ctx, id.UUID, base)
 }
 
-// FindNamed returns the ids of the snapshot and of the volume that were created with these names on
-// the target of a volume. An id is empty if the object does not exist.
+// FindNamed returns the ids of the snapshot and the volume that were created with the given names
+// on the target of volume id. An id is empty if the object does not exist.
 func (c *Controller) FindNamed(ctx context.Context, id request.VolumeID, snapshotName, volumeName string) (snapshot, found string, err error) {
 	service, err := c.findTarget(ctx, id, nil, "")
 	if err != nil {
@@ -58,8 +58,8 @@ func (c *Controller) Inspect(ctx context.Context, id request.VolumeID, nodeID st
 	if err != nil {
 		return inventory.Inspected{}, err
 	}
-	// An export that lacks a listener counts, because it admits its hosts again when the listener
-	// is added.
+	// Include an export without a listener, because it admits its hosts again when the listener is
+	// added.
 	inspection, err := service.Exports().Inspect(ctx)
 	if err != nil {
 		return inventory.Inspected{}, err

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Inspect shows the copy for which a move has locked a volume, over both transports. A lock whose
-// listeners are missing is still a lock.
+// If a move has locked a volume, Inspect reports the copy that the move is making, over both
+// transports. A lock without listeners is still a lock.
 func TestInspectShowsTheCopyOfAMove(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestInspectShowsTheCopyOfAMove(t *testing.T) {
 				}
 				check(nodeA, inventory.Inspected{CopyUUID: copied})
 				h := hostname.Of(mover)
-				for _, name := range []string{h.NQN, h.Multipath().NQN} { // an interrupted call can leave only the other one
+				for _, name := range []string{h.NQN, h.Multipath().NQN} { // an interrupted call can leave only one of the names
 					require.NoError(t, target.rpc.NVMfSubsystemRemoveHost(t.Context(), spdkrpc.NVMfSubsystemRemoveHostParams{NQN: nqn, Host: name}))
 					check(mover, inventory.Inspected{CopyUUID: copied, Published: true})
 					check(nodeA, inventory.Inspected{CopyUUID: copied})
@@ -65,7 +65,7 @@ func TestInspectShowsTheCopyOfAMove(t *testing.T) {
 			withdraw(mover)
 			check(mover, inventory.Inspected{})
 
-			// A node, and the move that makes this very volume.
+			// The host is a node, or the move that is making this volume.
 			for _, node := range []string{nodeA, hostname.MoveNode(uuid.NewString(), id.UUID)} {
 				_, err = b.publish(t.Context(), v, node)
 				require.NoError(t, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// Inventory uses the controller's own credentials to read the named targets of config.json
-// concurrently, or all of them if names is empty. Inventory only reads. A target that cannot be
-// read within timeout has an error in its entry. Inventory fails if a name is unknown.
+// Inventory reads the named targets of config.json concurrently, or all targets if names is empty.
+// It uses the controller's own credentials and changes nothing. A target that cannot be read within
+// timeout has an error in its entry. Inventory fails if a name is unknown.
 func (c *Controller) Inventory(ctx context.Context, names []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -32,9 +32,9 @@ func (c *Controller) Inventory(ctx context.Context, names []string, timeout time
 	return c.readEach(ctx, services, timeout, readInventory), nil
 }
 
-// InventoryOfFencedNodes uses the controller's own credentials to find out which nodes are fenced
-// on the targets of config.json. InventoryOfFencedNodes only reads. A target that cannot be read
-// within timeout has an error in its entry.
+// InventoryOfFencedNodes lists the nodes that are fenced on the targets of config.json. It uses the
+// controller's own credentials and changes nothing. A target that cannot be read within timeout has
+// an error in its entry.
 func (c *Controller) InventoryOfFencedNodes(ctx context.Context, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {
@@ -75,10 +75,10 @@ func (c *Controller) readEach(ctx context.Context, services []*volume.Service, t
 	return all
 }
 
-// InventoryOfSnapshots uses the controller's own credentials to ask targets why snapshots cannot be
-// deleted. ids are snapshot handles, as Kubernetes stores them. InventoryOfSnapshots changes
-// nothing. A target that does not respond within timeout has an error in its entry. The call fails
-// if an id does not name a target in config.json.
+// InventoryOfSnapshots returns the reasons why snapshots cannot be deleted. ids are snapshot
+// handles, as Kubernetes stores them. InventoryOfSnapshots uses the controller's own credentials
+// and changes nothing. A target that does not respond within timeout has an error in its entry. The
+// call fails if an id does not name a target in config.json.
 func (c *Controller) InventoryOfSnapshots(ctx context.Context, ids []string, timeout time.Duration) (inventory.Inventory, error) {
 	services, err := c.openTargets(c.targets.placement, nil, "")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// measured holds the volumes that this process knows to be published, with their labels for
+// measured contains the volumes that this process knows to be published, with their labels for
 // metrics. After a restart, csi-attacher publishes every attached volume again, so measured is
 // complete within a minute. A measured is safe for concurrent use, and its zero value is empty.
 type measured struct {
@@ -33,9 +33,9 @@ type measuredVolume struct {
 	seen             time.Time // when the volume was last confirmed as published
 }
 
-// measuredFor is the time for which a volume counts as published without confirmation. csi-attacher
-// lists the volumes every minute, but no longer queries this replica once another replica has
-// become the leader.
+// measuredFor limits how long a volume counts as published without confirmation. csi-attacher lists
+// the volumes every minute, but no longer queries this replica once another replica has become the
+// leader.
 const measuredFor = 10 * time.Minute
 
 // note records that a volume was published to a node.
@@ -110,9 +110,8 @@ func (m *measured) deny(target string) bool {
 // call is waiting for these queries.
 const ioInFlight = 8
 
-// measureIO records the I/O of the published volumes as metrics, with one query by name for each.
-// measureIO needs the same permissions as measureSpace. Volumes on unresponsive targets are left
-// out.
+// measureIO records the I/O of the published volumes as metrics, with one query per volume.
+// measureIO needs the same permissions as measureSpace. It omits volumes on unresponsive targets.
 func (c *Controller) measureIO(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

@@ -82,7 +82,7 @@ func (s *statistics) Call(ctx context.Context, method string, params, result any
 	return json.Unmarshal([]byte(s.answer), result)
 }
 
-// SPDK's ticks are converted to seconds, and a single volume is queried by name.
+// The controller converts SPDK's ticks to seconds, and queries a single volume by its name.
 func TestIOStatisticsAreConverted(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

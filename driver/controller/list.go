@@ -20,7 +20,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ControllerGetCapabilities lists what this controller supports. Calls without a secret are
+// ControllerGetCapabilities lists the capabilities of this controller. Calls without a secret are
 // included only if the controller has its own credentials.
 func (c *Controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	types := []csi.ControllerServiceCapability_RPC_Type{
@@ -83,7 +83,7 @@ func (c *Controller) ListVolumes(ctx context.Context, req *csi.ListVolumesReques
 	return resp, nil
 }
 
-// hostsOf returns the hosts to which each volume is exported. It queries several targets
+// hostsOf returns the hosts that each volume is exported to. It queries several targets
 // concurrently.
 func hostsOf(ctx context.Context, volumes []listed[string]) ([][]string, error) {
 	const targetsInFlight = 16
@@ -152,10 +152,9 @@ func (l listed[T]) id(uuid string) string {
 	return request.VolumeID{Target: l.target.Name, UUID: uuid}.String()
 }
 
-// list reads one page of all targets' entries, ordered by target name. A page token is the id after
-// which the next page begins, so the token remains valid when entries are created and deleted. list
-// fails if a target does not respond, because callers would mistake missing volumes for deleted
-// ones.
+// list reads one page of all targets' entries, ordered by target name. A page token is the last id
+// of the previous page, so it remains valid when entries are created and deleted. list fails if a
+// target does not respond, because callers would mistake missing volumes for deleted ones.
 func list[T any](ctx context.Context, c *Controller, secrets map[string]string, secretParam, token string, most int32,
 	listOf func(*volume.Service, context.Context, volume.Page) ([]T, string, error)) (entries []listed[T], next string, err error) {
 	if most < 0 {
@@ -203,8 +202,8 @@ func list[T any](ctx context.Context, c *Controller, secrets map[string]string, 
 // lastUUID sorts after all other UUIDs, so a token that contains it continues with the next target.
 const lastUUID = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
-// GetCapacity returns how much more space can be provisioned, in the requested topology if there is
-// one. Targets that do not respond count as zero.
+// GetCapacity returns how much more space can be provisioned, limited to the requested topology if
+// there is one. Targets that do not respond count as zero.
 func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if len(req.GetVolumeCapabilities()) > 0 {
 		if err := request.CheckCapabilities(req.GetVolumeCapabilities()...); errors.Is(err, request.ErrUnsupported) {
@@ -220,7 +219,7 @@ func (c *Controller) GetCapacity(ctx context.Context, req *csi.GetCapacityReques
 	return c.capacityOf(ctx, wanted, req)
 }
 
-// capacityOf returns how much more space volumes of a class can have.
+// capacityOf returns how much more space can be provisioned for volumes of a class.
 func (c *Controller) capacityOf(ctx context.Context, wanted class.Class, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	targets, err := c.capacityTargets(wanted, request.Shared(req.GetVolumeCapabilities()...))
 	if errors.Is(err, export.ErrNotShareable) {

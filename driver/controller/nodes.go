@@ -24,8 +24,8 @@ func (n *nodeNames) note(id string) {
 	n.ids[h.NQN], n.ids[h.Multipath], n.ids[h.IQN] = id, id, id
 }
 
-// of returns the ids of the nodes with these names, without duplicates. Names of nodes that are not
-// recorded are omitted.
+// of returns the ids of the nodes with these names, without duplicates. It omits the names of
+// unrecorded nodes.
 func (n *nodeNames) of(hosts []string) (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

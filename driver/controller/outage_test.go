@@ -48,7 +48,7 @@ func (e *expiring) Err() error {
 }
 
 // During an outage, each call's error has the same text on every retry, so that Kubernetes counts
-// the events instead of showing a new one each time.
+// one event instead of showing a new event each time.
 func TestErrorTextsStayTheSameDuringAnOutage(t *testing.T) {
 	var instead atomic.Pointer[http.HandlerFunc]
 	s := newSimTarget(t, "t0", "lvs0")

@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// A world holds objects on which calls interfere with each other, namely a volume, its clone and
-// its snapshot.
+// A world contains the objects of calls that interfere with each other: a volume, its clone and its
+// snapshot.
 type world struct {
 	*crashBench
 	volume, clone *csi.Volume
@@ -92,9 +92,8 @@ var pairCalls = []pairCall{
 }
 
 // TestPairsOfCallsLeaveAConsistentState lets another controller overtake each call, at each of its
-// RPCs, with every other call. The result that a call has reported must remain valid unless the
-// other call deletes the object, and nothing may be left behind after all objects have been
-// deleted.
+// RPCs, with every other call. A reported result must remain valid unless the other call deletes
+// the object, and nothing may be left behind after all objects have been deleted.
 func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -117,8 +116,8 @@ func TestPairsOfCallsLeaveAConsistentState(t *testing.T) {
 	t.Logf("%d points", points)
 }
 
-// tryPair makes the slow call, and the fast one before the slow call's at-th RPC. tryPair returns
-// false if the slow call ends before its at-th RPC.
+// tryPair makes the slow call, and makes the fast call just before the at-th RPC of the slow call.
+// It returns false if the slow call ends before its at-th RPC.
 func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 	b := newCrashBench(t, config.TargetNVMeTCP)
 	start := b.state(t)
@@ -128,7 +127,7 @@ func tryPair(t *testing.T, slow, fast pairCall, at int) (overtook bool) {
 
 	var made string
 	var failed error
-	var overtaking sync.WaitGroup // the slow call does not wait for an RPC that it no longer needs
+	var overtaking sync.WaitGroup // the slow call does not wait for RPCs that it no longer needs
 	b.target.overtake = func() {
 		overtaking.Add(1)
 		defer overtaking.Done()
