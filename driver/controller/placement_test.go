@@ -30,8 +30,8 @@ func someSimTargets(t *testing.T, n int) (targets []*simTarget) {
 	return targets
 }
 
-// replace replaces a target's proxy with a handler, or stops the proxy if the handler is nil. The
-// function undo restarts the proxy.
+// replace replaces a target's proxy with a handler, or stops the proxy if the handler is nil. undo
+// restarts the proxy.
 func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	t.Helper()
 	address, proxy := s.gateway.Listener.Addr().String(), s.gateway.Config.Handler
@@ -55,16 +55,16 @@ func (s *simTarget) replace(t *testing.T, by http.Handler) (undo func()) {
 	}
 }
 
-// While one target is down and another hangs, a volume is created if the targets that its name
-// selects are working. Calls for other names fail by their deadline, name the unresponsive target,
-// and create nothing on other targets.
+// While one target is down and another hangs, CreateVolume succeeds if the targets that the
+// volume's name selects are working. Calls for other names fail by their deadline, report the
+// unresponsive target, and create nothing on other targets.
 func TestCreateSucceedsWhileOtherTargetsAreDown(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
 	}
 	targets := someSimTargets(t, 5)
-	// The target timeout is long enough for targets that are working, even on a busy machine. Calls
-	// that need the hanging target end only after the timeout.
+	// The target timeout is long enough for working targets, even on a busy machine. Calls that
+	// need the hanging target end only after the timeout.
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{TargetTimeout: "25s"}}, targets...)
 	first := b.create(t, "before", 4*mib) // so that each target is already connected
 	require.NoError(t, b.delete(t.Context(), first.GetVolumeId()))
@@ -137,8 +137,7 @@ func TestCreateSucceedsWhileOtherTargetsAreDown(t *testing.T) {
 	assert.Equal(t, names, total, "each volume must be created once")
 }
 
-// The number of calls does not depend on the number of targets. With 100 targets, volumes need no
-// more calls than with five.
+// With 100 targets, each operation makes no more calls than with five.
 func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	calls := func(n int) (sum int) {
 		targets := someSimTargets(t, n)
@@ -164,8 +163,8 @@ func TestNumberOfCallsIsIndependentOfTargets(t *testing.T) {
 	assert.Less(t, hundred, 2*five)
 }
 
-// A retry finds the volume that an unfinished call has created, even if a target was added in the
-// meantime.
+// A retry finds the volume that an unfinished call has created, even if a target has been added in
+// the meantime.
 func TestVolumeIsFoundAfterATargetIsAdded(t *testing.T) {
 	targets := someSimTargets(t, 4)
 	before := newTestControllerOf(t, config.Config{}, targets[:3]...)
@@ -319,8 +318,8 @@ func TestThinOvercommitIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// After it starts, the controller does not create any volumes until it knows the sizes of the
-// existing ones.
+// After a start, the controller creates no volumes until it knows the sizes of the existing
+// volumes.
 func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	for range 5 { // without the wait, the first response depends on how fast the sizes are read
 		target := newSimTarget(t, "t0", "lvs0")
@@ -333,8 +332,8 @@ func TestFirstVolumeWaitsForSizesAfterARestart(t *testing.T) {
 	}
 }
 
-// A volume that another client has deleted no longer counts, because the controller rereads all
-// sizes before it refuses a volume.
+// The controller rereads all sizes before it refuses a volume, so that volumes deleted by another
+// client no longer count.
 func TestSizesAreRereadBeforeAVolumeIsRefused(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestControllerOf(t, config.Config{}, target)

@@ -88,8 +88,8 @@ func (c *Controller) ControllerPublishVolume(ctx context.Context, req *csi.Contr
 }
 
 // exportedByHand reports whether a volume context comes from a manually written PV for a target
-// that is not in config.json. Such a volume was also exported manually, so the driver neither needs
-// nor is able to export it.
+// that is not in config.json. Such a volume was also exported manually, so the driver neither can
+// nor needs to export it.
 func (c *Controller) exportedByHand(volumeContext map[string]string) bool {
 	e, err := connect.ParseExport(volumeContext, nil)
 	if err != nil || e.Transport == connect.Loop {
@@ -103,7 +103,7 @@ func hasAddress(t config.Target, address string) bool {
 	return slices.ContainsFunc(t.AllAddresses(), func(a config.Address) bool { return a.TargetAddr == address || a.ListenAddr == address })
 }
 
-// HostOf returns the names by which targets identify a node.
+// HostOf returns the names that targets use to identify a node.
 func HostOf(nodeID string) export.Host { return hostOf(nodeID) }
 
 func hostOf(nodeID string) export.Host {
@@ -111,8 +111,9 @@ func hostOf(nodeID string) export.Host {
 	return export.Host{NQN: h.NQN, IQN: h.IQN, Multipath: h.Multipath().NQN}
 }
 
-// ControllerUnpublishVolume ends a volume's export to a node, or to all nodes if the request names
-// none. The target closes the node's connections. From then on, no node ever formats the volume.
+// ControllerUnpublishVolume ends the export of a volume to a node, or to all nodes if the request
+// names no node. The target closes the node's connections. From then on, no node formats the
+// volume.
 func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if req.GetVolumeId() == "" {
 		return nil, fmt.Errorf("%w: volume_id is missing", request.ErrInvalid)
@@ -140,7 +141,7 @@ func (c *Controller) ControllerUnpublishVolume(ctx context.Context, req *csi.Con
 	}
 	service, err := c.findTarget(ctx, id, req.GetSecrets(), publishSecret)
 	if id.Target == "" && errors.Is(err, volume.ErrNotFound) {
-		return done, nil // exported by hand, or deleted
+		return done, nil // exported manually, or deleted
 	}
 	if err != nil {
 		return nil, err

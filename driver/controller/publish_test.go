@@ -46,7 +46,7 @@ func TestPublishIsRepeatable(t *testing.T) {
 	require.NoError(t, b.unpublish(t.Context(), v.GetVolumeId(), nodeA), "the volume is deleted")
 }
 
-// The id of a manually provisioned volume consists of only its UUID. If the volume's target is not
+// The id of a manually provisioned volume is only its UUID. If the volume's target is not
 // configured, the driver does nothing.
 func TestStaticVolumeIDIsABareUUID(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0"))
@@ -96,8 +96,8 @@ func TestOnlyTheFirstAttachmentMayFormat(t *testing.T) {
 	}
 }
 
-// The volume's name on the target records that the volume has been attached. A thick volume is
-// never formatted after its first attachment, unless an administrator restores the original name.
+// The name of a thick volume on its target records that the volume has been attached. Such a volume
+// is never formatted again unless an administrator restores the original name.
 func TestThickVolumeIsFormattedOnlyDuringItsFirstAttachment(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

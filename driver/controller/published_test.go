@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// published lists the nodes of each volume as ListVolumes and ControllerGetVolume report them,
-// which must agree.
+// published lists the nodes of each volume. It requires that ListVolumes and ControllerGetVolume
+// report the same nodes.
 func (b *testController) published(t *testing.T) map[string][]string {
 	t.Helper()
 	list, err := b.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
@@ -33,9 +33,9 @@ func (b *testController) published(t *testing.T) map[string][]string {
 	return nodes
 }
 
-// Kubernetes publishes a volume again if the list does not show it as published, for example after
-// a target has restarted without its exports. The list must also be correct after a restart of the
-// controller, when the controller does not know the nodes' names.
+// Kubernetes publishes a volume again if ListVolumes does not report it as published, for example
+// after a target has restarted without its exports. ListVolumes must be correct even after a
+// restart of the controller, when the controller does not know the names of the nodes.
 func TestPublishedNodesAreListed(t *testing.T) {
 	for _, transport := range []string{"nvme-tcp", "iscsi"} {
 		t.Run(transport, func(t *testing.T) {
@@ -124,8 +124,8 @@ func TestSnapshotsOfSPDKCSIAreListed(t *testing.T) {
 	assert.Len(t, all.GetEntries(), 4)
 }
 
-// Kubernetes receives the target's report about a volume's health. For an unresponsive target, the
-// call fails instead of reporting a health condition.
+// The controller reports the health of a volume as its target reports it. If the target is
+// unresponsive, the call fails instead of reporting a health condition.
 func TestVolumeHealthReachesKubernetes(t *testing.T) {
 	target, other := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	b := newTestControllerOf(t, config.Config{Placement: config.Placement{ThinOvercommit: 100, ReservePercent: new(0.0)}}, target, other)

@@ -2,5 +2,5 @@
 
 package controller
 
-// mostVolumes is lower under the race detector, which slows the test down.
+// mostVolumes is lower under the race detector, because the detector slows the test down.
 const mostVolumes = 1_000

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// setInfo sets the information that the proxy reports about its target; nil means that the proxy
-// does not have the method.
+// setInfo sets the information that the proxy reports about its target. If info is nil, the proxy
+// lacks the method.
 func (s *simTarget) setInfo(info *spdkrpc.ProxyTargetInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +66,8 @@ func TestRawBlockVolumesRequireAutoExamineOff(t *testing.T) {
 	}
 }
 
-// A raw block volume is created on a target that does not load lvstores from volumes, if there is
-// such a target.
+// A raw block volume is created on a target that does not load lvstores from volumes, if such a
+// target exists.
 func TestRawBlockVolumesAvoidExaminingTargets(t *testing.T) {
 	t0, t1 := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	t0.setInfo(&spdkrpc.ProxyTargetInfo{ExaminesVolumes: new(true)})

@@ -26,8 +26,8 @@ func onlyTarget(all inventory.Inventory, err error) error {
 	return err
 }
 
-// If a target fails any of the RPCs of a call that only reads, the call fails. An incomplete
-// response would mislead operators and backups.
+// A read-only call fails if the target fails any of its RPCs. An incomplete response would mislead
+// operators and backups.
 func TestReadsFailWithTheirTarget(t *testing.T) {
 	sim := newSimTarget(t, "t0", "lvs0")
 	sim.freezes = true
@@ -62,7 +62,7 @@ func TestReadsFailWithTheirTarget(t *testing.T) {
 				err = fmt.Errorf("found %q and %q", snapshot, volume)
 			}
 			return err
-		}, despite: []string{"bdev_lvol_get_lvols", "bdev_get_bdevs"}}, // other RPCs show the same
+		}, despite: []string{"bdev_lvol_get_lvols", "bdev_get_bdevs"}}, // other RPCs return the same information
 		"Inspect": {do: func(ctx context.Context) error {
 			is, err := b.Inspect(ctx, id, nodeA)
 			if err == nil && is != (inventory.Inspected{SizeBytes: 16 * mib, Published: true}) {
@@ -119,7 +119,7 @@ func TestReadsFailWithTheirTarget(t *testing.T) {
 				err := read.do(t.Context())
 				sim.ClearFaults()
 				failed := sim.failed()[before:]
-				// The fault can hit an RPC of an earlier read that canceled it, if it arrives late.
+				// The fault can hit a late RPC of an earlier read, which has been canceled.
 				none, tolerated := len(failed) == 0, len(failed) > 0 && slices.Contains(read.despite, failed[0])
 				if err == nil && again < 3 && (none && skip == 0 && name != "changes" || !none && !tolerated) {
 					again++

@@ -60,8 +60,8 @@ func newObjects(t *testing.T) (*testController, objects) {
 	return b, objects{v, b.snapshot(t, "snapshot-1", v), id.UUID, group}
 }
 
-// calls returns all controller calls that carry a secret. Those with the suffix "by UUID" are for a
-// manually provisioned volume, whose id does not name a target.
+// calls returns all controller calls that carry a secret. The calls with the suffix "by UUID" are
+// for a manually provisioned volume, whose id contains no target name.
 func (x objects) calls(t *testing.T) map[string]controllerCall {
 	ctx, volumeID, snapshot := t.Context(), x.volume.GetVolumeId(), x.snapshot.GetSnapshotId()
 	snapshotUUID := snapshot[strings.Index(snapshot, ":")+1:]
@@ -215,9 +215,8 @@ func TestRefusedCallsNeverReturnOK(t *testing.T) {
 	require.NoError(t, b.targets[0].Restart())
 }
 
-// askedAgain maps a CSI call to the methods that it calls early, before it is known whether the
-// responses are needed. If the response to a failed call turns out to be needed, the CSI call calls
-// that method again.
+// askedAgain maps a CSI call to the methods that it calls early, before it knows whether it needs
+// the responses. If it turns out to need the response to a failed call, it calls that method again.
 var askedAgain = map[string][]string{
 	"CreateVolume":                 {"bdev_get_bdevs"},
 	"CreateSnapshot":               {"bdev_get_bdevs", "bdev_lvol_get_lvols", "bdev_wait_for_examine", "bdev_lvol_get_lvstores"},
@@ -226,7 +225,7 @@ var askedAgain = map[string][]string{
 	"CreateVolume from a volume":   {"bdev_get_bdevs", "spdk_get_version"},
 }
 
-// If a step of a call fails on the target, the call returns OK only if it did not need that step.
+// If a step of a call fails on the target, the call returns OK only if the step was not needed.
 func TestFailingTargetFailsTheCall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")
@@ -255,7 +254,7 @@ func TestFailingTargetFailsTheCall(t *testing.T) {
 				case failed[0] == "nvmf_subsystem_get_controllers":
 					require.NoError(t, err, "another call shows that the volume is not exported")
 				case failed[0] == "nvmf_subsystem_add_listener" && err == nil:
-					// If the target has no transport yet, the first attempt always fails, and is
+					// If the target has no transport yet, the first attempt always fails and is
 					// retried.
 				case err == nil && slices.Contains(askedAgain[name], failed[0]):
 				case strings.HasPrefix(name, "Delete") && err == nil:

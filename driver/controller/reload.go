@@ -15,9 +15,9 @@ import (
 	"github.com/spdkgate/spdkgate/driver/outage"
 )
 
-// A Reloading is a controller that reloads its configuration when it changes. Each call uses the
-// configuration that was in force when the call began. After a reload, unchanged targets keep their
-// connections and the cached information about their lvstores.
+// A Reloading is a controller that applies changes to its configuration file while it runs. Each
+// call uses the configuration that was in force when the call began. After a reload, unchanged
+// targets keep their connections and the cached information about their lvstores.
 type Reloading struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -27,7 +27,7 @@ type Reloading struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 
-	mu     sync.Mutex // allows one reload at a time
+	mu     sync.Mutex // serializes reloads
 	failed string     // the error that was logged last; empty after a success
 }
 
@@ -53,7 +53,7 @@ func NewReloading(load func() (*config.Config, error), credentialsFile string, m
 // ConfigMaps within about a minute.
 const reloadInterval = 5 * time.Second
 
-// Follow reads the configuration every few seconds, and whenever the channel now delivers a value,
+// Follow reads the configuration every few seconds, and whenever it receives a value from now,
 // until ctx ends. It also measures lvstore space and volume I/O for the metrics, and checks targets
 // for leftovers.
 func (r *Reloading) Follow(ctx context.Context, now <-chan struct{}) {
@@ -90,7 +90,7 @@ func (r *Reloading) measure(ctx context.Context) {
 }
 
 // Reload reads the configuration and applies it if it is valid and has changed. If the
-// configuration is invalid, the controller keeps the previous one.
+// configuration is invalid, the controller keeps the previous configuration.
 func (r *Reloading) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A reloadingController is a controller whose configuration a test changes.
+// A reloadingController is a controller with a configuration that tests can change.
 type reloadingController struct {
 	*Reloading
 	config *config.Config
@@ -89,8 +89,8 @@ func TestReloadAddsTargets(t *testing.T) {
 	drivertest.RequireCode(t, codes.FailedPrecondition, driver.Status(err), `"t0"`)
 }
 
-// After an invalid change to the configuration, the previous configuration remains in force, and
-// the error is logged once.
+// After an invalid change, the previous configuration remains in force, and the error is logged
+// once.
 func TestInvalidReloadKeepsTheConfiguration(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	r := newReloadingController(t, configOf(config.Placement{}, target))
@@ -128,7 +128,7 @@ func TestReloadRemembersLvstores(t *testing.T) {
 	_, err = r.create(t, "pvc-1", "t0")
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err), "lvs1")
 
-	// An operator lists the remaining lvstores to state that lvs1 is gone for good.
+	// To declare lvs1 permanently removed, an operator lists the remaining lvstores.
 	r.config = configOf(config.Placement{}, target)
 	r.config.Nodes[0].Lvstores = []string{"lvs0"}
 	require.NoError(t, r.Reload())
@@ -170,8 +170,8 @@ func TestReloadsAndCallsRunConcurrently(t *testing.T) {
 
 // Reloading forwards exactly the calls that Controller implements.
 func TestReloadingServesEveryCall(t *testing.T) {
-	// An empty service panics in calls that it implements, and returns Unimplemented for the
-	// others.
+	// An empty service panics in the calls that it implements, and returns Unimplemented for all
+	// other calls.
 	implements := func(service any, method string) (implemented bool) {
 		defer func() { implemented = recover() != nil || implemented }()
 		m := reflect.ValueOf(service).MethodByName(method)

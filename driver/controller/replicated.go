@@ -28,16 +28,15 @@ type Witnesses interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// SetWitnesses sets where witnesses are stored. Without a call of SetWitnesses, the controller does
-// not support replicated volumes. Call SetWitnesses before the controller serves calls.
+// SetWitnesses sets the store for witnesses. Without a store, the controller does not support
+// replicated volumes. Call SetWitnesses before the controller serves calls.
 func (c *Controller) SetWitnesses(w Witnesses) { c.witnesses = w }
 
 // SetWitnesses sets where witnesses are stored, for the current and all later configurations.
 func (r *Reloading) SetWitnesses(w Witnesses) { r.current.Load().SetWitnesses(w) }
 
-// replicatedNamespace is the UUID namespace in which the names of replicated volumes are hashed. A
-// repeated CreateVolume must find the witness that the first call created, so this UUID must never
-// change.
+// replicatedNamespace is the UUID namespace for hashing the names of replicated volumes. A repeated
+// CreateVolume must find the witness that the first call created, so this UUID must never change.
 var replicatedNamespace = uuid.MustParse("3c7f9a52-64a0-4f0e-9b0d-8f2f4a1d6c11")
 
 // replicatedUUID returns the UUID of the replicated volume with a requested name. The UUID is also
@@ -46,15 +45,15 @@ func replicatedUUID(name string) string {
 	return uuid.NewSHA1(replicatedNamespace, []byte(name)).String()
 }
 
-// errReplicated returns the error of a call that does not support replicated volumes, for the
-// volume with this id.
+// errReplicated returns the error of a call that does not support replicated volumes. id is the id
+// of such a volume.
 func errReplicated(id request.VolumeID) error {
 	return fmt.Errorf("%w: volume %s has replicas on two storage servers, which can be created, published, unpublished and deleted only: "+
 		"it cannot be copied, restored, resized, moved, or in a snapshot; copy its data within a pod instead. Nothing was changed", request.ErrUnsupported, id)
 }
 
-// checkReplicated refuses requests for features that replicated volumes do not support.
-// CreateVolume calls checkReplicated before it creates anything.
+// checkReplicated fails if a request needs features that replicated volumes do not support.
+// CreateVolume calls it before creating anything.
 func checkReplicated(n creation, capabilities []*csi.VolumeCapability) error {
 	wanted := n.spec.Class
 	refuse := func(format string, args ...any) error {
@@ -98,8 +97,8 @@ func (c *Controller) checkReplication() error {
 	return nil
 }
 
-// witnessError returns the error of a call to the witnesses. If the next call may have a different
-// outcome, the error wraps [request.ErrWitness], and callers retry.
+// witnessError converts an error from the witness store. If a retry may have a different outcome,
+// the error wraps [request.ErrWitness], which makes callers retry.
 func witnessError(err error) error {
 	for _, certain := range []error{
 		nil, witness.ErrNotInstalled, witness.ErrNotFound, witness.ErrOlder, witness.ErrReplaced, witness.ErrDeleting, witness.ErrOther, witness.ErrInUse, witness.ErrAltered, witness.ErrUnreadable,
@@ -123,8 +122,8 @@ type site struct {
 	err     error
 }
 
-// sites opens the storage servers of a volume, and looks for its replicas. If a server does not
-// respond in time, only its own site has an error.
+// sites opens the storage servers of a volume and looks for its replicas. If a server does not
+// respond in time, only the site of that server contains an error.
 func (c *Controller) sites(ctx context.Context, r witness.Record, secrets map[string]string, secretParam string) ([]*site, error) {
 	var all []*site
 	for _, id := range r.Witness.Replicas.IDs() {
@@ -154,7 +153,7 @@ func forEach(sites []*site, f func(*site)) {
 	running.Wait()
 }
 
-// failures returns the errors of the sites, and the names of their servers.
+// failures returns the errors of the sites, and the names of the failed servers.
 func failures(sites []*site) (servers string, err error) {
 	var names []string
 	var all []error
@@ -167,8 +166,8 @@ func failures(sites []*site) (servers string, err error) {
 	return strings.Join(names, " and "), errors.Join(all...)
 }
 
-// deleteReplicated deletes a replicated volume that is not published: first its replicas, and then
-// its witness.
+// deleteReplicated deletes an unpublished replicated volume: first its replicas, and then its
+// witness.
 func (c *Controller) deleteReplicated(ctx context.Context, id request.VolumeID, secrets map[string]string) error {
 	if c.witnesses == nil {
 		return c.checkReplication()

@@ -40,9 +40,9 @@ func (c *Controller) CreateReplicatedVolume(ctx context.Context, req *csi.Create
 	return &csi.CreateVolumeResponse{Volume: v}, nil
 }
 
-// createReplicated creates a volume with two replicas, or finds the one that an earlier call
-// created. The witness is created first and records where the replicas are placed, so that each
-// retry uses the same places. If a replica definitely cannot be created in its place,
+// createReplicated creates a volume with two replicas, or finds the volume that an earlier call
+// created. It first creates the witness, which records where the replicas are placed, so that each
+// retry uses the same lvstores. If a replica definitely cannot be created in its lvstore,
 // createReplicated undoes everything.
 func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim, n creation, parameters map[string]string) (*csi.Volume, error) {
 	if err := c.checkReplication(); err != nil {
@@ -91,7 +91,7 @@ func (c *Controller) createReplicated(ctx context.Context, claim *request.Claim,
 }
 
 // undoReplicated deletes everything that a failed creation has created, so that a retry can choose
-// other places.
+// other lvstores.
 func (c *Controller) undoReplicated(ctx context.Context, id request.VolumeID, secrets map[string]string) error {
 	if err := c.deleteReplicated(ctx, id, secrets); err != nil {
 		return fmt.Errorf("undo the creation: %w", err)
@@ -99,8 +99,8 @@ func (c *Controller) undoReplicated(ctx context.Context, id request.VolumeID, se
 	return nil
 }
 
-// spec returns the specification of a replica's lvol, which is larger than the volume by the size
-// of the head.
+// spec returns the specification of a replica's lvol. The lvol is larger than the volume by the
+// size of the replica's head.
 func (s *site) spec(n creation, id string) volume.Spec {
 	spec := n.spec
 	spec.Replica = &volume.ReplicaID{Volume: id, Number: int(s.id)}
@@ -129,8 +129,8 @@ func (s *site) create(ctx context.Context, n creation, id string) (volume.Volume
 	return s.target.Create(ctx, stores[i], spec)
 }
 
-// replicatedVolume describes a volume whose replicas exist. The volume's size is that of the
-// smaller replica.
+// replicatedVolume describes a volume whose replicas exist. The smaller replica determines the
+// volume's size.
 func (c *Controller) replicatedVolume(id request.VolumeID, record witness.Record, sites []*site, n creation, parameters map[string]string) *csi.Volume {
 	r := request.Replicated{UID: record.UID}
 	topology := map[string]string{}
@@ -203,8 +203,8 @@ func byName(targets []placement.Target) map[string]placement.Target {
 	return all
 }
 
-// replicaTargets returns the targets that the class allows and that can export replicas. If there
-// are fewer than two such targets, replicaTargets fails.
+// replicaTargets returns the targets that the class allows and that can export replicas. It fails
+// if there are fewer than two such targets.
 func (c *Controller) replicaTargets(wanted class.Class) ([]placement.Target, error) {
 	allowed, err := c.allowedTargets(wanted, false)
 	if err != nil {

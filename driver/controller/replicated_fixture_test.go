@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// fakeWitnesses stores witnesses in memory, with the rules of package witness.
+// fakeWitnesses stores witnesses in memory and enforces the rules of package witness.
 type fakeWitnesses struct {
 	mu      sync.Mutex
 	records map[string]*witness.Record
@@ -128,7 +128,7 @@ func (b *replicatedController) make(t *testing.T) (*csi.Volume, request.VolumeID
 	return v, id
 }
 
-// stage changes the witness in the same way as a node that uses the volume with all replicas.
+// stage changes the witness as a node does when it stages the volume with all replicas.
 func (b *replicatedController) stage(t *testing.T, id request.VolumeID) {
 	t.Helper()
 	r := b.witnesses.records[id.UUID]

@@ -55,7 +55,7 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 			}
 		}
 	}
-	host = export.Host{NQN: host.NQN, IQN: host.IQN} // the node holds back I/O in its mirror
+	host = export.Host{NQN: host.NQN, IQN: host.IQN} // the node's mirror holds back I/O
 	if record, err = c.witnesses.Publish(ctx, id.UUID, req.GetNodeId()); err != nil {
 		return failed(witnessError(err))
 	}
@@ -98,8 +98,8 @@ func (c *Controller) publishReplicated(ctx context.Context, id request.VolumeID,
 	}}, nil
 }
 
-// sameReplicas fails unless the replicas that were found are the ones that the volume was created
-// with. Another lvol with the same name may have been created since then.
+// sameReplicas fails unless the sites contain the replicas that the volume was created with.
+// Another lvol with the same name may have replaced a replica.
 func sameReplicas(sites []*site, made request.Replicated) error {
 	for i, s := range sites {
 		switch x := made.Replicas[i]; {
@@ -113,8 +113,8 @@ func sameReplicas(sites []*site, made request.Replicated) error {
 }
 
 // enough fails unless the sites without an error have everything that a node needs to start: one
-// in-sync replica, or all replicas of an unused volume. If a site has an error that a retry cannot
-// resolve, enough always returns that error.
+// in-sync replica, or all replicas of an unused volume. It always returns a site's error that a
+// retry cannot resolve.
 func (c *Controller) enough(ctx context.Context, w replica.Witness, sites []*site) error {
 	var reached replica.Set
 	for _, s := range sites {
@@ -159,7 +159,7 @@ func pristineReplicas(ctx context.Context, w replica.Witness, sites []*site) (bo
 }
 
 // unpublishReplicated ends the publication of a volume to a node, or to any node if node is empty.
-// unpublishReplicated changes the witness first.
+// It changes the witness first.
 func (c *Controller) unpublishReplicated(ctx context.Context, id request.VolumeID, node string, secrets map[string]string) error {
 	failed := func(err error) error { return fmt.Errorf("unpublish volume %s: %w", id, err) }
 	if c.witnesses == nil {

@@ -152,8 +152,8 @@ func TestReplicasRequireNVMe(t *testing.T) {
 	assert.ErrorContains(t, err, "t1 exports over iSCSI")
 }
 
-// Either both replicas are created, or a repeated call creates the missing one in the same place. A
-// creation that is undone leaves nothing behind.
+// If only one replica is created, a repeated call creates the missing replica in the lvstore chosen
+// by the first call. A creation that is undone leaves nothing behind.
 func TestReplicasAreBothCreated(t *testing.T) {
 	b := newReplicatedController(t)
 	up := b.targets[1].down()
@@ -183,7 +183,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 	_, err = b.createFrom(t.Context(), b.request("pvc-1", 99*mib))
 	require.ErrorIs(t, err, volume.ErrIncompatible)
 
-	// A creation that could not be undone completely is undone by the next call.
+	// The next call completes the interrupted undo.
 	up = b.targets[1].down()
 	require.Error(t, b.undoReplicated(t.Context(), id, b.secrets))
 	up()
@@ -201,7 +201,7 @@ func TestReplicasAreBothCreated(t *testing.T) {
 	drivertest.RequireCode(t, codes.Unavailable, driver.Status(err))
 }
 
-// A server that cannot be reached does not prevent the use of a current replica on another server.
+// An unreachable server does not prevent the use of a current replica on another server.
 func TestVolumeIsPublishedWithoutOneServer(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
@@ -232,7 +232,7 @@ func TestVolumeIsPublishedWithoutOneServer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string][]string{export.ReplicaNQN(r.Replicas[1].UUID, 3): {connect.HostOf(nodeB).NQN}}, other.exports(t))
 
-	// Only the other server has a current copy.
+	// Only the other server has a current replica.
 	record := b.witnesses.records[id.UUID]
 	record.Witness, err = record.Witness.Start(record.Witness.Writer, replica.SetOf(1), 0)
 	require.NoError(t, err)
@@ -246,7 +246,7 @@ func TestVolumeIsPublishedWithoutOneServer(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A publication that has been overtaken by another one does not admit any host.
+// A publication that has been overtaken by another publication admits no host.
 func TestSupersededPublicationDoesNotAdmitHosts(t *testing.T) {
 	b := newReplicatedController(t)
 	v, id := b.make(t)
@@ -282,7 +282,7 @@ func TestReplacedReplicaIsRefused(t *testing.T) {
 }
 
 // The server with the second most space limits the capacity for replicated volumes. A volume of the
-// reported maximum size can be created, but no larger one.
+// reported maximum size can be created; a larger volume cannot.
 func TestCapacityForReplicatedVolumes(t *testing.T) {
 	b := newReplicatedController(t)
 	ctx := t.Context()
@@ -318,8 +318,8 @@ func TestCapacityForReplicatedVolumes(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, driver.Status(err), "component replication")
 }
 
-// If the place of a replica has become too small, the creation is undone, and a repeated call
-// chooses other places.
+// If the lvstore of a replica has become too small, the creation is undone, and a repeated call
+// chooses other lvstores.
 func TestReplicaWithoutRoomUndoesTheCreation(t *testing.T) {
 	b := newReplicatedController(t)
 	b.targets[1].mu.Lock()

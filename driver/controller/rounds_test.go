@@ -37,8 +37,8 @@ type passed struct {
 	params, result any
 }
 
-// pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's own method.
-// Either method takes one round.
+// pass makes the call. For snapshots, it calls SPDK's method instead of the proxy's method. Either
+// method takes one round.
 func (c passed) pass(to spdkrpc.Caller) error {
 	if c.method != "spdkgate_lvol_snapshot" {
 		return to.Call(context.Background(), c.method, c.params, c.result)
@@ -101,8 +101,8 @@ func TestCallsNeedFewRoundTrips(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, secrets := roundsController(t, slow, transport)
 				rounds := map[string]int{}
-				// The figures for the second volume are the actual cost of each call; those for the
-				// first also include filling the controller's caches.
+				// The figures for the second volume are the actual cost of each call. The figures
+				// for the first also include filling the controller's caches.
 				for _, name := range []string{"pvc-1", "pvc-2"} {
 					count := func(call string, do func(ctx context.Context) error) {
 						began := time.Now()
@@ -152,7 +152,7 @@ func slowTarget(t *testing.T, release string) slowCaller {
 	return newSlowCaller(t, socket)
 }
 
-// roundsController returns a controller that reaches its target through slow, and the secrets for
+// roundsController returns a controller that calls its target through slow, and the secrets for
 // calls to that controller.
 func roundsController(t *testing.T, slow slowCaller, transport string) (*Controller, map[string]string) {
 	t.Helper()
@@ -168,8 +168,8 @@ func roundsController(t *testing.T, slow slowCaller, transport string) (*Control
 	return b, map[string]string{config.SecretKey: string(secret)}
 }
 
-// TestCopiesNeedFewRoundTrips counts the rounds that snapshots and copies take, without those
-// of the proxy's own method for snapshots.
+// TestCopiesNeedFewRoundTrips counts the rounds that snapshots and copies take. It does not count
+// rounds within the proxy's method for snapshots.
 func TestCopiesNeedFewRoundTrips(t *testing.T) {
 	slow := slowTarget(t, "v26.05")
 	synctest.Test(t, func(t *testing.T) {

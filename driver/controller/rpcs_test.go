@@ -64,7 +64,7 @@ func (m *methodMeter) take() (list []string) {
 	return list
 }
 
-// TestEachCallMakesItsExpectedRPCs lists each CSI call's RPCs for a raw block volume. Each RPC
+// TestEachCallMakesItsExpectedRPCs lists the RPCs of each CSI call for a raw block volume. Each RPC
 // costs the driver and the proxy CPU time. docs/design/csi-controller.md, "Rounds and cost",
 // explains which of these RPCs are needed.
 func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
@@ -100,8 +100,8 @@ func TestEachCallMakesItsExpectedRPCs(t *testing.T) {
 			b.readSizes(t)
 			rawBlock := drivertest.Capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, true)
 			got := map[string][]string{}
-			// The figures for the second volume are the actual cost of each call; those for the
-			// first also include filling the controller's caches.
+			// The figures for the second volume are the actual cost of each call. The figures for
+			// the first also include filling the controller's caches.
 			for _, name := range []string{"pvc-1", "pvc-2"} {
 				count := func(call string, do func(ctx context.Context) error) {
 					meter.take()

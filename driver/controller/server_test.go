@@ -13,8 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/drivertest"
 )
 
-// The driver's server converts an error from the controller to a gRPC code, and does not log any
-// secrets.
+// The driver's server converts an error from the controller to a gRPC code, and logs no secrets.
 func TestServerConvertsErrorsToCodes(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	b.withCredentials(t)

@@ -71,8 +71,8 @@ func TestLiveMigrationPublishesToBothNodes(t *testing.T) {
 	require.NoError(t, b.delete(t.Context(), v.GetVolumeId()))
 }
 
-// A volume for one node is not published to a second node, no matter which access mode the second
-// call requests, and vice versa.
+// A single-node volume is not published to a second node, regardless of the access mode that the
+// second call requests, and vice versa.
 func TestSingleNodeVolumesAreNotPublishedTwice(t *testing.T) {
 	b := newTestController(t, newSimTarget(t, "t0", "lvs0"))
 	modes := map[string]*csi.VolumeCapability{
@@ -100,8 +100,8 @@ func TestSingleNodeVolumesAreNotPublishedTwice(t *testing.T) {
 	drivertest.RequireCode(t, codes.InvalidArgument, err, "volumeMode Block")
 }
 
-// An iSCSI volume can be on only one node at a time. Therefore, volumes for several nodes are
-// created on other targets, or refused.
+// An iSCSI volume can be attached to only one node at a time. CreateVolume therefore creates
+// volumes for several nodes on other targets, or fails.
 func TestSharedVolumesAreNotCreatedOverISCSI(t *testing.T) {
 	iscsi, tcp := newSimTarget(t, "t0", "lvs0"), newSimTarget(t, "t1", "lvs0")
 	placement := config.Placement{Candidates: 9, ThinOvercommit: 100, ReservePercent: new(0.0)}

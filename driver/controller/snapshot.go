@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// CreateSnapshot takes a snapshot of a volume, or finds the one taken by an earlier call.
+// CreateSnapshot takes a snapshot of a volume, or finds the snapshot that an earlier call took.
 func (c *Controller) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	switch {
 	case req.GetName() == "":

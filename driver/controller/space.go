@@ -13,8 +13,8 @@ import (
 const spaceInterval = time.Minute
 
 // measureSpace records the space of all lvstores as metrics. It does nothing if the controller has
-// no credentials of its own, or serves no metrics. The last values of an unresponsive target are
-// kept; the metric target_up shows that it is down.
+// no credentials of its own or serves no metrics. It keeps the last values of an unresponsive
+// target; the metric target_up shows that the target is down.
 func (c *Controller) measureSpace(ctx context.Context) {
 	if c.targets.metrics == nil || c.credentialsFile == "" {
 		return

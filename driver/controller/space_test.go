@@ -50,7 +50,7 @@ func TestMetricsContainLvstoreSpace(t *testing.T) {
 	assert.Contains(t, scrape(), `lvstore="lvs0"`, "the last values stay")
 }
 
-// Both snapshots and clones of a volume lengthen the chain below it.
+// Snapshots and clones of a volume lengthen the chain below it.
 func TestMetricsContainTheLongestChain(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)
@@ -71,7 +71,7 @@ func TestMetricsContainTheLongestChain(t *testing.T) {
 }
 
 // If the sizes of an lvstore's volumes cannot be read, the call fails with a retryable code. The
-// code Internal is final, and would make csi-provisioner choose another node for the pod.
+// code Internal is not retryable, and would make csi-provisioner choose another node for the pod.
 func TestUnreadableSizesAreRetryable(t *testing.T) {
 	target := newSimTarget(t, "t0", "lvs0")
 	b := newTestController(t, target)

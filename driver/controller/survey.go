@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// surveyed contains the targets' lvstores and their volumes with a particular name, as they were
-// read before a volume is created.
+// surveyed contains what is read from the targets before a volume is created: their lvstores, and
+// their volumes with the requested name.
 type surveyed struct {
 	stores  []placement.Store
 	places  map[place]volume.Store
@@ -52,8 +52,8 @@ func (c *Controller) survey(ctx context.Context, services []*volume.Service, spe
 	return join(answers), nil
 }
 
-// surveyStores queries targets in parallel for their lvstores. surveyStores omits the targets that
-// fail, and returns their errors.
+// surveyStores queries targets in parallel for their lvstores. It omits the targets that fail, and
+// returns their errors.
 func (c *Controller) surveyStores(ctx context.Context, services []*volume.Service, wanted class.Class) (surveyed, []error) {
 	answers, failures := make([]surveyed, len(services)), make([]error, len(services))
 	var g errgroup.Group
@@ -125,8 +125,8 @@ func (f surveyed) only(name string) (located, error) {
 	return located{}, fmt.Errorf("%w: volume %q is on the targets %s and %s: rename or delete one of them", volume.ErrIncompatible, name, f.volumes[0].target.Name, f.volumes[1].target.Name)
 }
 
-// suitForRawBlock returns the candidates on which raw block volumes are allowed. If there are none,
-// it fails as [volume.Service.CheckRawBlock] does.
+// suitForRawBlock returns the candidates that allow raw block volumes. If there are none, it fails
+// like [volume.Service.CheckRawBlock].
 func suitForRawBlock(ctx context.Context, services []*volume.Service, candidates []placement.Target) (suitable []placement.Target, err error) {
 	refused := make([]error, len(candidates))
 	var asking sync.WaitGroup

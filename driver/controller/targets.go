@@ -41,8 +41,8 @@ type targets struct {
 	clock   uint64 // increases with each use of a client
 }
 
-// A clientKey identifies a client by its target and a hash of its credentials, so that passwords
-// are not kept.
+// A clientKey identifies a client by its target and a hash of its credentials, so that the map
+// contains no passwords.
 type clientKey struct {
 	target     string
 	credential [sha256.Size]byte
@@ -59,9 +59,9 @@ type client struct {
 // errNoAnswer means that a target does not list its lvstores and volumes in time.
 var errNoAnswer = fmt.Errorf("%w: the target did not list its lvstores and volumes", spdkrpc.Unreachable)
 
-// maxClients limits how many clients are kept for each target. There is one client for each
-// credential that is used with the target. Each target has its own limit because a call may query
-// several targets. With a common limit, the targets would evict each other's clients.
+// maxClients limits the number of clients for each target. Each credential that is used with the
+// target has its own client. The limit is per target because a call may query several targets; with
+// a common limit, they would evict each other's clients.
 const maxClients = 16
 
 func newTargets(c *config.Config) (*targets, error) {
@@ -116,7 +116,7 @@ func (t *targets) openEach(selected []placement.Target, tokens map[string]config
 	return services, nil
 }
 
-// placed converts a target to package placement's type.
+// placed converts a target to the type of package placement.
 func (t *targets) placed(name string) (placement.Target, error) {
 	c, err := t.config(name)
 	return placement.Target{Name: c.Name, Topology: c.Topology, Labels: c.Labels}, err
@@ -154,7 +154,7 @@ func (t *targets) client(c config.Target, token config.Credential) (*client, err
 }
 
 // evict makes room for another client of a target. If there are maxClients clients, it drops the
-// least recently used one. Calls in flight are not interrupted.
+// least recently used client without interrupting calls in flight.
 func (t *targets) evict(target string) {
 	var oldest clientKey
 	kept := 0
@@ -195,7 +195,7 @@ func (t *targets) equal(other *targets) bool {
 	return true
 }
 
-// same reports whether a target is the same in two configurations.
+// same reports whether two configurations define a target identically.
 func (t *targets) same(other *targets, name string) bool {
 	mine, err := t.config(name)
 	if err != nil {

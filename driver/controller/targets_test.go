@@ -44,7 +44,6 @@ func TestRenewedTokenIsUsedFromTheNextCall(t *testing.T) {
 	assert.Len(t, targets.clients, 1)
 }
 
-// Different credentials never share a client.
 func TestEachCredentialUsesItsOwnClient(t *testing.T) {
 	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "https://192.0.2.1"}}})
 	require.NoError(t, err)
@@ -60,7 +59,6 @@ func TestEachCredentialUsesItsOwnClient(t *testing.T) {
 	}
 }
 
-// Credentials that cannot be used cause an error.
 func TestUnusableCredentialsAreReported(t *testing.T) {
 	targets, err := newTargets(&config.Config{Nodes: []config.Target{{Name: "a", RPCURL: "http://192.0.2.1"}}})
 	require.NoError(t, err)

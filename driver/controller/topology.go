@@ -26,8 +26,8 @@ func segmentsOf(topologies []*csi.Topology) (segments []map[string]string) {
 	return segments
 }
 
-// accessibleTopology returns the topologies from which a target's volumes are accessible, or nil
-// for all.
+// accessibleTopology returns the topologies from which a target's volumes are accessible, or nil if
+// they are accessible from everywhere.
 func accessibleTopology(t config.Target) []*csi.Topology {
 	if len(t.Topology) == 0 {
 		return nil

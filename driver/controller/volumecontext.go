@@ -39,7 +39,7 @@ func exportContext(c config.Target, v volume.Volume) map[string]string {
 	return m
 }
 
-// volumeContext returns the context that Kubernetes stores in a new volume's PV.
+// volumeContext returns the context that Kubernetes stores in the PV of a new volume.
 func volumeContext(c config.Target, v volume.Volume, wanted class.Class, from volume.Origin) map[string]string {
 	m := exportContext(c, v)
 	m[request.KeyStore] = v.Store
@@ -87,8 +87,9 @@ func publishContext(c config.Target, v volume.Exported, mayFormat bool) map[stri
 	return m
 }
 
-// addresses returns a target's addresses in the form that is sent to nodes. The controller has no
-// information about a node's topology, so each node selects the addresses that match its own.
+// addresses returns a target's addresses in the form that nodes receive. The controller has no
+// information about the topology of a node, so each node selects the addresses that match its own
+// labels.
 func addresses(c config.Target) (all []connect.Address) {
 	for _, a := range c.AllAddresses() {
 		all = append(all, connect.Address{Addr: a.TargetAddr, Port: a.TargetPort, Topology: a.Topology})
@@ -99,7 +100,7 @@ func addresses(c config.Target) (all []connect.Address) {
 // mayFormat reports whether the node may format the volume if it is empty. A pristine volume has no
 // data to lose. If the target cannot determine whether the volume is pristine, only the volume
 // context matters. PVs created by spdk-csi lack the key, so their volumes may always be formatted
-// if they are empty. The node always checks first that the device is empty.
+// if they are empty. The node always checks that the device is empty before it formats it.
 func mayFormat(pristine, known bool, volumeContext map[string]string) bool {
 	return volumeContext[request.KeyMayFormat] != "false" && (pristine || !known)
 }

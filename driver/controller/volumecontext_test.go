@@ -83,8 +83,8 @@ func TestPublishContextHasAllAddresses(t *testing.T) {
 	}
 }
 
-// mkfs options are checked before a volume is created, based on the file system that Kubernetes or
-// the class specifies.
+// CreateVolume checks mkfs options before it creates a volume. The options must be valid for the
+// file system that Kubernetes or the class specifies.
 func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	create := func(name, fsType string, parameters map[string]string) (*csi.CreateVolumeResponse, error) {
@@ -120,7 +120,7 @@ func TestFilesystemOptionsAreCheckedFirst(t *testing.T) {
 }
 
 // Only the volume context, which never changes, records whether a volume is encrypted. The class
-// determines this for all of its volumes, including copies.
+// determines encryption for all of its volumes, including copies.
 func TestVolumeContextMarksEncryptedVolumes(t *testing.T) {
 	b := newTestControllerOf(t, config.Config{}, newSimTarget(t, "t0", "lvs0"))
 	req := func(name string, c ...*csi.VolumeCapability) *csi.CreateVolumeRequest {

@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// compare finds differences between Kubernetes' records and the targets. It ignores targets that
-// could not be read.
+// compare finds differences between the records in Kubernetes and the targets. It ignores targets
+// that could not be read.
 func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 	readings := map[string]*Reading{}
 	for _, r := range all {
@@ -28,7 +28,7 @@ func (e Examination) compare(all []*Reading, known *Known) (found []Finding) {
 		pv := known.Volumes[handle]
 		id, err := request.ParseVolumeID(handle)
 		if err != nil || id.Target == "" {
-			continue // provisioned by hand
+			continue // provisioned manually
 		}
 		if id.Replicated() {
 			found = append(found, e.ofReplicated(id, handle, pv, all)...)
@@ -56,8 +56,8 @@ func describe(handle string, pv PV) string {
 	return "PersistentVolume " + pv.Name + " (" + handle + ")"
 }
 
-// orphans finds volumes and snapshots that are not in Kubernetes' lists. all contains the readings
-// of all targets.
+// orphans finds volumes and snapshots that Kubernetes does not list. all contains the readings of
+// all targets.
 func (r *Reading) orphans(known *Known, all []*Reading, hosts func(string) export.Host) (found []Finding) {
 	for _, l := range r.lvols {
 		id := request.VolumeID{Target: r.target.Name, UUID: l.UUID}
@@ -182,7 +182,7 @@ func DeleteOrphans(all []Finding, targets []Target, ids []string) error {
 			continue
 		}
 		all[i] = all[i].repairedBy("delete it with all its data, because --delete-volume names it", func(ctx context.Context) error {
-			return targets[t].Delete(ctx, id.UUID) // fails as long as a host is admitted
+			return targets[t].Delete(ctx, id.UUID) // fails while a host is admitted
 		})
 	}
 	return errors.Join(problems...)

@@ -17,20 +17,21 @@ const LongestCall = time.Minute
 // effect unless stated otherwise.
 type Examination struct {
 	Targets []Target
-	// Hosts derives a node's host from its id. Hosts is required if Known is set, and also to name
-	// fenced nodes.
+	// Hosts derives the host of a node from the node's id. Hosts is required if Known is set or if
+	// fenced nodes should be named.
 	Hosts func(node string) export.Host
 	// Timeout limits each reading of a target. A timeout is required.
 	Timeout time.Duration
-	// Wait waits between the two readings. If Wait is nil, targets are read only once, and nothing
-	// is repaired. Wait is not called if every finding is conclusive (see [Kind.Conclusive]).
+	// Wait waits between the two readings. If Wait is nil, Run reads the targets only once, and
+	// nothing can be repaired. Run does not call Wait if every finding is conclusive (see
+	// [Kind.Conclusive]).
 	Wait func(context.Context) error
 	// Early, if set, is called with the conclusive findings before Wait is called. The result of
-	// Run contains them as well.
+	// Run includes these findings.
 	Early func([]Finding)
-	// Known returns Kubernetes' records. It is called after the first reading, so that a volume
-	// that was created in the meantime is not mistaken for an orphan. If Known is nil or returns
-	// nil, targets are not compared with Kubernetes.
+	// Known returns the records in Kubernetes. Run calls it after the first reading, so that a
+	// volume created in the meantime is not mistaken for an orphan. If Known is nil or returns nil,
+	// Run does not compare the targets with Kubernetes.
 	Known func() (*Known, error)
 	// Partial means that Kubernetes uses targets that are not in Targets.
 	Partial bool
@@ -38,7 +39,7 @@ type Examination struct {
 	Held func() []string
 }
 
-// Run returns the findings that two readings agree on. If all findings of the first reading are
+// Run returns the findings on which two readings agree. If all findings of the first reading are
 // conclusive, there is no second reading.
 func (e Examination) Run(ctx context.Context) ([]Finding, error) {
 	readings, held := e.read(ctx)

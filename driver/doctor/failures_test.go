@@ -23,8 +23,8 @@ func (f *fixture) through(t *testing.T) (*volume.Service, *drivertest.FaultyCall
 	return volume.NewTarget(f.Config).Service(spdkrpc.NewClient(faulty)), faulty
 }
 
-// If a call to a target fails, the target is reported as unreachable, and no false finding is
-// reported.
+// If a call to a target fails, doctor reports the target as unreachable, and reports no false
+// findings.
 func TestFailedReadIsReported(t *testing.T) {
 	simulatedOnly(t)
 	for _, w := range wrongs {

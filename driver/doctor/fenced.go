@@ -66,7 +66,7 @@ func (e Examination) attachedTo(r *Reading, f export.FencedHost, known *Known) (
 	return names
 }
 
-// fenceExplains reports whether a fence may be the reason why an export does not admit any host.
+// fenceExplains reports whether a fence may be the reason why an export admits no host.
 func (e Examination) fenceExplains(r *Reading, uuid string, known *Known) bool {
 	if known == nil || known.Attached == nil || e.Hosts == nil {
 		return len(r.fenced) > 0

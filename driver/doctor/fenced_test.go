@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A fenced node is reported as a single finding, which describes how to lift the fence. Exports
-// that have lost their hosts because of the fence are not reported.
+// Doctor reports a fenced node as a single finding, which describes how to lift the fence. It does
+// not report exports that have lost their hosts because of the fence.
 func TestFencedNodeIsFound(t *testing.T) {
 	for _, tr := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(tr), func(t *testing.T) {

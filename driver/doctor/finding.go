@@ -54,9 +54,10 @@ const (
 	Missing Kind = "missing"
 	// TooSmall is a volume that is smaller than Kubernetes has recorded.
 	TooSmall Kind = "too-small"
-	// WrongHost is a volume that is exported to a node to which Kubernetes does not attach it.
+	// WrongHost is a volume that is exported to a node although Kubernetes does not attach it
+	// there.
 	WrongHost Kind = "wrong-host"
-	// NotExported is a volume that is not exported to a node to which Kubernetes attaches it.
+	// NotExported is a volume that is not exported to a node although Kubernetes attaches it there.
 	NotExported Kind = "not-exported"
 	// Fenced is a node that is cut off from all volumes until an administrator lifts the fence.
 	Fenced Kind = "fenced"
@@ -77,7 +78,7 @@ type Finding struct {
 	Target string `json:"target"`
 	// Object is the object of the finding, such as "subsystem NQN".
 	Object string `json:"object"`
-	// Volume is the handle of the volume to which the object belongs, as Kubernetes stores it;
+	// Volume is the handle, as Kubernetes stores it, of the volume that the object belongs to;
 	// empty if there is none.
 	Volume  string `json:"volume,omitzero"`
 	Problem string `json:"problem"`
@@ -94,7 +95,7 @@ type Finding struct {
 // Key identifies the finding across readings.
 func (f Finding) Key() string { return string(f.Kind) + " " + f.Target + " " + f.Object }
 
-// Confirmed returns the findings that both readings contain, with the contents of the second.
+// Confirmed returns the findings that are in both first and second, as they are in second.
 func Confirmed(first, second []Finding) []Finding {
 	seen := map[string]bool{}
 	for _, f := range first {
@@ -103,9 +104,9 @@ func Confirmed(first, second []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(second), func(f Finding) bool { return !seen[f.Key()] })
 }
 
-// NotBusy returns the findings in all, without those about objects that a call has locked. held
-// contains the locks of the calls that were in flight before or after the reading, as
-// [request.Locks] lists them.
+// NotBusy returns all findings except findings about objects that a call has locked. held contains
+// the locks of the calls that were in flight before or after the reading, as [request.Locks] lists
+// them.
 func NotBusy(all []Finding, held []string) []Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
 		return slices.ContainsFunc(held, func(lock string) bool {
@@ -114,8 +115,8 @@ func NotBusy(all []Finding, held []string) []Finding {
 	})
 }
 
-// Locks of calls that create an object with a name begin with namePrefix. anyName is the subject of
-// objects whose name does not show which of these calls created them. anyCall is the subject of
+// namePrefix begins the locks of calls that create a named object. anyName is the subject of an
+// object whose name does not reveal which of these calls created it. anyCall is the subject of
 // objects that any call may need.
 const (
 	anyCall    = "*"

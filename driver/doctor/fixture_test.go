@@ -183,16 +183,15 @@ func (f *fixture) file(t *testing.T, name string) string {
 	return f.files[name]
 }
 
-// attach creates the AIO bdev with this name. The bdev's contents are kept from one attach to the
-// next.
+// attach creates the AIO bdev with this name. The bdev keeps its contents between attachments.
 func (f *fixture) attach(t *testing.T, name string) {
 	t.Helper()
 	_, err := f.rpc.BdevAIOCreate(t.Context(), spdkrpc.BdevAIOCreateParams{Name: name, Filename: f.file(t, name), BlockSize: new(uint32(4096))})
 	require.NoError(t, err)
 }
 
-// simulatedOnly skips a test on real targets, because the test needs several targets, or one that
-// can be killed.
+// simulatedOnly skips a test on real targets, because the test needs several targets or kills its
+// target.
 func simulatedOnly(t *testing.T) {
 	t.Helper()
 	if realtarget.Given() {

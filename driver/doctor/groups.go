@@ -14,8 +14,8 @@ type groupMember struct {
 	volume.Listed
 }
 
-// halfMadeGroups finds group snapshots with missing members. If a group has members on several
-// targets, all of these targets must have been read.
+// halfMadeGroups finds group snapshots with missing members. A group with members on several
+// targets is reported only if all of these targets were read.
 func halfMadeGroups(all []*Reading, partial bool) (found []Finding) {
 	members := map[volume.GroupID][]groupMember{}
 	for _, r := range all {

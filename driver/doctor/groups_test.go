@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A group's members are counted on all of its targets. If one of these targets could not be read,
-// the group is not reported.
+// Doctor counts the members of a group on all of its targets. It does not report the group if one
+// of these targets cannot be read.
 func TestGroupsOnSeveralTargetsAreChecked(t *testing.T) {
 	simulatedOnly(t)
 	first, second := newFixture(t, export.TCP), newFixture(t, export.TCP)

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/volume"
 )
 
-// ofTarget returns the findings that can be proved from the target alone. known lists the volumes
-// of fenced nodes, and is used only to omit exports that a fence explains.
+// ofTarget returns the findings that the target alone proves. known lists the volumes of fenced
+// nodes, and is used only to omit exports that a fence explains.
 func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 	found := append(e.ofFenced(r, known), r.ofNested()...)
 	if errors.Is(r.err, volume.ErrStoreMissing) || errors.Is(r.err, volume.ErrNested) {
@@ -54,7 +54,7 @@ func (e Examination) ofTarget(r *Reading, known *Known) []Finding {
 }
 
 // refused returns the reason why a reachable target could not be read, and what an administrator
-// can do about it. If the target did not refuse, the kind is empty.
+// can do about it. The kind is empty if the failure was not a refusal.
 func (r *Reading) refused() (kind Kind, problem, command string) {
 	check := "; " + r.call("spdk_get_version") + " shows whether the proxy accepts them"
 	switch {
@@ -183,7 +183,7 @@ func (r *Reading) ofGroup(g export.Group) Finding {
 		repairedBy("delete it", func(ctx context.Context) error { return r.target.Exports().RemoveUnusedGroup(ctx, g) }).byHand(byHand)
 }
 
-// provisioned matches the names that csi-provisioner gives volumes, which are unique.
+// provisioned matches the unique names that csi-provisioner gives to volumes.
 var provisioned = regexp.MustCompile(`-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // duplicates finds volumes and snapshots that exist more than once.

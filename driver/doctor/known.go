@@ -15,12 +15,12 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// Known contains Kubernetes' records of the driver's volumes.
+// Known contains the records in Kubernetes about the driver's volumes.
 type Known struct {
 	// Volumes contains the PersistentVolumes, by volume id.
 	Volumes map[string]PV
 	// Snapshots contains the ids of snapshots. It is nil if the list contains no snapshots of this
-	// driver; it is then unknown which snapshots exist.
+	// driver, which means that the existing snapshots are unknown.
 	Snapshots map[string]bool
 	// Attached contains the nodes to which volumes are attached or being attached, by volume id. It
 	// is nil if the list contains no attachments of this driver.
@@ -32,7 +32,7 @@ type PV struct {
 	Name  string // empty if the list contained only ids
 	Bytes int64  // 0 if unknown
 	Going bool   // the volume is being deleted
-	// ByHand means that there is no evidence that the driver created the volume.
+	// ByHand means that nothing shows that the driver created the volume.
 	ByHand bool
 }
 
@@ -43,9 +43,9 @@ type Attachment struct {
 	Done bool // the volume is attached, and not being detached
 }
 
-// ParseKnown reads Kubernetes' records of a driver's volumes. The input is kubectl's JSON output
-// for PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or several documents.
-// Alternatively, it consists of lines with one volume id each.
+// ParseKnown reads the records in Kubernetes about a driver's volumes. The text is either the JSON
+// output of kubectl for PersistentVolumes, VolumeAttachments and VolumeSnapshotContents, in one or
+// several documents, or a list of volume ids, one per line.
 func ParseKnown(text []byte, driverName string) (*Known, error) {
 	p := parser{driver: driverName, known: &Known{Volumes: map[string]PV{}}, handles: map[string]string{}}
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {

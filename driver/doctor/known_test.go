@@ -19,7 +19,7 @@ import (
 
 type m = map[string]any
 
-// A cluster contains Kubernetes' objects, in the format of kubectl get -o json.
+// A cluster contains Kubernetes objects in the format of kubectl get -o json.
 type cluster struct{ items []m }
 
 func (c *cluster) pv(name, handle, size, phase string) {
@@ -58,7 +58,7 @@ func with(e doctor.Examination, known *doctor.Known) doctor.Examination {
 	return e
 }
 
-// Kubernetes' volumes, sizes, snapshots and attachments are compared with the target.
+// Doctor compares the volumes, sizes, snapshots and attachments in Kubernetes with the target.
 func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster
@@ -73,7 +73,7 @@ func TestObjectsAreComparedWithKubernetes(t *testing.T) {
 	c.snapshot(id(snap.UUID))
 	c.pv("pv-gone", id(uuid.NewString()), "8Mi", "Released") // Kubernetes is about to delete it
 	c.pv("static", uuid.NewString(), "8Mi", "Bound")
-	_, err = f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4}) // an lvstore in which the driver has no volumes
+	_, err = f.rpc.BdevLvolCreate(t.Context(), spdkrpc.BdevLvolCreateParams{LvolName: "of-others", LvsName: new("lvs1"), SizeInMiB: 4}) // in an lvstore that the driver may not use
 	require.NoError(t, err)
 	require.Empty(t, run(t, with(f.examination(), c.known(t))), "nothing is wrong yet")
 
@@ -223,7 +223,7 @@ func TestListOfVolumesIsParsed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// ParseKnown either parses or refuses any text, and never panics.
+// ParseKnown never panics, whatever the text.
 func FuzzParseKnown(f *testing.F) {
 	f.Add([]byte("t0:8e2dcb9d-3a79-4362-965e-fdb0cd3f4b8d"))
 	f.Add([]byte(`{"kind": "List", "items": [{"kind": "VolumeAttachment"}]}`))
@@ -234,8 +234,8 @@ func FuzzParseKnown(f *testing.F) {
 	})
 }
 
-// Replicas belong to a volume whose PersistentVolume does not name their targets. Such replicas are
-// not orphans, and --delete-volume does not accept them.
+// The PersistentVolume of a replicated volume does not name the targets of its replicas. The
+// replicas are not orphans, and --delete-volume does not accept them.
 func TestReplicasAreNotOrphans(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	c := &cluster{}

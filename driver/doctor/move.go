@@ -12,7 +12,8 @@ import (
 )
 
 // ofMove returns the finding about a volume or snapshot that spdk-csi move created, and false for
-// any other. all contains the readings of all targets, one of which may contain the original.
+// any other object. all contains the readings of all targets, one of which may contain the
+// original.
 func (r *Reading) ofMove(l volume.Listed, all []*Reading, hosts func(string) export.Host) (Finding, bool) {
 	name, _ := l.Used()
 	is := func(nameOf func(string) string) (original string) {
@@ -52,8 +53,8 @@ func (r *Reading) ofMove(l volume.Listed, all []*Reading, hosts func(string) exp
 		with(l.Source, anyName).byHand(fmt.Sprintf("to finish the move, repeat the spdk-csi move command, which continues (docs/moving.md). To give it up: spdk-csi move --volume %s --keep-original", original)), true
 }
 
-// exportToMover returns the export of a copy if it admits no hosts but those of spdk-csi move. Such
-// an export keeps the copy from being deleted.
+// exportToMover returns the export of a copy if the export admits only hosts of spdk-csi move. Such
+// an export prevents the deletion of the copy.
 func (r *Reading) exportToMover(copied, original string, hosts func(string) export.Host) (export.Found, bool) {
 	var movers []string
 	for _, node := range []string{hostname.MoveNode(original, copied), request.MovePrepareNode(original)} {

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/driver/request"
 )
 
-// What spdk-csi move creates is named for what it is, with the commands that finish the move or
-// give it up.
+// Doctor recognizes the objects that spdk-csi move leaves behind, and reports the commands that
+// finish or abandon the move.
 func TestLeftoversOfMovesAreNamed(t *testing.T) {
 	f := newFixture(t, export.TCP)
 	var c cluster
@@ -52,7 +52,7 @@ func TestLeftoversOfMovesAreNamed(t *testing.T) {
 	}
 	assert.Equal(t, doctor.Orphan, got["t0:"+other.UUID].Kind, "an administrator chose the name")
 
-	// If another host uses the copy, the command does not withdraw it.
+	// If another host uses the copy, the reported command does not delete its export.
 	require.NoError(t, f.Unexport(t.Context(), copied.UUID, nil))
 	f.publish(t, copied, "n1")
 	x := examine()["t0:"+copied.UUID]

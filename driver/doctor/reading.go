@@ -18,8 +18,8 @@ type Target struct {
 	*volume.Service
 	// URL is the URL of the target's proxy, for the commands in findings.
 	URL string
-	// Account describes the credentials for the proxy, without secrets. CAFile is the file with the
-	// authorities that are trusted for the proxy's certificate; empty if none is configured.
+	// Account describes the credentials for the proxy, without secrets. CAFile is the file that
+	// contains the certificate authorities trusted for the proxy; empty if none is configured.
 	Account, CAFile string
 }
 
@@ -41,8 +41,8 @@ type Reading struct {
 	unneeded map[string]bool
 	// connected contains the hosts that are connected to exports that could be removed.
 	connected map[string][]string
-	// sizes contains the sizes of volumes in bytes; -1 for a volume that the target lists but
-	// cannot show.
+	// sizes contains the sizes of volumes in bytes, or -1 for a volume that the target lists but
+	// returns no details of.
 	sizes map[string]int64
 }
 
@@ -50,7 +50,7 @@ type Reading struct {
 const inFlight = 32
 
 // Read reads a target. For an unresponsive target, the reading contains the error. If sizes is set,
-// Read also reads the sizes of all volumes, with one query for each.
+// Read also reads the sizes of all volumes, with one query per volume.
 func Read(ctx context.Context, t Target, sizes bool) *Reading {
 	r := &Reading{target: t, byID: map[string]volume.Listed{}, unneeded: map[string]bool{}, connected: map[string][]string{}, sizes: map[string]int64{}}
 	r.err = r.read(ctx, sizes)
@@ -89,8 +89,8 @@ func (r *Reading) read(ctx context.Context, sizes bool) (err error) {
 	return r.readSingle(ctx, sizes)
 }
 
-// readSingle queries facts that the lists do not contain, but only for the objects for which they
-// matter.
+// readSingle queries details that the lists do not contain, but only of objects for which the
+// details matter.
 func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	type answer struct {
 		id        string
@@ -144,8 +144,8 @@ func (r *Reading) readSingle(ctx context.Context, sizes bool) error {
 	return nil
 }
 
-// size returns the size of a volume in bytes, 0 if it has been deleted in the meantime, or -1 if
-// the target cannot show it.
+// size returns the size of a volume in bytes, 0 if the volume has been deleted in the meantime, or
+// -1 if the target returns no details of it.
 func (r *Reading) size(ctx context.Context, id string) (int64, error) {
 	v, err := r.target.Get(ctx, id)
 	switch {

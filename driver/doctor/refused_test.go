@@ -76,8 +76,8 @@ func TestRefusalsAreReportedImmediately(t *testing.T) {
 	}
 }
 
-// The refusal of one target is reported before the second reading, which is needed only for the
-// findings on other targets.
+// Doctor reports a target's refusal before the second reading, which only findings on other targets
+// need.
 func TestRefusalIsReportedBeforeOtherFindings(t *testing.T) {
 	simulatedOnly(t)
 	f := newFixture(t, export.TCP)
