@@ -126,7 +126,7 @@ func (a *acceptor) acceptsMembers(object map[string]any) bool {
 	return true
 }
 
-// listed looks up a string or an integer in the enum.
+// listed reports whether the enum contains v, which is a string or an integer.
 func (a *acceptor) listed(v any) bool {
 	for _, want := range a.enum {
 		switch want := want.(type) {
@@ -145,7 +145,7 @@ func (a *acceptor) listed(v any) bool {
 	return false
 }
 
-// An integer can represent any int64 and any uint64.
+// An integer holds any int64 or uint64.
 type integer struct {
 	negative  bool
 	magnitude uint64

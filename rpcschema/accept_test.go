@@ -12,8 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/sample/broken"
 )
 
-// Acceptors do not accept anything that the validator rejects, and nearly all methods have an
-// acceptor.
+// An acceptor accepts nothing that the validator rejects, and nearly all methods have an acceptor.
 func TestAcceptorAgreesWithValidator(t *testing.T) {
 	doc := rpcschema.Default()
 	accepted, valid, invalid := 0, 0, 0

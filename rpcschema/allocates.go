@@ -12,7 +12,7 @@ type Allocates struct {
 	AtLeast json.Number `json:"at-least"`
 }
 
-// Bounded reports whether there is a bound.
+// Bounded reports whether the number has a bound.
 func (a *Allocates) Bounded() bool { return a != nil && a.AtMost+a.AtLeast != "" }
 
 // Exceeded returns the bound that a value violates and the bound's kind ("at most" or "at least").

@@ -1,13 +1,13 @@
 package rpcschema
 
-// These are the forms in which SPDK accepts a call without parameters (x-spdk-params).
+// SPDK accepts a call without parameters in one of these forms (x-spdk-params).
 const (
 	ParamsNone   = "none"   // params must be omitted
 	ParamsObject = "object" // params must be an empty object
 	ParamsEither = "either"
 )
 
-// WithoutParams returns the form in which SPDK accepts a call of m that has no parameters.
+// WithoutParams returns the form that SPDK accepts for a call of m without parameters.
 func (m *Method) WithoutParams() string {
 	switch {
 	case m.ParamsForm != "":

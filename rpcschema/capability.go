@@ -1,13 +1,13 @@
 package rpcschema
 
-// A Capability is a behavior that SPDK has had since a certain release, and on which code outside
-// of rpcschema depends. The schema itself records the releases of methods, parameters and result
+// A Capability is SPDK behavior that was introduced in a known release and that code outside
+// rpcschema depends on. The schema itself records the releases of methods, parameters and result
 // members. Use [Window.Has] for methods, parameters and members, unless a call depends on several
 // of them.
 type Capability struct {
 	since Release
-	// source names the file and commit in SPDK's repository, or the targets on which the behavior
-	// was observed.
+	// source names the file and commit in SPDK's repository, or the targets that showed the
+	// behavior.
 	source string
 }
 
@@ -17,8 +17,8 @@ func (c Capability) Since() Release { return c.since }
 // Has reports whether release r has the capability. An unknown release has no capabilities.
 func (r Release) Has(c Capability) bool { return r.Known() && !r.Before(c.since) }
 
-// These are all the capabilities on which code depends. No package outside of rpcschema compares
-// releases, except in tests.
+// These are all the capabilities that code depends on. Outside rpcschema, only tests compare
+// releases.
 var (
 	// GrowsBeyondParent means that a volume may be larger than its parent. On earlier releases,
 	// such as v24.01, reads past the parent's end fail with an I/O error, as do writes of less than

@@ -24,8 +24,8 @@ type Replaces struct {
 	List bool `json:"list"`
 }
 
-// BothWays reports whether the new form can also be converted to the old one, for releases that
-// support only the old one.
+// BothWays reports whether the new form can also be converted to the old form, for releases that
+// support only the old form.
 func (rep *Replaces) BothWays() bool { return rep.Times == 0 && rep.Log2Of == 0 }
 
 // Scales reports whether the two forms differ at most by a factor.
@@ -111,9 +111,9 @@ func spelt(given json.Number, n *big.Int) (any, error) {
 	return json.Number(n.String()), nil
 }
 
-// A change describes how to adapt a parameter, or a member of one, to another release. The member
-// may have been replaced by one with another name, it may have values that later releases imply, or
-// its values may have been accepted in any letter case.
+// A change describes how to adapt a parameter, or a member of a parameter, to another release.
+// Another member may have replaced it, later releases may imply some of its values, or earlier
+// releases may have accepted its values in any letter case.
 type change struct {
 	path  []string // names of the objects that contain the member, outermost first
 	old   Property // zero if there is no old member

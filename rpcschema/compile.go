@@ -90,8 +90,8 @@ func (d *Document) newCompiler(r Release) (*compiler, error) {
 	return c, nil
 }
 
-// paramsObject returns the schema of the object that contains a method's parameters. It derives the
-// schema from the raw document.
+// paramsObject derives the schema of the object that contains a method's parameters from the raw
+// document.
 func (m *Method) paramsObject(r Release, raw map[string]any) map[string]any {
 	properties, required := map[string]any{}, []any{}
 	list, _ := raw["params"].([]any)

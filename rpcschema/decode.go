@@ -12,7 +12,7 @@ type Relaxed struct {
 }
 
 // IgnoresUnknown reports whether release r ignores parameters that m does not define.
-// ValidateParams refuses unknown parameters for every release.
+// ValidateParams rejects unknown parameters for every release.
 func (m *Method) IgnoresUnknown(r Release) bool {
 	return m.Relaxed != nil && Window{Since: m.Relaxed.Since, Until: m.Relaxed.Until}.Has(r)
 }

@@ -37,7 +37,7 @@ func TestRelaxedMethodsIgnoreUnknownParameters(t *testing.T) {
 	}
 }
 
-// A release may decode a call and then refuse it with another error. Validation refuses such a call
+// A release may decode a call and then refuse it with another error. Validation rejects such a call
 // before it is sent.
 func TestParametersRequiredByTheDecoderAreReported(t *testing.T) {
 	clone, _ := Default().Method("bdev_lvol_clone")

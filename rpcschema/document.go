@@ -35,7 +35,7 @@ type Method struct {
 	Description string   `json:"description"`
 	State       []string `json:"x-spdk-state"` // startup, runtime, or both
 	Mutates     bool     `json:"x-spdk-mutates"`
-	// ReadsIf lists the parameter values with which a mutating method only reads. Each of these
+	// ReadsIf lists the parameter values that make a mutating method only read. Each of these
 	// parameters must be omitted or have one of the listed values.
 	ReadsIf map[string][]any `json:"x-spdk-reads-if"`
 	// Saved states when a change is saved in the target's configuration: SavedFirst, SavedNever, or
@@ -70,9 +70,8 @@ type Method struct {
 	AnyOf  [][]string `json:"x-spdk-any-of"`
 	Result Param      `json:"result"`
 	Errors []Error    `json:"errors"`
-	// ErrorKinds contains the kinds of those error codes whose meaning for this method differs from
-	// the general one. The kinds are stored here because OpenRPC's error objects allow no
-	// extensions.
+	// ErrorKinds maps the error codes that have a special meaning for this method to their kinds.
+	// The kinds are stored here because OpenRPC's error objects allow no extensions.
 	ErrorKinds map[int]string `json:"x-spdk-error-kinds"`
 	// DecodeError is the code that SPDK returns when it cannot decode the parameters.
 	DecodeError int `json:"x-spdk-decode-error"`
@@ -118,8 +117,8 @@ type Param struct {
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
-	// Kind is one of ErrorKinds if the code's meaning for this method differs from the general one,
-	// and "" otherwise.
+	// Kind is one of ErrorKinds if the code has a special meaning for this method, and ""
+	// otherwise.
 	Kind string `json:"-"`
 }
 
@@ -216,8 +215,8 @@ func (d *Document) Suggest(name string) string {
 	return Nearest(name, names)
 }
 
-// Resolve follows references and returns the schema that they lead to. Annotations next to a
-// reference apply only to that use, so the caller must read them before it calls Resolve.
+// Resolve follows references and returns the schema at their end. Annotations next to a reference
+// apply only to that use, so the caller must read them before it calls Resolve.
 func (d *Document) Resolve(s *Schema) *Schema {
 	for s != nil && s.Ref != "" {
 		s = d.schemas[s.RefName()]
@@ -228,7 +227,7 @@ func (d *Document) Resolve(s *Schema) *Schema {
 // Schemas returns the shared schemas by name.
 func (d *Document) Schemas() map[string]*Schema { return d.schemas }
 
-// Area returns the part of SPDK to which m belongs, such as bdev_lvol or nvmf.
+// Area returns the part of SPDK that m belongs to, such as bdev_lvol or nvmf.
 func (m *Method) Area() string {
 	if len(m.Tags) == 0 {
 		return ""
@@ -246,8 +245,9 @@ func (m *Method) Param(name string) *Param {
 	return nil
 }
 
-// Nearest returns the candidate that is most similar to name, for "did you mean". The edit distance
-// must be at most a third of the length of name; if no candidate is that close, Nearest returns "".
+// Nearest returns the candidate that is most similar to name, for "did you mean" hints. The edit
+// distance must be at most a third of the length of name; if no candidate is that close, Nearest
+// returns "".
 func Nearest(name string, candidates []string) string {
 	best, bestDistance := "", max(2, len(name)/3)+1
 	for _, c := range candidates {

@@ -7,7 +7,7 @@ import (
 )
 
 // Export returns the OpenRPC document for release r. It contains only the methods that the function
-// keep selects (nil selects all), and the schemas to which they refer. Objects in parameters reject
+// keep selects (nil selects all), and the schemas that they refer to. Objects in parameters reject
 // members that the document does not describe.
 func (d *Document) Export(r Release, keep func(*Method) bool) ([]byte, error) {
 	raw, err := d.rawDocument()
@@ -88,7 +88,7 @@ func (w view) method(m *Method, raw map[string]any) (map[string]any, error) {
 	return out, err
 }
 
-// collectRefs adds every schema to which v refers, directly or indirectly, to the set used.
+// collectRefs adds every schema that v refers to, directly or indirectly, to the set used.
 func collectRefs(schemas map[string]any, v any, used map[string]any) {
 	switch v := v.(type) {
 	case []any:

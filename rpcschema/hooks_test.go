@@ -1,7 +1,7 @@
 package rpcschema
 
-// FastAndSlow reports, for external tests, whether the acceptor and the validator accept the same
-// parameters.
+// FastAndSlow reports, for external tests, whether the acceptor (fast) and the validator (slow)
+// accept the parameters.
 func (d *Document) FastAndSlow(method string, params map[string]any, r Release) (fast, slow bool) {
 	c, err := d.compilerFor(r)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 )
 
 // JSONSchemas returns the schemas of the parameters at release r for the methods that the function
-// keep selects (nil selects all). The result is keyed by method. Each is a complete JSON Schema
-// (draft 2020-12). Objects reject members that their schemas do not describe. A group of parameters
-// of which exactly one must be given becomes oneOf; a group of which at least one must be given
+// keep selects (nil selects all). The result maps each method to a complete JSON Schema (draft
+// 2020-12). Objects reject members that their schemas do not describe. A group of parameters of
+// which exactly one must be given becomes oneOf; a group of which at least one must be given
 // becomes anyOf. The result's schema is at #/$defs/result. The schemas contain no annotations
 // (x-spdk-…); use [Document.Export] for those.
 func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][]byte, error) {
@@ -49,7 +49,7 @@ func (d *Document) JSONSchemas(r Release, keep func(*Method) bool) (map[string][
 	return all, nil
 }
 
-// addGroups adds the rules on groups of parameters of which exactly one, or at least one, must be
+// addGroups adds the rules that exactly one, or at least one, of a group of parameters must be
 // given.
 func (m *Method) addGroups(root map[string]any, r Release) {
 	var all []any

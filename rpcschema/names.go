@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A Name is the name of a resource in a call. The resource exists, or the call creates it.
-// Kind is the value of x-spdk-resource: bdev, lvstore, nqn, …
+// A Name identifies a resource in a call, either an existing one or one that the call creates. Kind
+// is the value of x-spdk-resource: bdev, lvstore, nqn, …
 type Name struct{ Kind, Value string }
 
 // Names lists the resources named in a call's parameters, in the order of the method's parameters.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// DiscoveryNQN is the NQN of the discovery subsystem, which lists the others.
+// DiscoveryNQN is the NQN of the discovery subsystem, which lists all other subsystems.
 const DiscoveryNQN = "nqn.2014-08.org.nvmexpress.discovery"
 
 // UUIDPrefix is the prefix of NQNs that contain a UUID, which makes them unique without a domain

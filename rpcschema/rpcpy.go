@@ -12,7 +12,7 @@ import (
 // An RPCPyWord describes how a parameter, or a member of a parameter, is written on the command
 // line of SPDK's scripts/rpc.py. It has a position, an option, or flags.
 type RPCPyWord struct {
-	// Since and Until limit the releases of rpc.py to which the word applies.
+	// Since and Until limit the word to some releases of rpc.py.
 	Since Release `json:"since,omitzero"`
 	Until Release `json:"until,omitzero"`
 	// Position is the place among the positional arguments, counted from 1. Optional means that the

@@ -40,14 +40,14 @@ type Schema struct {
 	MaxItems      *int        `json:"maxItems"`
 	MinProperties int         `json:"minProperties"`
 
-	// Area is the part of SPDK to which a shared schema belongs.
+	// Area is the part of SPDK that a shared schema belongs to.
 	Area string `json:"x-spdk-area"`
 	// Resource is the kind of resource that the value names: bdev, lvstore, nqn, …
 	Resource string `json:"x-spdk-resource"`
 	// Sensitive means that the value is a secret, which must never be logged.
 	Sensitive bool `json:"x-spdk-sensitive"`
-	// Opens describes values that give access to additional hosts or to deleted data; nil means
-	// that there are none.
+	// Opens describes values that give access to additional hosts or to deleted data. nil means
+	// that no value does so.
 	Opens *Opens `json:"x-spdk-opens"`
 	// Allocates marks a number that determines how much memory SPDK allocates; nil for any other
 	// value.
@@ -74,7 +74,7 @@ func (s *Schema) HasValue(value string, r Release) bool {
 	return Window{Since: s.EnumSince[value]}.Has(r)
 }
 
-// RefName returns the name of the shared schema to which s refers, or "".
+// RefName returns the name of the shared schema that s refers to, or "".
 func (s *Schema) RefName() string { return strings.TrimPrefix(s.Ref, refPrefix) }
 
 const refPrefix = "#/components/schemas/"
@@ -116,7 +116,7 @@ type Property struct {
 	*Schema
 }
 
-// Properties lists an object's members in the order in which they are described.
+// Properties lists an object's members in the order of the document.
 type Properties []Property
 
 // Get returns the schema of the named member, or nil.

@@ -11,7 +11,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// A Violation describes one position at which a value does not match the schema.
+// A Violation describes one position where a value does not match the schema.
 type Violation struct {
 	Pointer string // JSON pointer into the params or the result
 	Message string // the mistake and what is expected, but never the value, which may be secret
@@ -24,7 +24,7 @@ func (v Violation) String() string {
 	return v.Pointer + ": " + v.Message
 }
 
-// Violations lists all positions at which a value does not match the schema.
+// Violations lists all positions where a value does not match the schema.
 type Violations []Violation
 
 func (v Violations) Error() string {
@@ -147,8 +147,7 @@ func (d *Document) ValidateResult(method string, result any, r Release) error {
 	return err
 }
 
-// checkGroups checks the rules on groups of parameters of which exactly one, or at least one, must
-// be given.
+// checkGroups checks that exactly one, or at least one, of each group of parameters is given.
 func (m *Method) checkGroups(params map[string]any, r Release) (found Violations) {
 	given := func(group []string) (names []string) {
 		for _, name := range group {
@@ -211,8 +210,8 @@ func (m *Method) unknown(pointer string, r Release) string {
 	return fmt.Sprintf("%s has no such parameter: it takes %s", m.Name, strings.Join(names, ", "))
 }
 
-// memberAt returns the parameter or member to which a pointer leads, and the path to it. It returns
-// nil if there is none.
+// memberAt returns the parameter or member at a pointer, and its path. It returns nil if no such
+// member exists.
 func (m *Method) memberAt(pointer string) (p *Property, path []string) {
 	names := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	first := m.Param(names[0])

@@ -31,7 +31,7 @@ func (v Violation) String() string {
 	return s + v.Message
 }
 
-// A Report is the result of checking one or more inputs.
+// A Report contains the results for one or more inputs.
 type Report struct {
 	Calls, Results, Errors int // how many calls, results and errors were checked
 	Violations             []Violation
@@ -185,7 +185,7 @@ func (r *run) failure(method string, value any) {
 	}
 }
 
-// judge converts an error of the schema to violations.
+// judge converts a validation error to violations.
 func (r *run) judge(method, at string, err error) {
 	var violations rpcschema.Violations
 	switch {

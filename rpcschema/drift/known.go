@@ -19,8 +19,8 @@ type explanation struct {
 	Method string `yaml:"method"`
 	Param  string `yaml:"param"`
 	Kind   Kind   `yaml:"kind"`
-	// Since and Until limit the releases to which the explanation applies. If both are empty, it
-	// applies to all.
+	// Since and Until limit the explanation to some releases. If both are empty, it applies to all
+	// releases.
 	Since rpcschema.Release `yaml:"since"`
 	Until rpcschema.Release `yaml:"until"`
 	Why   string            `yaml:"why"`

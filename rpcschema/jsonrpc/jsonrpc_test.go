@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// decodeOne decodes a single request and refuses a batch.
+// decodeOne decodes a single request and rejects a batch.
 func decodeOne(text string, lim Limits) (*Request, error) {
 	elements, batch, err := DecodeMessage([]byte(text), lim)
 	if err != nil {
@@ -160,7 +160,7 @@ func TestDecodeLimitsAreEnforced(t *testing.T) {
 	assert.Equal(t, CodeTooLarge, e.Code)
 }
 
-// A short text must not be decoded as a number that makes computations slow.
+// A short text must not decode to a number so large that computations with it are slow.
 func TestNumbersAreLimited(t *testing.T) {
 	nines := strings.Repeat("9", maxDigits)
 	for _, text := range []string{nines, "1e999", "-1.5E-999", "1e+0000000999", "[0e0]"} {
@@ -191,8 +191,8 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecodeValue checks a property on which the proxy depends. A value that is decoded, encoded
-// and decoded again stays the same.
+// FuzzDecodeValue checks a property that the proxy depends on: decoding, encoding and decoding a
+// value again yields the same value.
 func FuzzDecodeValue(f *testing.F) {
 	for _, s := range []string{`{"method":"m","params":{"a":[1,2.5e3,null,true,"\u00e9"]}}`, `{"a":1,"a":2}`, `[[[]]]`, `"\ud83d\ude00"`, `-0`} {
 		f.Add([]byte(s))

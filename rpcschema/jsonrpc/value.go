@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits restricts a text that is to be decoded. A zero field means no limit.
+// Limits restricts JSON text before it is decoded. A zero field means no limit.
 type Limits struct {
 	Bytes  int // length of the text in bytes
 	Values int // values as SPDK counts them: each scalar, member name, and opening and closing bracket
@@ -154,7 +154,7 @@ const (
 	maxExponent = 999
 )
 
-// describe rewords the parser's error for the client that sent the text.
+// describe rewords the parser's error for the client.
 func describe(err error) error {
 	var limit *LimitError
 	if errors.As(err, &limit) {

@@ -13,7 +13,7 @@ import (
 // Among parameters, required values are marked; in results, optional ones are.
 type words struct{ required, optional string }
 
-// need returns the term for a required value, or describes the default of an optional one.
+// need returns the term for a required value, or describes the default of an optional value.
 func need(required bool, s *rpcschema.Schema, must, may string) string {
 	switch {
 	case required:

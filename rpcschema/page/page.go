@@ -113,7 +113,7 @@ func (p *page) parameters(m *rpcschema.Method) {
 	}
 }
 
-// parameterEntries writes the parameters with their members, and reports whether there are any.
+// parameterEntries writes the parameters with their members, and reports whether it wrote any.
 func (p *page) parameterEntries(m *rpcschema.Method) (written bool) {
 	for _, param := range m.Params {
 		if !param.Schema.Has(p.release) {

@@ -112,7 +112,7 @@ type failing struct{ calls int }
 
 func (f *failing) Write([]byte) (int, error) { f.calls++; return 0, errors.New("full") }
 
-// An error of the underlying writer is returned.
+// Write returns errors from the underlying writer.
 func TestWriterReportsErrors(t *testing.T) {
 	f := &failing{}
 	for _, line := range []string{"plain\n", "\u202e\n"} {

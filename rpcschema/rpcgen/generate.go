@@ -40,7 +40,7 @@ func generate(doc *rpcschema.Document) (map[string][]byte, error) {
 type generator struct {
 	doc   *rpcschema.Document
 	areas map[string]*area
-	area  *area             // the area for which the client is being written
+	area  *area             // the area whose client code is being written
 	types map[string]string // maps a Go type name to its origin, to detect clashes
 }
 

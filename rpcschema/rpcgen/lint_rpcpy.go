@@ -48,7 +48,7 @@ func lintRPCPy(doc *rpcschema.Document, complain func(where, format string, args
 	}
 }
 
-// releasesOf lists the releases at which a method's parameters or words may change.
+// releasesOf lists the releases that may change a method's parameters or words.
 func releasesOf(m *rpcschema.Method) []rpcschema.Release {
 	found := map[rpcschema.Release]bool{rpcschema.Oldest: true, rpcschema.Future: true}
 	add := func(releases ...rpcschema.Release) {

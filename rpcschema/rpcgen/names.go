@@ -90,7 +90,7 @@ func endsWord(rest string) bool {
 	return rest == "" || !unicode.IsLower(rune(rest[0])) && !unicode.IsDigit(rune(rest[0]))
 }
 
-// spelt returns a Go name in which every word is spelled as in spellings.
+// spelt returns a Go name with every word spelled as in spellings.
 func spelt(name string) string {
 	var b strings.Builder
 	for _, word := range wordsOf(name) {

@@ -34,7 +34,7 @@ func (g *generator) formsOf(s *rpcschema.Schema) []form {
 	return forms
 }
 
-// jsonKind returns the type that can be distinguished in JSON text, in which integers are numbers.
+// jsonKind returns the type that JSON text distinguishes: integers are numbers.
 func jsonKind(typ string) string {
 	if typ == "integer" {
 		return "number"

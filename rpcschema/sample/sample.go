@@ -25,7 +25,7 @@ type Maker struct {
 	Names map[string]string
 }
 
-// Params returns the parameters of a valid call. The parameters are never nil.
+// Params returns the parameters of a valid call. The map is never nil.
 func (k Maker) Params(m *rpcschema.Method) map[string]any {
 	params := map[string]any{}
 	for _, p := range m.Params {
@@ -36,7 +36,7 @@ func (k Maker) Params(m *rpcschema.Method) map[string]any {
 	return params
 }
 
-// Result returns a result.
+// Result returns a valid result of m.
 func (k Maker) Result(m *rpcschema.Method) any { return k.Value(m.Result.Schema) }
 
 // wanted reports whether a parameter is included, given the rules on groups of parameters.
@@ -70,7 +70,7 @@ func (k Maker) givesWay(s *rpcschema.Schema, name string) bool {
 	})
 }
 
-// Value returns a value of a schema.
+// Value returns a value that matches the schema.
 func (k Maker) Value(s *rpcschema.Schema) any {
 	use := s
 	s = k.Document.Resolve(s)

@@ -34,7 +34,7 @@ func (e UsageError) Unwrap() error { return e.Err }
 
 func usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// A Target is the running target with which the drift command compares the schema.
+// A Target is the running target that the drift command compares with the schema.
 type Target interface {
 	// AddFlags adds the flags for the target's address to cmd.
 	AddFlags(cmd *cobra.Command)

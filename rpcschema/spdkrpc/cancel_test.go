@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A call whose context has ended is not sent, whether or not there is a live connection.
+// A call whose context has ended is not sent, even if a connection exists.
 func TestSocketSendsNothingAfterCancellation(t *testing.T) {
 	var got []string
 	served := make(chan struct{})
@@ -50,8 +50,8 @@ func TestSocketSendsNothingAfterCancellation(t *testing.T) {
 func TestCallCanceledWhileConnectingIsNotSent(t *testing.T) {
 	var first call
 	handle := func(p *peer) {
-		// If nothing can be decoded, this connection is the abandoned attempt, for which no caller
-		// was waiting.
+		// If nothing can be decoded, this connection belongs to the abandoned attempt: no caller
+		// was waiting for it.
 		if p.dec.Decode(&first) == nil {
 			p.answer(first, "true")
 		}

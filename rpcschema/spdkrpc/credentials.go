@@ -56,9 +56,8 @@ func (e *CredentialsFileError) Error() string { return e.Err.Error() }
 
 func (e *CredentialsFileError) Unwrap() error { return e.Err }
 
-// header returns a request's header, which the caller must not modify. It reads the token file for
-// each request, so that a renewed token takes effect immediately. Reading the file takes
-// microseconds.
+// header returns a request's header, which the caller must not modify. It reads the token file,
+// which takes microseconds, for each request, so that a renewed token takes effect immediately.
 func (c *credentials) header() (http.Header, error) {
 	if c.tokenFile == "" {
 		return c.fixed, nil

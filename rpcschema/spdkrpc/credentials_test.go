@@ -105,7 +105,7 @@ func TestTokenFilesAreReread(t *testing.T) {
 	}
 }
 
-// A connection uses the certificate with which it was established. After a refusal, the next call
+// A connection keeps the certificate that was used to establish it. After a refusal, the next call
 // uses the current certificate.
 func TestCertificateFilesAreReread(t *testing.T) {
 	pair := filepath.Join(t.TempDir(), "pair.pem")

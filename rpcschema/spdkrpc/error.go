@@ -40,8 +40,8 @@ const (
 
 func (k Kind) Error() string { return string(k) }
 
-// These are the reasons for errors whose kind does not show what must be corrected. Test for them
-// with errors.Is(err, spdkrpc.ErrCredentials).
+// These errors say what must be corrected where the kind alone does not. Test for them with
+// errors.Is(err, spdkrpc.ErrCredentials).
 var (
 	// ErrCredentials means that the proxy refused the credentials, or that it did not check them
 	// after too many failed logins. The kind is Denied or Unreachable.
@@ -49,12 +49,12 @@ var (
 	// ErrCertificate means that the caller does not trust the proxy's certificate. Nothing was
 	// sent. The kind is Unreachable.
 	ErrCertificate = errors.New("certificate not trusted")
-	// ErrNotProxy means that the response is neither one of spdk-proxy nor one of an intermediary
-	// in front of it. The kind is OutcomeUnknown or Unreachable.
+	// ErrNotProxy means that the response came neither from spdk-proxy nor from an intermediary in
+	// front of it. The kind is OutcomeUnknown or Unreachable.
 	ErrNotProxy = errors.New("the server does not respond as spdk-proxy does: check the URL")
 )
 
-// An Error is the failure of one call.
+// An Error describes why one call failed.
 type Error struct {
 	Method  string
 	Kind    Kind

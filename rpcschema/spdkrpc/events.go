@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Events opens the stream of spdk-proxy's events (GET /events), in the format of server-sent
-// events. last is the id of the last event that the caller received, or "". The stream ends when
-// ctx ends or when the caller closes it. The error is an *[Error].
+// Events opens spdk-proxy's event stream (GET /events), which consists of server-sent events. last
+// is the id of the last event that the caller received, or "". The stream ends when ctx ends or
+// when the caller closes it. The error is an *[Error].
 func (h *HTTPS) Events(ctx context.Context, last string) (io.ReadCloser, error) {
 	const method = "notify_get_notifications" // the user must be permitted to call this method
 	header, err := h.who.header()

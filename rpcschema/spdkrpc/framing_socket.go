@@ -19,7 +19,7 @@ const (
 	longReply = 256 << 10
 )
 
-// A socketFraming is SPDK's framing, in which messages follow each other without separators. It
+// A socketFraming implements SPDK's framing: messages follow each other without separators. It
 // parses each reply only once, even a listing of several megabytes, and returns results exactly as
 // SPDK wrote them.
 type socketFraming struct {

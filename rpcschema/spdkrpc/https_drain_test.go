@@ -29,8 +29,8 @@ func (p *drainingProxy) posted(c call) {
 	p.executed[string(c.Params)]++
 }
 
-// serve executes some messages, announces the end, executes some more, and refuses the others. The
-// client closes the stream.
+// serve executes some messages, announces the end, executes a few more messages, and refuses the
+// rest. The client closes the stream.
 func (p *drainingProxy) serve(ws *websocket.Conn, _ *http.Request) {
 	const before, after = 60, 20
 	var writes sync.Mutex
@@ -116,8 +116,8 @@ func TestStreamEndsNormally(t *testing.T) {
 	}
 }
 
-// The client itself closes a stream without calls, so that it never sends a call at the moment at
-// which the proxy closes the idle stream.
+// The client itself closes a stream without calls, so that it never sends a call just as the proxy
+// closes the idle stream.
 func TestUnusedStreamEnds(t *testing.T) {
 	closed := make(chan error, 2)
 	p, h := behind(t, func(ws *websocket.Conn, _ *http.Request) {

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// streamHeader is the header in which the proxy offers streams to authenticated users; its
-	// value is a path.
+	// streamHeader is the header that offers streams to authenticated users. Its value is a path.
 	streamHeader = "Spdkgate-Stream"
 	subprotocol  = "jsonrpc"
 
@@ -37,8 +36,8 @@ const (
 	// streamWait is how long to wait for a stream to open.
 	streamWait = 30 * time.Second
 
-	// These are the pauses before the next attempt after a connection was lost or could not be
-	// established, and after an upgrade was refused. maxPause limits both.
+	// The next attempt waits for lostPause after a connection was lost or could not be established,
+	// and for refusedPause after an upgrade was refused. maxPause limits both.
 	lostPause    = time.Second
 	refusedPause = 10 * time.Second
 	maxPause     = time.Minute

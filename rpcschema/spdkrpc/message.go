@@ -50,8 +50,8 @@ type message struct {
 
 var errNoReply = errors.New("the peer's message has no id, or does not have exactly one of result and error")
 
-// splitMessage reads a message. The function keep returns a part of the message, in memory that
-// stays valid. keep is needed because dec reuses its memory unless it was given the whole text.
+// splitMessage reads a message. The function keep returns a part of the message in memory that
+// stays valid: dec reuses its own memory unless it was given the whole text.
 func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m message, err error) {
 	t, err := dec.ReadToken()
 	if err != nil {
@@ -120,7 +120,7 @@ func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 // noInput is the input of a decoder that is not in use.
 var noInput = new(bytes.Buffer)
 
-// lenient contains the options for decoding SPDK's replies, in which names may contain any bytes.
+// lenient contains the options for decoding SPDK's replies, whose names may contain any bytes.
 var lenient = []jsontext.Options{jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)}
 
 // decoders pools the memory that tracks names and nesting.

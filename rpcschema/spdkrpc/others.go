@@ -12,7 +12,7 @@ import (
 )
 
 // unmarshalOthers reads an object that may contain members without a struct field. It stores the
-// described members in the struct, and all others in the map.
+// described members in the struct, and all other members in the map.
 func unmarshalOthers[T any](text []byte, described any, others *map[string]T, names ...string) error {
 	if err := json.Unmarshal(text, described); err != nil {
 		return err

@@ -97,9 +97,9 @@ type Pending struct {
 	call   *streamCall
 }
 
-// Start starts one call. Calls reach the target in the order in which they were started. If Start
-// returns an error, the call was not executed. If ctx has ended, Start returns an error without
-// sending the call. If the target has closed the connection, Start sends the call on a new one.
+// Start starts one call. Calls reach the target in the order of their Start calls. If Start returns
+// an error, the call was not executed. If ctx has ended, Start returns an error without sending the
+// call. If the target has closed the connection, Start sends the call on a new one.
 func (s *Socket) Start(ctx context.Context, method string, params any) (Pending, error) {
 	return s.StartObserved(ctx, method, params, nil)
 }

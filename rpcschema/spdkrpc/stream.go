@@ -10,7 +10,7 @@ import (
 // time, and at most one may read. close may be called at any time, and ends both operations.
 type framing interface {
 	// write writes messages in as few writes as possible, and returns how many of them were written
-	// completely. The peer cannot have executed the others. write also writes pending pings and
+	// completely. The peer cannot have executed the rest. write also writes pending pings and
 	// pongs.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
@@ -48,7 +48,7 @@ type stream struct {
 // inFlight is the state of a stream.
 type inFlight struct {
 	calls   map[uint64]*streamCall // calls without a reply
-	awaited int                    // number of calls for which a caller is waiting
+	awaited int                    // number of calls that a caller is waiting for
 	queue   []*streamCall          // calls to be written
 	batch   []*streamCall          // calls being written; the memory is reused for the next queue
 	control bool                   // a ping or a pong must be written

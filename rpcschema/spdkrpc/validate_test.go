@@ -46,8 +46,8 @@ func TestClientValidatesBeforeItSends(t *testing.T) {
 	}
 }
 
-// Validating the driver's calls causes few allocations in addition to those for encoding the calls
-// and adapting them to the release.
+// Validating the driver's calls adds few allocations to those for encoding the calls and adapting
+// them to the release.
 func TestValidationIsCheap(t *testing.T) {
 	params := BdevLvolCreateParams{LvolName: "pvc-0d9a57b2-7f4e-4a6e-8d3c-5b1f0e9a7c66", SizeInMiB: 1024, LvsName: new("lvs0"), ThinProvision: new(true)}
 	count := func(options ...ClientOption) float64 {

@@ -26,8 +26,8 @@ func (m *malloc) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {
 	}
 }
 
-// numaID returns the NUMA node that a bdev reports, or nil. Memory bdevs report the value with
-// which SPDK represents any node.
+// numaID returns the NUMA node that a bdev reports, or nil. Memory bdevs report the value that
+// means any node.
 func (b *bdev) numaID() *int32 {
 	if _, ok := b.driver.(*malloc); ok {
 		return new(int32(-1))

@@ -25,8 +25,8 @@ type stackPlan struct {
 	ownKey                   bool       // the key was created only for this bdev
 }
 
-// stackSpaces contains the namespaces from which SPDK derives the UUIDs of stacked bdevs. A stacked
-// bdev's UUID depends only on that of its base bdev, so it is the same after each start.
+// stackSpaces contains the UUID namespaces of stacked bdevs. A stacked bdev's UUID depends only on
+// that of its base bdev, so it is the same after each start.
 var stackSpaces = map[string]uuid.UUID{
 	"passthru": uuid.MustParse("7e25812e-c8c0-4d3f-8599-16d790555b85"),
 	"crypto":   uuid.MustParse("f6e8a7ba-8d3b-4d94-bd87-f13c4a1e4bbd"),

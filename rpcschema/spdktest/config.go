@@ -46,7 +46,7 @@ type subsystemInfo struct {
 	config func(*engine) []configPart
 }
 
-// subsystems lists the simulated subsystems in the order in which they start.
+// subsystems lists the simulated subsystems in start order.
 func (e *engine) subsystems() []subsystemInfo {
 	list := []subsystemInfo{
 		{spdkrpc.FrameworkSubsystem{Subsystem: "scheduler", DependsOn: []string{}}, func(*engine) []configPart { return []configPart{oneByOne(startup["scheduler"]...)} }},

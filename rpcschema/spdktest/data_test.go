@@ -135,7 +135,7 @@ func TestVolumeKeepsItsFile(t *testing.T) {
 }
 
 // TestSetParentKeepsWrittenClusters checks that a volume keeps the clusters that were written to
-// it, and reads the others from its new parent.
+// it, and reads all other clusters from its new parent.
 func TestSetParentKeepsWrittenClusters(t *testing.T) {
 	b := start(t, Options{DataDir: t.TempDir()})
 	b.store()

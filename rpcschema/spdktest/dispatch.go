@@ -136,7 +136,7 @@ type method struct {
 	trimmer *trimmer // for the result
 }
 
-// when describes the states in which a method may be called, for error messages.
+// when describes, for error messages, in which states a method may be called.
 func (m *method) when() string {
 	if slices.Contains(m.State, "startup") {
 		return "before"
@@ -188,8 +188,8 @@ func (t *methodTable) find(name string) (*method, bool) {
 	return m, ok
 }
 
-// names lists the methods in SPDK's order, in which the method registered last comes first. Clients
-// cannot rely on this order.
+// names lists the methods in SPDK's order: the method registered last comes first. Clients cannot
+// rely on this order.
 func (t *methodTable) names(state string, aliases bool) []string {
 	names := []string{}
 	for name, m := range t.byName {

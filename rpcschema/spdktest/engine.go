@@ -27,7 +27,7 @@ type engine struct {
 	ready   chan struct{} // closed when started
 	gone    chan struct{} // closed when dead
 	bdevs   registry
-	stores  []*lvstore // in the order in which the target found them
+	stores  []*lvstore // in the order of discovery
 	bdevMod bdevModules
 	// If examineListed is set (bdev_auto_examine is off), SPDK examines only the bdevs in
 	// toExamine.
@@ -110,8 +110,8 @@ func (e *engine) unlocked(io func() error) error {
 // errDead ends calls that were interrupted by a crash. No client receives it.
 var errDead = jsonrpc.Errorf(jsonrpc.CodeInternalError, "the target crashed")
 
-// A handler returns errCrash to crash the target in cases in which a real target crashes. It
-// returns errSilent in cases in which a real target never responds.
+// A handler returns errCrash where a real target crashes, and errSilent where a real target never
+// responds.
 var (
 	errCrash  = errors.New("SPDK crashes here")
 	errSilent = errors.New("SPDK never responds here")

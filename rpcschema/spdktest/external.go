@@ -10,9 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// This file simulates external snapshots. An external snapshot is a bdev outside the lvstore on
-// which volumes in the lvstore are based. The volumes refer to this bdev by UUID. As long as they
-// exist, the bdev cannot be written to.
+// This file simulates external snapshots. An external snapshot is a bdev outside the lvstore that
+// is the parent of volumes in the lvstore. The volumes refer to this bdev by UUID. While they
+// exist, the bdev is read-only.
 
 func init() {
 	handle("bdev_lvol_clone_bdev", (*engine).cloneBdev)

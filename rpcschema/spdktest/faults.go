@@ -54,8 +54,7 @@ func (t *Target) Inject(f Fault) {
 	t.faults.active = append(t.faults.active, &f)
 }
 
-// ClearFaults removes all faults. It does not affect calls to which a fault has already been
-// applied.
+// ClearFaults removes all faults. It does not affect calls that a fault has already changed.
 func (t *Target) ClearFaults() {
 	t.faults.mu.Lock()
 	defer t.faults.mu.Unlock()
@@ -85,7 +84,7 @@ func (f *faults) strike(method string) *Fault {
 	return nil
 }
 
-// faulty handles a call to which a fault applies.
+// faulty handles a call that is subject to a fault.
 func (s *server) faulty(r *request, m *method, params map[string]any, f *Fault) {
 	select {
 	case <-time.After(f.Delay):

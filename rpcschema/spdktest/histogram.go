@@ -57,7 +57,7 @@ func (s histogramShape) rangeOf(ticks uint64) uint32 {
 
 func (s histogramShape) buckets() int { return int(s.last-s.first+1) << s.granularity }
 
-// bucketOf returns the bucket in which a latency is counted.
+// bucketOf returns the bucket that counts a latency.
 func (s histogramShape) bucketOf(ticks uint64) int {
 	r := s.rangeOf(ticks)
 	switch {

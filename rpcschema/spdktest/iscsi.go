@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An iscsiTarget is the state of the iSCSI target, which is lost when the process ends. Initiators
-// cannot log in to the simulation.
+// An iscsiTarget holds the state of the iSCSI target, which is lost when the process ends.
+// Initiators cannot log in to the simulation.
 type iscsiTarget struct {
 	options    spdkrpc.ISCSIOptions
 	optionsSet bool

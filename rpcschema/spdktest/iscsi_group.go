@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A portalGroup is a set of addresses at which initiators can log in.
+// A portalGroup is a set of addresses where initiators can log in.
 type portalGroup struct {
 	spdkrpc.ISCSIPortalGroup
 	chap chap

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A targetNode is an iSCSI target to which initiators log in. Its LUNs open their bdevs without
-// claiming them. A LUN is removed together with its bdev.
+// A targetNode is an iSCSI target. Its LUNs open their bdevs without claiming them. A LUN is
+// removed together with its bdev.
 type targetNode struct {
 	spdkrpc.ISCSITargetNode // without its LUNs
 	device                  int32

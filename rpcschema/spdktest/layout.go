@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The layout is a directory tree that shows which volumes are exported to which hosts. It is used
-// by a connector on the same host that uses neither NVMe-oF nor iSCSI:
+// The layout is a directory tree that shows which volumes are exported to which hosts. A connector
+// on the same host uses it instead of NVMe-oF or iSCSI:
 //
 //	exports/NQN/hosts                one admitted host NQN per line, or * for any
 //	exports/NQN/namespaces/UUID      link to the volume's file
@@ -20,7 +20,7 @@ import (
 // the subsystem has a listener. iSCSI targets have the same layout, with the IQN, initiator names
 // (* for any), and the UUIDs of their bdevs.
 
-// An exported describes a subsystem or iSCSI target to which a connector may connect.
+// An exported describes a subsystem or iSCSI target that accepts connections.
 type exported struct {
 	name    string            // NQN or IQN
 	hosts   []string          // admitted names, or *

@@ -370,7 +370,7 @@ func (e *engine) dropLvol(l *lvol, lost bool) {
 }
 
 // work waits for as long as SPDK needs for an operation on blobs, and then calls the function do.
-// Until it returns, the volumes are busy, but other calls can run.
+// Until work returns, the volumes are busy, but other calls can run.
 func (e *engine) work(on []*lvol, do func() error) error {
 	if e.target.opts.Work > 0 {
 		for _, l := range on {

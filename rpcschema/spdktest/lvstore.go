@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// An lvstore is an lvstore that the target has loaded from a bdev.
+// An lvstore describes an lvstore that the target has loaded from a bdev.
 type lvstore struct {
 	*storeRecord
 	inflating bool // one of its volumes is being inflated

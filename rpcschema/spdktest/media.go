@@ -19,7 +19,7 @@ type storeRecord struct {
 	TotalClusters uint64 // number of data clusters
 	MetaClusters  uint64
 	MetaPages     uint64 // 4 KiB each
-	MaxClusters   uint64 // the maximum number for which the metadata area has room
+	MaxClusters   uint64 // the maximum number of clusters that the metadata area can describe
 	lvols         map[string]*lvolRecord
 	nextOrder     int
 }
@@ -41,8 +41,8 @@ type lvolRecord struct {
 	Parent    string   // UUID of its parent snapshot
 	External  string   // UUID of its external parent bdev
 	Written   string   // UUID of the lvstore that a host has written into the volume
-	// superblock is the superblock of the RAID that a host has written into the volume, or into a
-	// volume of which this is a copy.
+	// superblock is the superblock of the RAID that a host has written into the volume, or into the
+	// volume that this volume is a copy of.
 	superblock superblock
 }
 

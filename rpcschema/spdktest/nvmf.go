@@ -16,7 +16,7 @@ import (
 // nvmfName is the name of the process's only NVMe-oF target.
 const nvmfName = "nvmf_tgt"
 
-// An nvmfTarget is the state of the NVMe-oF target, which is lost when the process ends. Hosts
+// An nvmfTarget holds the state of the NVMe-oF target, which is lost when the process ends. Hosts
 // cannot connect to the simulation; ConnectHost only makes a subsystem report a host.
 type nvmfTarget struct {
 	transports []spdkrpc.NVMfTransport
@@ -48,8 +48,8 @@ func checkTarget(name *string) error {
 	return nil
 }
 
-// subsystem returns the subsystem with the given NQN. If there is none, the error is the one that
-// most methods return.
+// subsystem returns the subsystem with the given NQN. If no such subsystem exists, the error is the
+// one that most methods return.
 func (e *engine) subsystem(tgt *string, nqn string) (*subsystem, error) {
 	if err := e.checkTargetOf(tgt); err != nil {
 		return nil, err

@@ -52,8 +52,7 @@ func (e *engine) nvmfAddHost(p spdkrpc.NVMfSubsystemAddHostParams) error {
 	return e.export(s)
 }
 
-// takeKeys sets a host's keys. If there is a controller key but no host key, it returns the error
-// that was passed as alone.
+// takeKeys sets a host's keys. If only a controller key is given, it returns the error alone.
 func (e *engine) takeKeys(h *host, name, ctrlrName *string, alone error) error {
 	for _, k := range []struct {
 		name *string

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A listener is an address at which a subsystem can be reached. The simulation does not listen on
-// the address, but this host must be able to do so.
+// A listener is an address of a subsystem. The simulation does not listen on the address, but the
+// address must be available on this host.
 type listener struct {
 	id     spdkrpc.NVMfTransportID
 	secure bool
@@ -39,7 +39,7 @@ var addressFamilies = []spdkrpc.NVMfTransportIDAdrfam{
 	spdkrpc.NVMfTransportIDAdrfamIpv4, spdkrpc.NVMfTransportIDAdrfamIpv6, spdkrpc.NVMfTransportIDAdrfamIb, spdkrpc.NVMfTransportIDAdrfamFc,
 }
 
-// transportID converts an address to the form in which SPDK reports it.
+// transportID converts an address to the form that SPDK reports.
 func (e *engine) transportID(a spdkrpc.NVMfListenAddress) (spdkrpc.NVMfTransportID, error) {
 	if a.Trtype == "" {
 		if a.Trtype = value(a.Transport); a.Trtype == "" {

@@ -129,7 +129,7 @@ func (s *server) close() {
 	_ = os.Remove(s.lock.Name())
 }
 
-// A conn is one connection. Replies are sent in the order in which they are completed.
+// A conn is one connection. Replies are sent in order of completion.
 type conn struct {
 	server *server
 	socket *net.UnixConn

@@ -30,7 +30,7 @@ type Call struct {
 // Calls returns invalid calls to m. Each consists of the Maker's valid parameters with one mistake.
 func Calls(k sample.Maker, m *rpcschema.Method) []Call { return From(k, m, k.Params(m)) }
 
-// From creates invalid calls from valid parameters, which the caller provides.
+// From creates invalid calls from the caller's valid parameters.
 func From(k sample.Maker, m *rpcschema.Method, base map[string]any) []Call {
 	b := &breaker{Maker: k, base: base}
 	for _, p := range m.Params {
@@ -72,8 +72,8 @@ func (b *breaker) inGroup(m *rpcschema.Method, name string) bool {
 	return slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return p.Schema.Replaces != nil && p.Schema.Replaces.Name == name })
 }
 
-// groups creates calls that violate the rules on groups of parameters: calls with two parameters of
-// which exactly one must be given, and calls without any parameter of a required group.
+// groups creates calls that violate the rules on groups of parameters: calls with two parameters
+// from a group that allows only one, and calls without any parameter from a required group.
 func (b *breaker) groups(m *rpcschema.Method) {
 	for _, group := range slices.Concat(m.OneOf, m.AnyOf) {
 		group = b.known(m, group)

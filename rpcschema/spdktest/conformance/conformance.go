@@ -215,8 +215,8 @@ func (s *suite) fails(code int, method string, params any) {
 }
 
 // settled makes a call on a subsystem. Releases before v24.09 may respond to a deletion before it
-// is complete, and they refuse other calls with -32603 until it is. settled retries such a call,
-// unless -32603 is the expected code.
+// is complete, and they refuse other calls with -32603 until the deletion is complete. settled
+// retries such a call, unless -32603 is the expected code.
 func (s *suite) settled(code int, method string, params any) (raw json.RawMessage, err error) {
 	for range busyTries {
 		raw, err = s.call(method, params)

@@ -61,8 +61,8 @@ func (w without) Call(ctx context.Context, method string, params, result any) er
 	return err
 }
 
-// If the target was built without a method that a group needs, the group is skipped and listed in
-// the Summary.
+// A group is skipped, and listed in the Summary, if the target was built without a method that the
+// group needs.
 func TestGroupsAreSkippedByName(t *testing.T) {
 	target, err := spdktest.Start(spdktest.Options{Release: rpcschema.MustRelease("v26.05")})
 	require.NoError(t, err)

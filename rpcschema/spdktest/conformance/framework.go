@@ -113,7 +113,7 @@ func testSchema(s *suite) {
 	}
 }
 
-// testDecoding checks that the target refuses unknown members, missing members and members of the
+// testDecoding checks that the target rejects unknown members, missing members and members of the
 // wrong type. The error code depends on the family of methods.
 func testDecoding(s *suite) {
 	for _, c := range []struct {

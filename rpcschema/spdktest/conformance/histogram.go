@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// enableWhole returns parameters with which a histogram counts the I/O on all channels.
+// enableWhole returns parameters that make a histogram count the I/O on all channels.
 func (s *suite) enableWhole(bdev string) P {
 	p := P{"name": bdev, "enable": true}
 	if !s.before("v25.05") {
@@ -87,8 +87,8 @@ func (s *suite) storeOn(bdev string) (store string) {
 	return store
 }
 
-// testHistogramChannels checks on which channels a histogram counts I/O. To cause I/O, it creates
-// volumes. For each one, SPDK writes to the lvstore's bdev.
+// testHistogramChannels checks which channels a histogram counts. To cause I/O, it creates volumes,
+// because SPDK then writes to the lvstore's bdev.
 func testHistogramChannels(s *suite) {
 	const enable, get = "bdev_enable_histogram", "bdev_get_histogram"
 	opened, _ := s.aio("opened", 64) // opened before the histogram is enabled

@@ -7,8 +7,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// testNotifications checks that a target reports the addition and removal of bdevs in notifications
-// with increasing numbers.
+// testNotifications checks that adding and removing bdevs causes notifications with increasing
+// numbers.
 func testNotifications(s *suite) {
 	var before, after []spdkrpc.NotifyEvent
 	s.get(&before, "notify_get_notifications", nil)

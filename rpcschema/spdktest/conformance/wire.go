@@ -286,7 +286,7 @@ func testBatches(s *suite) {
 }
 
 // testConnections checks that the target serves at most 64 connections, and that further
-// connections have to wait until one of these is closed.
+// connections wait until one of the 64 is closed.
 func testConnections(s *suite) {
 	conns := make([]*wire, 70)
 	for i := range conns {

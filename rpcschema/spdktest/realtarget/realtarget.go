@@ -68,7 +68,7 @@ func empty(t testing.TB, path string) {
 	}
 }
 
-// An object is an object of the target.
+// An object identifies one of the target's objects.
 type object struct{ kind, name string }
 
 func (o object) String() string { return o.kind + " " + o.name }
@@ -115,7 +115,7 @@ func deletion(bdev map[string]any) string {
 	return deletions[product]
 }
 
-// found returns the objects of one kind in the form in which the target lists them.
+// found returns the objects of one kind as the target lists them.
 func (k kind) found(ctx context.Context, caller spdkrpc.Caller) ([]map[string]any, error) {
 	var raw json.RawMessage
 	err := caller.Call(ctx, k.list, nil, &raw)

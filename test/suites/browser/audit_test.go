@@ -14,7 +14,7 @@ import (
 // postCall makes a call without using the console, and returns the HTTP status of the response.
 func (p *page) postCall(user, method, params string) int {
 	p.t.Helper()
-	request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
+	request, err := http.NewRequest(http.MethodPost, p.testbed.url+"/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
 	require.NoError(p.t, err)
 	request.SetBasicAuth(user, password)
 	response, err := insecureClient().Do(request)
@@ -37,7 +37,7 @@ const (
 )
 
 func TestAuditLineAppearsLive(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	p.show("audit")
 	p.until(auditRows + " > 0")
@@ -49,7 +49,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 	p.until(`document.querySelector(".panel").innerText.includes("live")`)
 
 	// with these parameters, the call only reads; releases before v25.01 do not have them
-	resets := p.world.release(t) >= "v25.01"
+	resets := p.testbed.release(t) >= "v25.01"
 	params := map[bool]string{true: `{"reset_mode":"none"}`, false: `{}`}[resets]
 	require.Equal(t, http.StatusOK, p.postCall("admin", "bdev_get_iostat", params))
 	p.fill("Search user, method or object", "")
@@ -63,7 +63,7 @@ func TestAuditLineAppearsLive(t *testing.T) {
 }
 
 func TestAuditPageHidesConsoleReads(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin") // the overview reads data every 5 s
 	p.show("audit")
 	p.until(auditRows + " > 0")
@@ -78,7 +78,7 @@ func TestAuditPageHidesConsoleReads(t *testing.T) {
 }
 
 func TestAuditFiltersAndDownloads(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	require.Equal(t, http.StatusForbidden, p.postCall("viewer", "bdev_lvol_delete_lvstore", `{"lvs_name":"ssd"}`))
 	for filter, rows := range map[string]string{
@@ -121,7 +121,7 @@ func (p *page) injectModel() {
 
 // On a phone, the audit page shows the whole names of methods, below the users.
 func TestAuditShowsLongMethodNamesOnPhones(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	p.look(390, 844, false)
 	// the longest names; parameters that are missing do not keep calls from being logged

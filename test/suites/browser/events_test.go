@@ -16,12 +16,12 @@ func TestChangesAppearWithoutReload(t *testing.T) {
 	p.has("Live")
 	p.show("volumes?q=by-others")
 	p.has("No volume matches")
-	_, err := p.world.target.call("bdev_lvol_create", object{"lvol_name": "by-others", "size_in_mib": 4, "lvs_name": "scratch"})
+	_, err := p.testbed.target.call("bdev_lvol_create", object{"lvol_name": "by-others", "size_in_mib": 4, "lvs_name": "scratch"})
 	require.NoError(t, err)
 	p.until(`/^1 of /.test(document.querySelector(".shown").innerText)`)
 	p.show("overview")
 	p.until(`document.querySelector(".events")?.innerText.includes("scratch/by-others")`)
-	_, err = p.world.target.call("bdev_lvol_delete", object{"name": "scratch/by-others"})
+	_, err = p.testbed.target.call("bdev_lvol_delete", object{"name": "scratch/by-others"})
 	require.NoError(t, err)
 	p.until(`document.querySelectorAll(".events li").length >= 2`)
 }
@@ -50,7 +50,7 @@ func TestHiddenPageClosesItsStreams(t *testing.T) {
 // The console does not ask for events that the user's roles forbid, and says so: a tenant would
 // otherwise read that nothing has happened, and each sign-in would appear as a refused call.
 func TestForbiddenEventsAreNotRequested(t *testing.T) {
-	p := newPageAt(t, exportWorld(t))
+	p := newPageAt(t, exportTestbed(t))
 	p.signIn("team")
 	p.until(`document.querySelector(".events")?.innerText.includes("Your roles do not permit reading events.")`)
 	require.False(t, eval[bool](p, `document.body.innerText.includes("Live")`))

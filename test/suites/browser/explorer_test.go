@@ -15,7 +15,7 @@ import (
 )
 
 func TestExplorerMakesACall(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	p.show("explorer")
 	p.fill("Search methods and parameters", "bdev_get_bdevs")
@@ -23,7 +23,7 @@ func TestExplorerMakesACall(t *testing.T) {
 	eval[chromedp.Void](p, `document.querySelector(".methods a").click()`)
 	p.until(described)
 	volume := "ssd/vol-00012"
-	if p.world != shared {
+	if p.testbed != shared {
 		volume = "lvs0/db"
 	}
 	p.fill("name", volume)
@@ -44,7 +44,7 @@ func TestExplorerMakesACall(t *testing.T) {
 // The list contains the methods of the target's build and those of the proxy. A link to any other
 // method opens that method's page with a note.
 func TestExplorerListsTheTargetsMethods(t *testing.T) {
-	p := newPageAt(t, realOrSharedWorld(t))
+	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	p.show("explorer")
 	p.has("The target was built without ")
@@ -57,7 +57,7 @@ func TestExplorerListsTheTargetsMethods(t *testing.T) {
 		range.selectNodeContents(part);
 		return part.nodeType === Node.TEXT_NODE && range.getClientRects().length > 1;
 	})).map((e) => e.innerText)`), "names are wrapped only after underscores")
-	text, err := p.world.target.call("rpc_get_methods", object{"include_aliases": true})
+	text, err := p.testbed.target.call("rpc_get_methods", object{"include_aliases": true})
 	require.NoError(t, err)
 	var built []string
 	require.NoError(t, json.Unmarshal(text, &built))
@@ -153,14 +153,14 @@ func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	dir := t.TempDir()
-	certificate, err := os.ReadFile(filepath.Join(p.world.dir, "tls.crt"))
+	certificate, err := os.ReadFile(filepath.Join(p.testbed.dir, "tls.crt"))
 	require.NoError(t, err)
 	for name, text := range map[string]string{"tls.crt": string(certificate), "secrets.json": `[{"user": "u", "secret": "s3cret"}]`, "secret.txt": "s3cret\n"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Cleanup(func() {
 		for _, tag := range []int{71, 72} {
-			_, err := p.world.target.call("iscsi_delete_auth_group", object{"tag": tag})
+			_, err := p.testbed.target.call("iscsi_delete_auth_group", object{"tag": tag})
 			assert.NoError(t, err)
 		}
 	})
@@ -180,7 +180,7 @@ func TestExplorerCommandsRun(t *testing.T) {
 		shown := eval[string](p, `document.querySelector("pre[aria-label='`+c.tab+`'], [aria-label='`+c.tab+`'] pre").innerText`)
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.Replace(shown, "curl ", "curl -sS ", 1))
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+p.world.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_PASSWORD="+password)
+		cmd.Env = append(os.Environ(), "PATH="+p.testbed.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_PASSWORD="+password)
 		if c.tab == "curl" { // otherwise, curl would prompt for the password
 			cmd.Args[2] = strings.Replace(cmd.Args[2], "--user 'admin'", "--user 'admin:"+password+"'", 1)
 		}
@@ -244,7 +244,7 @@ func TestExplorerAcceptsJSON(t *testing.T) {
 	p.press("Call…")
 	p.press("Make the call")
 	p.until(`!!document.querySelector(".answers .tree")`)
-	_, err := p.world.target.call("bdev_lvol_delete", object{"name": "scratch/by-json"})
+	_, err := p.testbed.target.call("bdev_lvol_delete", object{"name": "scratch/by-json"})
 	require.NoError(t, err)
 }
 
@@ -285,9 +285,9 @@ func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	p.press("Call…")
 	p.press("Make the call")
 	p.until(`!!document.querySelector(".answers .tree")`)
-	_, err := p.world.target.call("bdev_lvol_delete", object{"name": "scratch/permitted"})
+	_, err := p.testbed.target.call("bdev_lvol_delete", object{"name": "scratch/permitted"})
 	require.NoError(t, err)
-	lvols, err := p.world.target.call("bdev_lvol_get_lvols", object{"lvs_name": "ssd"})
+	lvols, err := p.testbed.target.call("bdev_lvol_get_lvols", object{"lvs_name": "ssd"})
 	require.NoError(t, err)
 	assert.NotContains(t, string(lvols), "refused")
 }
@@ -296,7 +296,7 @@ func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 func TestDestructiveCallAsksForTheObjectsName(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
-	_, err := p.world.target.call("bdev_lvol_create", object{"lvol_name": "doomed", "size_in_mib": 4, "lvs_name": "scratch"})
+	_, err := p.testbed.target.call("bdev_lvol_create", object{"lvol_name": "doomed", "size_in_mib": 4, "lvs_name": "scratch"})
 	require.NoError(t, err)
 	p.show("explorer?method=bdev_lvol_delete")
 	p.until(described)

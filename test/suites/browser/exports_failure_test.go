@@ -13,8 +13,8 @@ import (
 func TestFailedExportIsUndone(t *testing.T) {
 	for _, fault := range []string{"fail", "close", "close,executed"} {
 		t.Run(fault, func(t *testing.T) {
-			// skip the call made by exportWorld
-			w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:"+fault+",skip=1")
+			// skip the call made by exportTestbed
+			w := exportTestbed(t, "--fault", "nvmf_subsystem_add_listener:"+fault+",skip=1")
 			p := newPageAt(t, w)
 			p.signIn("admin")
 			p.openPanel("volumes", "db")
@@ -34,7 +34,7 @@ func TestFailedExportIsUndone(t *testing.T) {
 
 // If a change fails, the export remains unchanged.
 func TestFailedChangeOfExportIsUndone(t *testing.T) {
-	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=2")
+	w := exportTestbed(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=2")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	w.exported(t, true)
@@ -51,7 +51,7 @@ func TestFailedChangeOfExportIsUndone(t *testing.T) {
 }
 
 // exported exports lvs0/db as serverNQN to hostA.
-func (w *world) exported(t *testing.T, ana bool) {
+func (w *testbed) exported(t *testing.T, ana bool) {
 	t.Helper()
 	w.call(t, "nvmf_create_subsystem", object{"nqn": serverNQN, "serial_number": "S", "ana_reporting": ana})
 	w.call(t, "nvmf_subsystem_add_ns", object{"nqn": serverNQN, "namespace": object{"bdev_name": "lvs0/db"}})
@@ -62,7 +62,7 @@ func (w *world) exported(t *testing.T, ana bool) {
 // If the calls that undo an export also fail, the dialog lists these calls and the objects that are
 // left.
 func TestFailedUndoListsRemainingObjects(t *testing.T) {
-	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1", "--fault", "nvmf_delete_subsystem:fail=-16")
+	w := exportTestbed(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1", "--fault", "nvmf_delete_subsystem:fail=-16")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.openPanel("volumes", "db")
@@ -84,7 +84,7 @@ func TestFailedUndoListsRemainingObjects(t *testing.T) {
 // If the user leaves the page while calls are being made, a failure is still shown, and the calls
 // are undone.
 func TestFailureIsShownAfterLeaving(t *testing.T) {
-	w := exportWorld(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1")
+	w := exportTestbed(t, "--fault", "nvmf_subsystem_add_listener:fail,skip=1")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.openPanel("volumes", "db")
@@ -107,7 +107,7 @@ func TestFailureIsShownAfterLeaving(t *testing.T) {
 // The dialog makes only the calls that it has shown, even if the target changes while the dialog is
 // open.
 func TestChangedTargetIsShownFirst(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.openPanel("volumes", "db")
@@ -126,7 +126,7 @@ func TestChangedTargetIsShownFirst(t *testing.T) {
 // If a host connects after the dialog has been opened, the host is disconnected only after the user
 // has typed a name.
 func TestDisconnectingANewHostNeedsConfirmation(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	w.exported(t, true)
@@ -154,7 +154,7 @@ func TestDisconnectingANewHostNeedsConfirmation(t *testing.T) {
 // The dialog reports in advance which operations would fail later, and which calls the user's roles
 // do not allow.
 func TestExportPredictsFailures(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	w.exported(t, false)
@@ -200,7 +200,7 @@ func TestExportPredictsFailures(t *testing.T) {
 
 // Exports of the CSI driver, and subsystems with several volumes, cannot be changed by accident.
 func TestExportsOfOthersAreKept(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	nqn := "nqn.2020-04.io.spdk.csi:uuid:" + w.uuid(t, "lvs0/db")

@@ -11,7 +11,7 @@ import (
 // An export can be managed through the page's dialogs from creation to deletion. The dialogs make
 // the same calls as the commands that they show for the terminal.
 func TestExportLifecycle(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p, source := newPageAt(t, w), axe(t)
 	p.signIn("admin")
 	p.inject(source)
@@ -108,7 +108,7 @@ func TestExportLifecycle(t *testing.T) {
 // A volume can be exported to any host, but only after a warning, and only at an address that the
 // user has chosen.
 func TestExportToAnyHostNeedsConfirmation(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.openPanel("volumes", "db")
@@ -142,7 +142,7 @@ func TestExportToAnyHostNeedsConfirmation(t *testing.T) {
 // Hosts authenticate with a key. The page does not show the key's secret.
 func TestExportWithKeyHidesTheSecret(t *testing.T) {
 	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.openPanel("volumes", "db")
@@ -180,7 +180,7 @@ func TestExportWithKeyHidesTheSecret(t *testing.T) {
 // A tenant exports its own volumes under its own names. Refusals are shown unchanged, and the
 // preceding calls are undone.
 func TestTenantExports(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("team")
 	p.openPanel("volumes", "web")

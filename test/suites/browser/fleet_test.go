@@ -16,7 +16,7 @@ import (
 // The page of spdk-proxy fleet shows the servers that need attention first, refreshes itself, and
 // shows that the command has ended.
 func TestFleetPage(t *testing.T) {
-	w, dir := realOrSharedWorld(t), t.TempDir()
+	w, dir := realOrSharedTestbed(t), t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

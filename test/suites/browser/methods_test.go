@@ -13,7 +13,7 @@ import (
 // To find out what else exposes a volume, the export dialog calls only methods that the target has
 // and the user may call. Other calls would fail, and be failures in the audit log.
 func TestExportDialogAvoidsCallsThatWouldFail(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	var built []string
 	require.NoError(t, json.Unmarshal(w.call(t, "rpc_get_methods", nil), &built))
 	require.False(t, slices.Contains(built, "ublk_get_disks"), "this test needs a target without ublk")
@@ -47,7 +47,7 @@ func TestPercentagesAreNotRoundedTo100(t *testing.T) {
 // Unless the administrator chooses it, an address of a tenant is not used for volumes that do not
 // belong to the tenant.
 func TestExportDialogAvoidsAddressesOfOtherTenants(t *testing.T) {
-	w := exportWorld(t)
+	w := exportTestbed(t)
 	const other = "nqn.2026-01.example.storage:other"
 	w.call(t, "nvmf_subsystem_add_listener", object{"nqn": other, "listen_address": object{"trtype": "TCP", "adrfam": "IPv4", "traddr": "127.0.0.1", "trsvcid": "4421"}})
 	for volume, addresses := range map[string]int{"db": 1, "web": 2} {

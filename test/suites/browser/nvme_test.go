@@ -85,7 +85,7 @@ func (d *nvmeDevices) result(method string, result json.RawMessage) any {
 // An NVMe device can be attached, used and removed through the page's dialogs. To remove it, the
 // page detaches its controller.
 func TestNVMeDeviceLifecycle(t *testing.T) {
-	w := exportWorld(t, "--spdk-version", "v26.05")
+	w := exportTestbed(t, "--spdk-version", "v26.05")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.show("storage")

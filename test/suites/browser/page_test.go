@@ -29,7 +29,7 @@ const limit = 3 * time.Minute
 type page struct {
 	t        *testing.T
 	ctx      context.Context
-	world    *world
+	testbed  *testbed
 	mu       sync.Mutex
 	requests []string // addresses
 	others   []string // origins that the test itself opens
@@ -56,11 +56,11 @@ func insecureClient() *http.Client {
 // newPage opens a browser that does not share cookies or storage with other pages.
 func newPage(t *testing.T) *page {
 	t.Helper()
-	return newPageAt(t, sharedWorld(t))
+	return newPageAt(t, sharedTestbed(t))
 }
 
-// newPageAt opens a browser for a world with additional options.
-func newPageAt(t *testing.T, w *world, more ...chromedp.ExecAllocatorOption) *page {
+// newPageAt opens a browser for a testbed with additional options.
+func newPageAt(t *testing.T, w *testbed, more ...chromedp.ExecAllocatorOption) *page {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.Flag("ignore-certificate-errors", true), chromedp.WindowSize(1440, 900), chromedp.NoSandbox,
@@ -72,7 +72,7 @@ func newPageAt(t *testing.T, w *world, more ...chromedp.ExecAllocatorOption) *pa
 	t.Cleanup(cancel)
 	ctx, timeout := context.WithTimeout(ctx, 5*limit)
 	t.Cleanup(timeout)
-	p := &page{t: t, ctx: ctx, world: w}
+	p := &page{t: t, ctx: ctx, testbed: w}
 	require.NoError(t, chromedp.Do(ctx))
 	require.NoError(t, chromedp.Listen(ctx, p.note))
 	require.NoError(t, chromedp.Do(ctx, command0(network.Enable, network.EnableParams{}), command0(runtime.Enable, cdp.Empty{})))
@@ -129,7 +129,7 @@ func (p *page) do(actions ...chromedp.Action[chromedp.Void]) {
 func (p *page) fail(err error) {
 	p.t.Helper()
 	text, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string](`document.body.innerText.slice(0, 1500)`))
-	p.t.Fatalf("%v\nThe page shows:\n%s\nThe proxy's log ends with:\n%s", err, text, p.world.log.tail())
+	p.t.Fatalf("%v\nThe page shows:\n%s\nThe proxy's log ends with:\n%s", err, text, p.testbed.log.tail())
 }
 
 // eval runs JavaScript, which may return a promise, and returns its value.
@@ -162,7 +162,7 @@ func (p *page) has(text string) {
 
 func (p *page) open(path string) {
 	p.t.Helper()
-	p.do(chromedp.Navigate(p.world.url + "/console/" + path))
+	p.do(chromedp.Navigate(p.testbed.url + "/console/" + path))
 }
 
 // show opens a page of the console.

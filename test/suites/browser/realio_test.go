@@ -25,7 +25,7 @@ var busyVolumes = map[string]string{
 }
 
 // fillDisks adds lvstores on AIO disks, volumes, snapshots and exports to a real target.
-func (w *world) fillDisks(t *testing.T) {
+func (w *testbed) fillDisks(t *testing.T) {
 	t.Helper()
 	for disk, gib := range map[string]int64{"nvme0n1": 64, "nvme1n1": 16, "nvme2n1": 8} {
 		file := filepath.Join(w.dir, disk)
@@ -92,7 +92,7 @@ func TestRealTargetWithIO(t *testing.T) {
 	if !realtarget.Given() {
 		t.Skipf("set %s to the socket of an empty spdk_tgt", realtarget.Variable)
 	}
-	w, folder := exportWorld(t), screenshotFolder(t)
+	w, folder := exportTestbed(t), screenshotFolder(t)
 	w.calls.unchanged()
 	w.fillDisks(t)
 	for _, nqn := range busyVolumes {

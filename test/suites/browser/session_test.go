@@ -24,7 +24,7 @@ func TestSignIn(t *testing.T) {
 	p.press("Sign in")
 	p.until(`document.title.startsWith("Overview")`)
 
-	p.do(chromedp.Navigate(p.world.url + "/console/#/volumes"))
+	p.do(chromedp.Navigate(p.testbed.url + "/console/#/volumes"))
 	p.do(chromedp.Reload())
 	p.until(`document.title.startsWith("Volumes")`)
 	p.press("admin")
@@ -46,7 +46,7 @@ func TestStolenSessionPartsAreUseless(t *testing.T) {
 	require.NotEmpty(t, csrf)
 
 	const call = `{"jsonrpc":"2.0","id":1,"method":"spdk_get_version"}`
-	request, err := http.NewRequest(http.MethodPost, p.world.url+"/", strings.NewReader(call))
+	request, err := http.NewRequest(http.MethodPost, p.testbed.url+"/", strings.NewReader(call))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("X-CSRF-Token", csrf)
@@ -72,20 +72,20 @@ func TestCrossSiteRequestForgeryIsPrevented(t *testing.T) {
 	body := `{"jsonrpc":"2.0","id":1,"method":"bdev_lvol_create","params":{"lvol_name":"forged","size_in_mib":4,"lvs_name":"scratch"}}`
 	evil := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprintf(w, `<!doctype html><title>evil</title><form method="post" enctype="text/plain" action="%s/" target="frame"><input name='%s' value=''></form><iframe name="frame"></iframe>`, p.world.url, strings.TrimSuffix(body, "}")+`,"x":"`)
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>evil</title><form method="post" enctype="text/plain" action="%s/" target="frame"><input name='%s' value=''></form><iframe name="frame"></iframe>`, p.testbed.url, strings.TrimSuffix(body, "}")+`,"x":"`)
 	}))
 	defer evil.Close()
 	site := strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)
 	p.others = append(p.others, site)
 	p.do(chromedp.Navigate(site))
 	p.until(`document.title === "evil"`)
-	answers := eval[[]string](p, forgery(p.world.url, body))
+	answers := eval[[]string](p, forgery(p.testbed.url, body))
 	assert.Equal(t, []string{"opaque 0", "blocked", "blocked", "blocked", "blocked"}, answers)
-	lvols, err := p.world.target.call("bdev_lvol_get_lvols", object{"lvs_name": "scratch"})
+	lvols, err := p.testbed.target.call("bdev_lvol_get_lvols", object{"lvs_name": "scratch"})
 	require.NoError(t, err)
 	assert.NotContains(t, string(lvols), "forged")
 
-	p.do(chromedp.Navigate(p.world.url + "/console/"))
+	p.do(chromedp.Navigate(p.testbed.url + "/console/"))
 	p.until(`document.title.startsWith("Overview")`) // the session still exists
 	p.mu.Lock()
 	defer p.mu.Unlock()

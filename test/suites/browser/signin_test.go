@@ -40,7 +40,7 @@ log: {format: json}
 // A signInProxy is a proxy for the shared target. Its users sign in with a token, with a
 // certificate, or through an issuer.
 type signInProxy struct {
-	*world
+	*testbed
 	dir, token, port string
 	clients          *authntest.Authority
 	issuer           *authntest.Issuer
@@ -48,8 +48,8 @@ type signInProxy struct {
 
 func newSignInProxy(t *testing.T) *signInProxy {
 	t.Helper()
-	shared := sharedWorld(t)
-	d := &signInProxy{world: &world{target: shared.target, log: &logFile{}}, dir: t.TempDir(), token: authn.NewToken(), clients: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t)}
+	shared := sharedTestbed(t)
+	d := &signInProxy{testbed: &testbed{target: shared.target, log: &logFile{}}, dir: t.TempDir(), token: authn.NewToken(), clients: authntest.NewAuthority(t, "clients"), issuer: authntest.NewIssuer(t)}
 	d.issuer.Register("console", "a secret", "ann@example", nil)
 	for name, text := range map[string][]byte{"clients.crt": d.clients.PEM(), "issuer.crt": d.issuer.CA, "client.secret": []byte("a secret\n")} {
 		require.NoError(t, os.WriteFile(filepath.Join(d.dir, name), text, 0o600))
@@ -75,7 +75,7 @@ func (p *page) signedInAs(user, method string) {
 
 func TestUserSignsInWithAToken(t *testing.T) {
 	d := newSignInProxy(t)
-	p := newPageAt(t, d.world)
+	p := newPageAt(t, d.testbed)
 	p.open("")
 	p.press("Use a token")
 	p.fill("Token", authn.NewToken())
@@ -93,7 +93,7 @@ func TestUserSignsInWithAToken(t *testing.T) {
 func TestBrowserSignsInAtAnIssuer(t *testing.T) {
 	d := newSignInProxy(t)
 	d.url = strings.Replace(d.url, "127.0.0.1", "localhost", 1)
-	p := newPageAt(t, d.world)
+	p := newPageAt(t, d.testbed)
 	p.others = append(p.others, d.issuer.URL)
 	p.open("")
 	p.press("Sign in with your organization")
@@ -144,7 +144,7 @@ func TestUserSignsInWithACertificate(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(profile, "Default", "Preferences"), choose, 0o600))
 
-	p := newPageAt(t, d.world, chromedp.Env("HOME="+home), chromedp.UserDataDir(profile))
+	p := newPageAt(t, d.testbed, chromedp.Env("HOME="+home), chromedp.UserDataDir(profile))
 	p.open("")
 	p.press("Use the browser's certificate")
 	p.signedInAs("dash", "certificate")

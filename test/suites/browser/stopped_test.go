@@ -18,14 +18,14 @@ const (
 	hostNQN   = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-6b1f0000abcd"
 )
 
-// smallWorld creates a separate world whose target has one lvstore and can be killed.
-func smallWorld(t *testing.T, targetArgs ...string) (w *world, target *exec.Cmd) {
+// smallTestbed creates a separate testbed whose target has one lvstore and can be killed.
+func smallTestbed(t *testing.T, targetArgs ...string) (w *testbed, target *exec.Cmd) {
 	t.Helper()
 	chromium(t)
 	dir, err := os.MkdirTemp("", "stopped")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	w = &world{dir: dir, log: &logFile{}}
+	w = &testbed{dir: dir, log: &logFile{}}
 	t.Cleanup(w.close)
 	require.NoError(t, build(dir))
 	socket := filepath.Join(dir, "spdk.sock")
@@ -71,7 +71,7 @@ log: {format: json}
 
 // The test covers a new user's first visit.
 func TestFirstVisit(t *testing.T) {
-	w, _ := smallWorld(t, "--no-auto-examine")
+	w, _ := smallTestbed(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	t.Run("no warning about a target that loads nothing written by hosts", func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestFirstVisit(t *testing.T) {
 
 // A stopped target is reported once. The page continues when the target is running again.
 func TestStoppedTargetIsReportedOnce(t *testing.T) {
-	w, target := smallWorld(t, "--no-auto-examine")
+	w, target := smallTestbed(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.has("Live")
@@ -245,7 +245,7 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 // If the target loads lvstores that hosts have written to volumes, a warning appears on the first
 // page.
 func TestExaminingTargetShowsAWarning(t *testing.T) {
-	w, _ := smallWorld(t)
+	w, _ := smallTestbed(t)
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.has("The target loads what hosts write into their volumes (bdev_auto_examine is on).")
@@ -254,7 +254,7 @@ func TestExaminingTargetShowsAWarning(t *testing.T) {
 
 // If a restart of the target would not restore a RAID, the first page shows a warning.
 func TestConsoleWarnsOfRAIDsThatARestartLoses(t *testing.T) {
-	w, _ := smallWorld(t, "--no-auto-examine")
+	w, _ := smallTestbed(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
 	p.show("none")

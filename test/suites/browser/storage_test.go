@@ -39,8 +39,8 @@ func (p *page) buttons(scope string) string {
 
 // A disk and an lvstore on it can be managed through the page's dialogs from creation to deletion.
 func TestDiskAndStoreLifecycle(t *testing.T) {
-	p := newPageAt(t, exportWorld(t))
-	image := filepath.Join(p.world.dir, "image")
+	p := newPageAt(t, exportTestbed(t))
+	image := filepath.Join(p.testbed.dir, "image")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))
 	require.NoError(t, os.Truncate(image, 1<<30))
 	p.signIn("admin")
@@ -113,7 +113,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 // Users who are only allowed to read do not see any buttons, and a tenant's users see only the
 // tenant's lvstores.
 func TestStoragePageShowsOnlyPermittedActions(t *testing.T) {
-	w, all := realOrSharedWorld(t), 4
+	w, all := realOrSharedTestbed(t), 4
 	if w != shared {
 		all = 2
 	}

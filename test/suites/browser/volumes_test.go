@@ -46,7 +46,7 @@ const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encode
 // Volumes and exports are listed before SPDK has returned the long list of bdevs.
 func TestListsDoNotWaitForBdevs(t *testing.T) {
 	p := newPage(t)
-	open := p.world.calls.shut("bdev_get_bdevs")
+	open := p.testbed.calls.shut("bdev_get_bdevs")
 	t.Cleanup(open)
 	p.signIn("admin")
 	p.show("exports")
@@ -123,7 +123,7 @@ const scroll = `new Promise((done) => {
 // Administrators and tenants can manage a volume through the page's dialogs from creation to
 // deletion.
 func TestVolumeLifecycle(t *testing.T) {
-	w, scratch := realOrSharedWorld(t), "scratch"
+	w, scratch := realOrSharedTestbed(t), "scratch"
 	if w != shared {
 		scratch = "lvs0"
 	}
@@ -132,7 +132,7 @@ func TestVolumeLifecycle(t *testing.T) {
 	}
 }
 
-func volumeLifecycle(t *testing.T, w *world, user, store string) {
+func volumeLifecycle(t *testing.T, w *testbed, user, store string) {
 	p, volume := newPageAt(t, w), "pvc-3f1c5a0e-8d0b-4e6f-9a55-6b1f00000001" // a name as spdk-csi chooses it
 	p.signIn(user)
 	p.show("volumes?store=" + store)

@@ -20,7 +20,7 @@ import (
 // with a valid checksum lacks a cluster, or is an extent page of another snapshot, only the number
 // of clusters shows the damage. SPDK reports that number from v24.05 on.
 func TestDamagedMetadataIsRejected(t *testing.T) {
-	w := newWorld(t, "aio", *seed)
+	w := newTestbed(t, "aio", *seed)
 	w.prepare()
 	w.prepare()
 	list := w.list()

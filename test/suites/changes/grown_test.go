@@ -19,7 +19,7 @@ func TestGrownVolumesOutliveTheirSnapshots(t *testing.T) {
 	const from, to = 4, 12 // MiB; an extent page covers 8 MiB
 	for _, kind := range []string{"aio", "nvme"} {
 		t.Run(kind, func(t *testing.T) {
-			w := newWorld(t, kind, *seed)
+			w := newTestbed(t, kind, *seed)
 			if !w.release.Has(rpcschema.GrowsBeyondParent) {
 				t.Skip("this release of SPDK cannot read a volume that is larger than its parent")
 			}
@@ -71,7 +71,7 @@ func TestGrownVolumesOutliveTheirEmptySnapshots(t *testing.T) {
 	for _, kind := range []string{"aio", "nvme"} {
 		for name, discarded := range map[string]bool{"never written": false, "discarded": true} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
-				w := newWorld(t, kind, *seed)
+				w := newTestbed(t, kind, *seed)
 				if !w.release.Has(rpcschema.GrowsBeyondParent) {
 					t.Skip("this release of SPDK cannot read a volume that is larger than its parent")
 				}

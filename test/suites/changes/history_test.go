@@ -32,7 +32,7 @@ func TestChangesRestoreSnapshots(t *testing.T) {
 			for h := range int64(*histories) {
 				t.Run(fmt.Sprint(*seed+h), func(t *testing.T) {
 					began := time.Now()
-					w := newWorld(t, kind, *seed+h)
+					w := newTestbed(t, kind, *seed+h)
 					t.Cleanup(func() { w.summarize(kind, *seed+h, time.Since(began)) })
 					w.history()
 					for name, n := range w.stat {
@@ -65,7 +65,7 @@ func TestChangesRestoreSnapshots(t *testing.T) {
 // summarize logs the results of a history in one line: kind of base, release, seed, snapshots,
 // comparisons, kills, clusters that differed, clusters listed, wrong clusters, seconds, and whether
 // it passed.
-func (w *world) summarize(kind string, seed int64, took time.Duration) {
+func (w *testbed) summarize(kind string, seed int64, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sum := func(name string) int { return w.stat["all"+name] + w.stat["pairs"+name] + w.stat["volumes"+name] }
@@ -73,7 +73,7 @@ func (w *world) summarize(kind string, seed int64, took time.Duration) {
 		sum(": clusters that differ"), sum(": clusters listed"), w.stat["WRONG"], took.Seconds(), !w.t.Failed())
 }
 
-func (w *world) history() {
+func (w *testbed) history() {
 	w.prepare()
 	var stop atomic.Bool
 	var reading sync.WaitGroup
@@ -106,7 +106,7 @@ func (w *world) history() {
 	}
 }
 
-func (w *world) prepare() {
+func (w *testbed) prepare() {
 	for range 5 {
 		v := pick(w.rnd, w.vols)
 		w.write(v, 20, w.rnd)
@@ -115,7 +115,7 @@ func (w *world) prepare() {
 }
 
 // verify compares all volumes and snapshots, and some pairs of snapshots.
-func (w *world) verify(pairs int) {
+func (w *testbed) verify(pairs int) {
 	for _, v := range w.vols {
 		w.shut(v)
 		w.compareVolume(v, w.list()...)
@@ -134,7 +134,7 @@ func (w *world) verify(pairs int) {
 	require.NoError(w.t, g.Wait())
 }
 
-func (w *world) step() {
+func (w *testbed) step() {
 	v := pick(w.rnd, w.vols)
 	switch kind := w.rnd.Intn(20); {
 	case kind < 5:
@@ -166,13 +166,13 @@ func (w *world) step() {
 	}
 }
 
-func (w *world) count(name string) {
+func (w *testbed) count(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stat[name]++
 }
 
-func (w *world) clone() {
+func (w *testbed) clone() {
 	if len(w.vols) >= maxVolumes {
 		return
 	}
@@ -188,7 +188,7 @@ func (w *world) clone() {
 }
 
 // deleteSnapshot deletes a random snapshot. SPDK moves the snapshot's clusters to its clone.
-func (w *world) deleteSnapshot() {
+func (w *testbed) deleteSnapshot() {
 	list := w.list()
 	if len(list) < 4 {
 		return
@@ -205,7 +205,7 @@ func (w *world) deleteSnapshot() {
 }
 
 // detached makes a call on a volume that must not be exported during the call.
-func (w *world) detached(v *volume, method string) {
+func (w *testbed) detached(v *volume, method string) {
 	if w.rnd.Intn(2) == 0 {
 		return
 	}
@@ -218,7 +218,7 @@ func (w *world) detached(v *volume, method string) {
 	w.open(v)
 }
 
-func (w *world) resize(v *volume) {
+func (w *testbed) resize(v *volume) {
 	var list []spdkrpc.BdevInfo
 	w.must("bdev_get_bdevs", p{"name": v.uuid}, &list)
 	if list[0].DriverSpecific.Lvol.BaseSnapshot != nil && !w.release.Has(rpcschema.GrowsBeyondParent) {
@@ -239,7 +239,7 @@ func (w *world) resize(v *volume) {
 	}
 }
 
-func (w *world) deleteVolume(v *volume) {
+func (w *testbed) deleteVolume(v *volume) {
 	if len(w.vols) == 1 {
 		w.create()
 		return
@@ -254,7 +254,7 @@ func (w *world) deleteVolume(v *volume) {
 	w.count("volumes deleted")
 }
 
-func (w *world) restart() {
+func (w *testbed) restart() {
 	for _, v := range w.vols {
 		_ = v.hosts.close()
 	}

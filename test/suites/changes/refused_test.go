@@ -21,7 +21,7 @@ func (w *proxy) refusal(t *testing.T, snapshot string) (code int, text string) {
 // SPDK does not rename snapshots, but changes the alias. The proxy's error contains the call that
 // restores the alias.
 func TestFailedRenameOfASnapshot(t *testing.T) {
-	w := newWorld(t, "aio", *seed)
+	w := newTestbed(t, "aio", *seed)
 	w.prepare()
 	s := w.list()[0]
 	_, err := w.changes(s, nil)

@@ -81,8 +81,8 @@ func operations() (list []operation) {
 	return list
 }
 
-// A farm is a target with a proxy, on which pairs of operations run.
-type farm struct {
+// A testbed is a target with a proxy, on which pairs of operations run.
+type testbed struct {
 	t      *testing.T
 	dir    string
 	caller spdkrpc.Caller // makes calls through the proxy
@@ -91,7 +91,7 @@ type farm struct {
 }
 
 // call makes a call through the proxy, and retries it while the target is busy.
-func (f *farm) call(method string, params p, result any) {
+func (f *testbed) call(method string, params p, result any) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
 		err := f.caller.Call(f.t.Context(), method, params, result)
@@ -109,7 +109,7 @@ func refusedAsBusy(err error) bool {
 	return errors.As(err, &refused) && refused.Code == jsonrpc.CodeTooMany
 }
 
-func (f *farm) createDisks() {
+func (f *testbed) createDisks() {
 	for name, mib := range map[string]int64{"base": 512, "copy": 64, "outside": 16} {
 		path := filepath.Join(f.dir, name)
 		require.NoError(f.t, os.WriteFile(path, nil, 0o600))
@@ -119,12 +119,12 @@ func (f *farm) createDisks() {
 	f.call("nvmf_create_subsystem", p{"nqn": subsystem, "allow_any_host": true}, nil)
 }
 
-func (f *farm) openDisk(name string) {
+func (f *testbed) openDisk(name string) {
 	f.call("bdev_aio_create", p{"filename": filepath.Join(f.dir, name), "name": name, "block_size": 4096}, nil)
 }
 
 // lvstores returns the lvstores of the target.
-func (f *farm) lvstores() []spdkrpc.LvolStore {
+func (f *testbed) lvstores() []spdkrpc.LvolStore {
 	stores, err := f.direct.BdevLvolGetLvstores(f.t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
 	require.NoError(f.t, err)
 	return stores
@@ -132,7 +132,7 @@ func (f *farm) lvstores() []spdkrpc.LvolStore {
 
 // prepare creates the volumes for a pair. Hosts may connect to the volume and, if exported is set,
 // to the clone.
-func (f *farm) prepare(exported bool) {
+func (f *testbed) prepare(exported bool) {
 	if len(f.lvstores()) == 0 {
 		f.call("bdev_lvol_create_lvstore", p{"bdev_name": "base", "lvs_name": "lvs0", "cluster_sz": 1 << 20, "clear_method": "none"}, nil)
 		f.free = f.lvstores()[0].FreeClusters
@@ -153,7 +153,7 @@ func (f *farm) prepare(exported bool) {
 // run runs two operations concurrently, the second one after a delay, and returns the problems that
 // it finds afterwards. Problems are space that no listed volume uses, a deleted volume that is
 // still listed, or a difference after the lvstore has been reloaded.
-func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string {
+func (f *testbed) run(pair [2]operation, delay time.Duration, exported bool) string {
 	f.t.Helper()
 	f.prepare(exported)
 	var outcomes [2]error
@@ -190,7 +190,7 @@ func (f *farm) run(pair [2]operation, delay time.Duration, exported bool) string
 }
 
 // checkListed compares the outcomes of deletions with the list of volumes.
-func (f *farm) checkListed(pair [2]operation, outcomes [2]error) (wrong []string) {
+func (f *testbed) checkListed(pair [2]operation, outcomes [2]error) (wrong []string) {
 	volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 	require.NoError(f.t, err)
 	for i, o := range pair {
@@ -207,7 +207,7 @@ func (f *farm) checkListed(pair [2]operation, outcomes [2]error) (wrong []string
 }
 
 // checkAllocated finds volumes that are not thin but lack clusters, on releases that count them.
-func (f *farm) checkAllocated() (wrong []string) {
+func (f *testbed) checkAllocated() (wrong []string) {
 	bdevs, err := f.direct.BdevGetBdevs(f.t.Context(), spdkrpc.BdevGetBdevsParams{})
 	require.NoError(f.t, err)
 	for _, b := range bdevs {
@@ -224,7 +224,7 @@ func (f *farm) checkAllocated() (wrong []string) {
 
 // reload unloads the lvstore and loads it from its disk again. The result lists the differences
 // between the lvstore before and after.
-func (f *farm) reload() (wrong []string) {
+func (f *testbed) reload() (wrong []string) {
 	read := func() string {
 		volumes, err := f.direct.BdevLvolGetLvols(f.t.Context(), spdkrpc.BdevLvolGetLvolsParams{})
 		require.NoError(f.t, err)
@@ -249,7 +249,7 @@ func (f *farm) reload() (wrong []string) {
 }
 
 // clear deletes all volumes, and restores the lvstore's name.
-func (f *farm) clear() {
+func (f *testbed) clear() {
 	if stores := f.lvstores(); len(stores) == 1 && stores[0].Name != "lvs0" {
 		f.call("bdev_lvol_rename_lvstore", p{"old_name": stores[0].Name, "new_name": "lvs0"}, nil)
 	}
@@ -269,7 +269,7 @@ func (f *farm) clear() {
 // runAll runs pairs on a target until all rounds are complete, or the time limit is reached. Each
 // round runs the first pairs of a new random order. In half of the pairs, the second operation
 // begins later, at most by the time longest.
-func (f *farm) runAll(rounds, first int, longest time.Duration) {
+func (f *testbed) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)
 	var pairs [][2]operation
@@ -322,10 +322,10 @@ func TestPairsOfOperationsOnRealTarget(t *testing.T) {
 	f.runAll(2, math.MaxInt, 30*time.Millisecond)
 }
 
-func newFarm(t *testing.T, socket string) *farm {
+func newFarm(t *testing.T, socket string) *testbed {
 	https, _ := serveProxy(t, socket)
 	direct := spdkrpc.NewSocket(socket)
 	t.Cleanup(func() { _ = direct.Close() })
 	direct.SetLimits(jsonrpc.LimitsV2605)
-	return &farm{t: t, dir: t.TempDir(), caller: https, direct: spdkrpc.NewClient(direct)}
+	return &testbed{t: t, dir: t.TempDir(), caller: https, direct: spdkrpc.NewClient(direct)}
 }

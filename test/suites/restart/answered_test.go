@@ -16,7 +16,7 @@ import (
 
 // exported describes the access that a restarted target allows: the hosts and the number of
 // namespaces of each subsystem other than the discovery subsystem.
-func (w *world) exported() map[string][]string {
+func (w *testbed) exported() map[string][]string {
 	w.t.Helper()
 	subsystems, err := w.client.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
 	require.NoError(w.t, err)
@@ -39,17 +39,17 @@ func (w *world) exported() map[string][]string {
 }
 
 // killed kills the target immediately, and restarts it with the saved file.
-func (w *world) killed() {
+func (w *testbed) killed() {
 	w.t.Helper()
 	w.kill()
 	require.True(w.t, w.start(w.saved()...))
 	w.fresh()
 }
 
-// newNVMfWorld returns a world whose target, real or simulated, has an lvstore and an NVMe/TCP
+// newNVMfTestbed returns a testbed whose target, real or simulated, has an lvstore and an NVMe/TCP
 // transport.
-func newNVMfWorld(t *testing.T) *world {
-	w := newWorldOrSimulated(t)
+func newNVMfTestbed(t *testing.T) *testbed {
+	w := newTestbedOrSimulated(t)
 	require.True(t, w.start())
 	w.serve()
 	w.call("bdev_aio_create", p{"filename": w.at("disk0"), "name": "disk0", "block_size": 4096}, nil)
@@ -58,13 +58,13 @@ func newNVMfWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) createLvol(name string) {
+func (w *testbed) createLvol(name string) {
 	w.t.Helper()
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": name, "size_in_mib": 16, "thin_provision": true}, nil)
 }
 
 // exportLvol creates a volume and exports it to a host.
-func (w *world) exportLvol(name string) {
+func (w *testbed) exportLvol(name string) {
 	w.t.Helper()
 	w.createLvol(name)
 	w.call("nvmf_create_subsystem", p{"nqn": nqn + name, "serial_number": "S"}, nil)
@@ -76,7 +76,7 @@ func (w *world) exportLvol(name string) {
 // A confirmed change to access remains in effect even if the target is killed immediately after the
 // response.
 func TestConfirmedChangesSurviveTargetDeath(t *testing.T) {
-	w := newNVMfWorld(t)
+	w := newNVMfTestbed(t)
 	w.createLvol("v")
 	w.settled()
 	const old, fenced, next = host + "3", host + "8", host + "4"
@@ -122,7 +122,7 @@ func TestTargetMayDieAfterADeletion(t *testing.T) {
 	} {
 		for _, restarted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/proxy restarted %t", name, restarted), func(t *testing.T) {
-				w := newNVMfWorld(t)
+				w := newNVMfTestbed(t)
 				w.exportLvol("rv1")
 				w.settled()
 				w.call(c.method, c.params, nil)
@@ -158,7 +158,7 @@ func TestTargetMayDieAfterADeletion(t *testing.T) {
 // lvstore's deletion. Therefore, the exports of its volumes remain in the saved file. If the
 // deletion was not executed, they are restored together with the disk.
 func TestExportsAreKeptIfAnLvstoresDeletionIsUncertain(t *testing.T) {
-	w := newNVMfWorld(t)
+	w := newNVMfTestbed(t)
 	w.exportLvol("rv1")
 	w.settled()
 	var found []spdkrpc.BdevInfo

@@ -29,7 +29,7 @@ type contents struct {
 // forgeAll creates all contents: a RAID with the given name; an lvstore with the name and the
 // volume of another tenant's lvstore; and an lvstore with clones, one of which contains a RAID with
 // that name.
-func (w *world) forgeAll(twin, raid string) contents {
+func (w *testbed) forgeAll(twin, raid string) contents {
 	w.t.Helper()
 	c := contents{
 		inner: w.forge("inner", forgedLvol{name: "loot", uuid: anyDecoy, parent: anySnapshot}, forgedLvol{name: "raided", parent: anyVictim, raid: raid}),
@@ -53,7 +53,7 @@ func (w *world) forgeAll(twin, raid string) contents {
 
 // of returns the contents for a volume. The contents refer to another tenant's volume and its
 // snapshot, and to a UUID for a clone.
-func (c contents) of(w *world, volume, victim, snapshot, decoy string) map[string][]byte {
+func (c contents) of(w *testbed, volume, victim, snapshot, decoy string) map[string][]byte {
 	w.t.Helper()
 	all := map[string][]byte{"inner": slices.Clone(c.inner), "twin": slices.Clone(c.twin), "RAID": slices.Clone(c.raid), "GPT": slices.Clone(c.gpt), "FTL": slices.Clone(c.ftl)}
 	for from, to := range map[string]string{anyVictim: victim, anySnapshot: snapshot} {

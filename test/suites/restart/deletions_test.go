@@ -20,7 +20,7 @@ func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	if os.Getenv("SPDK_TGT") == "" {
 		rounds = 10
 	}
-	d := newDriverWorld(t, export.TCP)
+	d := newDriverTestbed(t, export.TCP)
 	before := d.everything()
 	for round := range rounds {
 		v, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{

@@ -17,9 +17,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A driverWorld is a world with a driver's controller, whose calls pass through a relay.
-type driverWorld struct {
-	*world
+// A driverTestbed is a testbed with a driver's controller, whose calls pass through a relay.
+type driverTestbed struct {
+	*testbed
 	*controller.Controller
 	relay *relay
 
@@ -37,7 +37,7 @@ func TestObjectsSurviveTargetDeathInEachOperation(t *testing.T) {
 	}
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
-			d := newDriverWorld(t, transport)
+			d := newDriverTestbed(t, transport)
 			for _, o := range operations {
 				if transport == export.ISCSI && len(o.hosts) > 1 {
 					continue // such volumes are on one node at a time
@@ -54,8 +54,8 @@ func TestObjectsSurviveTargetDeathInEachOperation(t *testing.T) {
 	}
 }
 
-func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
-	d := &driverWorld{world: newWorldOrSimulated(t)}
+func newDriverTestbed(t *testing.T, transport export.Transport) *driverTestbed {
+	d := &driverTestbed{testbed: newTestbedOrSimulated(t)}
 	require.True(t, d.start())
 	d.serve()
 	d.call("bdev_aio_create", p{"filename": d.at("disk0"), "name": "disk0", "block_size": 4096}, nil)
@@ -75,14 +75,14 @@ func newDriverWorld(t *testing.T, transport export.Transport) *driverWorld {
 	return d
 }
 
-func (d *driverWorld) create() {
+func (d *driverTestbed) create() {
 	var err error
 	d.id, err = d.createFrom(d.t.Context(), "pvc-1", nil)
 	d.ok(err)
 }
 
 // target returns the driver's interfaces to the target.
-func (d *driverWorld) target() doctor.Target {
+func (d *driverTestbed) target() doctor.Target {
 	d.t.Helper()
 	targets, err := d.DoctorTargets()
 	d.ok(err)
@@ -90,7 +90,7 @@ func (d *driverWorld) target() doctor.Target {
 }
 
 // again restarts the target with the saved file.
-func (d *driverWorld) again() {
+func (d *driverTestbed) again() {
 	if !d.start(d.saved()...) { // the file may contain the namespace of a volume that was just deleted
 		require.True(d.t, d.start(d.saved("--json-ignore-init-errors")...))
 	}
@@ -99,7 +99,7 @@ func (d *driverWorld) again() {
 
 // dies kills the target after an operation's call number at. The result reports whether the
 // operation made that many calls.
-func (d *driverWorld) dies(o operation, at int, lost bool) bool {
+func (d *driverTestbed) dies(o operation, at int, lost bool) bool {
 	t, ctx := d.t, d.t.Context()
 	before := d.everything()
 	d.create()
@@ -139,7 +139,7 @@ type things struct {
 	groups  []string // initiators of iSCSI initiator groups
 }
 
-func (d *driverWorld) everything() things {
+func (d *driverTestbed) everything() things {
 	t, ctx := d.t, d.t.Context()
 	stores, err := d.client.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{})
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func (d *driverWorld) everything() things {
 }
 
 // admitted returns the nodes to which the target gives access to volumes.
-func (d *driverWorld) admitted(s things) (nodes []string) {
+func (d *driverTestbed) admitted(s things) (nodes []string) {
 	var names []string
 	for _, hosts := range s.exports {
 		names = append(names, hosts...)
@@ -185,7 +185,7 @@ func (d *driverWorld) admitted(s things) (nodes []string) {
 }
 
 // clear removes everything with the driver, as an administrator does.
-func (d *driverWorld) clear() {
+func (d *driverTestbed) clear() {
 	t, ctx := d.t, d.t.Context()
 	_, err := d.target().Unfence(ctx, controller.HostOf("a"), false)
 	d.ok(err)

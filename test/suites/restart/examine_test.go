@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-func (w *world) stores() (names []string) {
+func (w *testbed) stores() (names []string) {
 	w.t.Helper()
 	list, err := w.client.BdevLvolGetLvstores(w.t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
 	require.NoError(w.t, err)
@@ -22,7 +22,7 @@ func (w *world) stores() (names []string) {
 	return names
 }
 
-func (w *world) examines() *bool {
+func (w *testbed) examines() *bool {
 	w.t.Helper()
 	info, err := w.client.SpdkgateTargetGetInfo(w.t.Context())
 	require.NoError(w.t, err)
@@ -32,7 +32,7 @@ func (w *world) examines() *bool {
 // With the configuration saved by target.save.disable_auto_examine, a restarted target loads all
 // lvstores, RAIDs and other bdevs on disks, but nothing inside volumes.
 func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.disableAutoExamine = true
 	require.True(t, w.start())
 	w.serve()
@@ -76,7 +76,7 @@ func TestSavedConfigurationDisablesAutoExamine(t *testing.T) {
 func TestRAIDsAreRestoredWithoutAutoExamine(t *testing.T) {
 	for name, superblock := range map[string]bool{"without superblock": false, "with superblock": true} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestbed(t)
 			w.disableAutoExamine = true
 			require.True(t, w.start())
 			w.serve()

@@ -12,7 +12,7 @@ import (
 func TestClonesOfExternalBdevsAreRestored(t *testing.T) {
 	for _, c := range []struct{ store, other string }{{"disk0", "disk1"}, {"disk1", "disk0"}} {
 		t.Run("lvstore on "+c.store, func(t *testing.T) {
-			w := newWorldOrSimulated(t)
+			w := newTestbedOrSimulated(t)
 			w.disableAutoExamine = true
 			require.True(t, w.start())
 			w.serve()

@@ -40,7 +40,7 @@ tenants:
 // A hostileTenant, red, makes random writes to its volumes and makes random calls. The tenant uses
 // all existing UUIDs, like an attacker who has learned them.
 type hostileTenant struct {
-	*world
+	*testbed
 	random           *rand.Rand
 	red, blue        spdkrpc.Caller
 	contents         contents
@@ -111,14 +111,14 @@ func (h *hostileTenant) write() {
 		h.writeSimulated(volume)
 		return
 	}
-	all := h.contents.of(h.world, volume, h.victim, h.snapshot, pick(h.random, h.known...))
+	all := h.contents.of(h.testbed, volume, h.victim, h.snapshot, pick(h.random, h.known...))
 	name := pick(h.random, slices.Sorted(maps.Keys(all))...)
 	mutated := h.random.IntN(2) == 0
 	if mutated {
 		mutate(h.random, all[name])
 	}
 	h.done = append(h.done, fmt.Sprintf("a host writes %s, mutated: %t, into %s", name, mutated, volume))
-	h.world.write(h.red, volume, all[name])
+	h.testbed.write(h.red, volume, all[name])
 }
 
 // writeSimulated writes contents that the simulated target can load to a volume, as a host would.
@@ -231,7 +231,7 @@ func (h *hostileTenant) check() {
 	}
 	require.ElementsMatch(h.t, stores, h.stores())
 	var all []bdev
-	h.world.call("bdev_get_bdevs", nil, &all)
+	h.testbed.call("bdev_get_bdevs", nil, &all)
 	var mib uint64
 	owned := map[string][]string{}
 	for _, b := range all {
@@ -264,7 +264,7 @@ func (h *hostileTenant) check() {
 		NQN        string
 		Namespaces []struct{ UUID, Name string }
 	}
-	h.world.call("nvmf_get_subsystems", nil, &subsystems)
+	h.testbed.call("nvmf_get_subsystems", nil, &subsystems)
 	for _, s := range subsystems {
 		for _, n := range s.Namespaces {
 			require.Contains(h.t, h.volumes, n.Name, s.NQN)
@@ -285,7 +285,7 @@ func (h *hostileTenant) check() {
 func TestHostileTenantGainsNoAccess(t *testing.T) {
 	var forged contents
 	if os.Getenv("SPDK_TGT") != "" {
-		forged = newWorld(t).forgeAll("lvs-blue", "red-raid")
+		forged = newTestbed(t).forgeAll("lvs-blue", "red-raid")
 	}
 	for seed := *firstSeed; seed < *firstSeed+hostileSeeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestHostileTenantGainsNoAccess(t *testing.T) {
 }
 
 func newHostileTenant(t *testing.T, seed uint64, forged contents) *hostileTenant {
-	w := newWorldOrSimulated(t)
+	w := newTestbedOrSimulated(t)
 	w.disableAutoExamine, w.tenants = true, hostileYAML
 	require.True(t, w.start())
 	w.serve()
@@ -306,7 +306,7 @@ func newHostileTenant(t *testing.T, seed uint64, forged contents) *hostileTenant
 	w.call("spdkgate_config_save", nil, nil)
 	w.killed()
 	require.Equal(t, new(false), w.examines())
-	h := &hostileTenant{world: w, random: rand.New(rand.NewPCG(seed, 1)), red: w.as("red"), blue: w.as("blue"), contents: forged, secret: make([]byte, 8<<20), volumes: map[string]bool{}}
+	h := &hostileTenant{testbed: w, random: rand.New(rand.NewPCG(seed, 1)), red: w.as("red"), blue: w.as("blue"), contents: forged, secret: make([]byte, 8<<20), volumes: map[string]bool{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d:\n%s", seed, strings.Join(h.done, "\n"))
@@ -319,7 +319,7 @@ func newHostileTenant(t *testing.T, seed uint64, forged contents) *hostileTenant
 	}
 	h.victim = must("bdev_lvol_create", p{"lvs_name": "lvs-blue", "lvol_name": "secret", "size_in_mib": 8, "thin_provision": true})
 	if h.simulated == nil {
-		h.world.write(h.blue, h.victim, h.secret)
+		h.testbed.write(h.blue, h.victim, h.secret)
 	}
 	h.snapshot = must("bdev_lvol_snapshot", p{"lvol_name": h.victim, "snapshot_name": "snap"})
 	h.known = []string{h.victim, h.snapshot}

@@ -32,7 +32,7 @@ type forgedLvol struct {
 // forge returns the contents of a 64 MiB volume with an lvstore, as written by the host's own
 // target. An lvstore with clones is dirty, as after a kill, so SPDK loads it only if it can write
 // to the volume. An empty lvstore is clean.
-func (w *world) forge(store string, lvols ...forgedLvol) []byte {
+func (w *testbed) forge(store string, lvols ...forgedLvol) []byte {
 	w.t.Helper()
 	ids := map[string]string{}
 	image := w.asOwnTarget(len(lvols) == 0, func(call func(method string, params p, result any)) {
@@ -57,7 +57,7 @@ func (w *world) forge(store string, lvols ...forgedLvol) []byte {
 
 // asOwnTarget returns the contents of the 64 MiB bdev named own after the function do has made
 // calls to a second target. That target is then killed, unless clean is true.
-func (w *world) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
+func (w *testbed) asOwnTarget(clean bool, do func(call func(method string, params p, result any))) []byte {
 	w.t.Helper()
 	path, socketPath := w.at("forged.img"), w.at("forge.sock")
 	require.NoError(w.t, os.WriteFile(path, nil, 0o600))
@@ -87,7 +87,7 @@ func (w *world) asOwnTarget(clean bool, do func(call func(method string, params 
 }
 
 // replace replaces a UUID in an lvstore's metadata, which must contain the UUID exactly once.
-func (w *world) replace(image []byte, from, to string) {
+func (w *testbed) replace(image []byte, from, to string) {
 	w.t.Helper()
 	replaced := 0
 	for at := 0; at < min(len(image), 8<<20); at += 4096 { // blobstore's metadata pages end with their CRC
@@ -118,7 +118,7 @@ func ownCore() []string {
 const hostNQN = "nqn.2014-08.org.nvmexpress:uuid:7d9c0a8e-5b1f-4c02-9a57-000000000001"
 
 // export exports a bdev over NVMe/TCP.
-func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
+func (w *testbed) export(by spdkrpc.Caller, nqn, bdev string) error {
 	w.t.Helper()
 	if w.port == "" {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,7 +146,7 @@ func (w *world) export(by spdkrpc.Caller, nqn, bdev string) error {
 // copyData runs spdk_dd as a host of a subsystem. On a busy machine, spdk_dd may be unable to
 // connect within its own timeout of several seconds. If so, spdk_dd has not copied anything, and is
 // started again.
-func (w *world) copyData(nqn string, args ...string) {
+func (w *testbed) copyData(nqn string, args ...string) {
 	w.t.Helper()
 	config, err := json.Marshal(p{"subsystems": []p{{"subsystem": "bdev", "config": []p{
 		{"method": "bdev_set_options", "params": p{"bdev_auto_examine": false}},
@@ -166,7 +166,7 @@ func (w *world) copyData(nqn string, args ...string) {
 }
 
 // write writes data to a volume, acting as a host to which the volume's owner exports it.
-func (w *world) write(by spdkrpc.Caller, volume string, data []byte) {
+func (w *testbed) write(by spdkrpc.Caller, volume string, data []byte) {
 	w.t.Helper()
 	require.NoError(w.t, os.WriteFile(w.at("data"), data, 0o600))
 	nqn := volumeNQN + volume
@@ -176,7 +176,7 @@ func (w *world) write(by spdkrpc.Caller, volume string, data []byte) {
 }
 
 // read returns the data that a host reads from the namespace of a new subsystem.
-func (w *world) read(by spdkrpc.Caller, nqn, bdev string) []byte {
+func (w *testbed) read(by spdkrpc.Caller, nqn, bdev string) []byte {
 	w.t.Helper()
 	require.NoError(w.t, w.export(by, nqn, bdev))
 	w.copyData(nqn, "--ib=Nn1", "--of="+w.at("read"), "--bs=1048576")

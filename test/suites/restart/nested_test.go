@@ -20,14 +20,14 @@ import (
 )
 
 // driver returns the controller of a driver that may use all lvstores on the target.
-func (w *world) driver() *controller.Controller {
+func (w *testbed) driver() *controller.Controller {
 	w.t.Helper()
 	return w.controller(p{"name": "t0", "rpcURL": w.url, "targetType": "nvme-tcp", "targetAddr": "127.0.0.1", "targetPort": "4420"})
 }
 
 // controller returns the controller of a driver with one target, whose entry in config.json is
 // node.
-func (w *world) controller(node p) *controller.Controller {
+func (w *testbed) controller(node p) *controller.Controller {
 	w.t.Helper()
 	cfg, err := json.Marshal(p{"nodes": []p{node}})
 	require.NoError(w.t, err)
@@ -43,7 +43,7 @@ func (w *world) controller(node p) *controller.Controller {
 }
 
 // examination returns the doctor command's findings on a driver's only target: the objects by kind.
-func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
+func (w *testbed) examination(c *controller.Controller) map[doctor.Kind]string {
 	w.t.Helper()
 	targets, err := c.DoctorTargets()
 	require.NoError(w.t, err)
@@ -61,7 +61,7 @@ func (w *world) examination(c *controller.Controller) map[doctor.Kind]string {
 // creates nor lists anything in that lvstore, even if no other lvstore has space. The driver's
 // doctor command reports the lvstore.
 func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.acceptLoading = true
 	require.True(t, w.start())
 	w.serve()

@@ -26,48 +26,48 @@ const volumeBytes = 16 << 20
 // An operation is a CSI call or an spdk-csi command that can be retried.
 type operation struct {
 	name    string
-	prepare func(d *driverWorld)
-	do      func(d *driverWorld, ctx context.Context) error
+	prepare func(d *driverTestbed)
+	do      func(d *driverTestbed, ctx context.Context) error
 	// The state after success consists of the admitted nodes and the number of volumes and
 	// snapshots.
 	hosts []string
 	lvols int
-	holds func(d *driverWorld)
+	holds func(d *driverTestbed)
 }
 
 var operations = []operation{
-	{name: "CreateVolume", lvols: 2, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "CreateVolume", lvols: 2, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.createFrom(ctx, "pvc-2", nil)
 		return err
 	}},
-	{name: "ControllerPublishVolume", lvols: 1, hosts: []string{"a"}, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "ControllerPublishVolume", lvols: 1, hosts: []string{"a"}, do: func(d *driverTestbed, ctx context.Context) error {
 		return d.publish(ctx, "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	}},
-	{name: "ControllerPublishVolume to a second node", lvols: 1, hosts: []string{"a", "b"}, prepare: func(d *driverWorld) {
+	{name: "ControllerPublishVolume to a second node", lvols: 1, hosts: []string{"a", "b"}, prepare: func(d *driverTestbed) {
 		d.ok(d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY))
-	}, do: func(d *driverWorld, ctx context.Context) error {
+	}, do: func(d *driverTestbed, ctx context.Context) error {
 		return d.publish(ctx, "b", csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY)
 	}},
-	{name: "ControllerUnpublishVolume", lvols: 1, prepare: (*driverWorld).published, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "ControllerUnpublishVolume", lvols: 1, prepare: (*driverTestbed).published, do: func(d *driverTestbed, ctx context.Context) error {
 		return d.unpublish(ctx, "a")
 	}},
-	{name: "CreateSnapshot", lvols: 2, do: func(d *driverWorld, ctx context.Context) error { return d.takeSnapshot(ctx) }},
-	{name: "CreateVolume from a snapshot", lvols: 3, prepare: (*driverWorld).snapshotTaken, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "CreateSnapshot", lvols: 2, do: func(d *driverTestbed, ctx context.Context) error { return d.takeSnapshot(ctx) }},
+	{name: "CreateVolume from a snapshot", lvols: 3, prepare: (*driverTestbed).snapshotTaken, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.createFrom(ctx, "pvc-2", &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: d.snapshot}}})
 		return err
 	}},
-	{name: "CreateVolume from a volume", lvols: 3, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "CreateVolume from a volume", lvols: 3, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.createFrom(ctx, "pvc-2", &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: d.id}}})
 		return err
 	}},
-	{name: "ControllerExpandVolume", lvols: 1, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "ControllerExpandVolume", lvols: 1, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: d.id, CapacityRange: &csi.CapacityRange{RequiredBytes: 2 * volumeBytes}, VolumeCapability: capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)})
 		return err
 	}},
-	{name: "ControllerModifyVolume", lvols: 1, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "ControllerModifyVolume", lvols: 1, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: d.id, MutableParameters: map[string]string{"qosMiBPerSecond": "100"}})
 		return err
-	}, holds: func(d *driverWorld) {
+	}, holds: func(d *driverTestbed) {
 		bdevs, err := d.client.BdevGetBdevs(d.t.Context(), spdkrpc.BdevGetBdevsParams{Name: new(d.volumeID().UUID)})
 		d.ok(err)
 		assert.EqualValues(d.t, 100, bdevs[0].AssignedRateLimits.RWMbytesPerSec)
@@ -75,44 +75,44 @@ var operations = []operation{
 		// otherwise, the next start would wait for the volume
 		d.call("spdkgate_config_save", nil, nil)
 	}},
-	{name: "DeleteSnapshot", lvols: 1, prepare: (*driverWorld).snapshotTaken, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "DeleteSnapshot", lvols: 1, prepare: (*driverTestbed).snapshotTaken, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: d.snapshot})
 		return err
 	}},
-	{name: "CreateVolumeGroupSnapshot", lvols: 4, prepare: (*driverWorld).second, do: func(d *driverWorld, ctx context.Context) error { return d.takeGroup(ctx) }},
-	{name: "DeleteVolumeGroupSnapshot", lvols: 2, prepare: func(d *driverWorld) {
+	{name: "CreateVolumeGroupSnapshot", lvols: 4, prepare: (*driverTestbed).second, do: func(d *driverTestbed, ctx context.Context) error { return d.takeGroup(ctx) }},
+	{name: "DeleteVolumeGroupSnapshot", lvols: 2, prepare: func(d *driverTestbed) {
 		d.second()
 		d.ok(d.takeGroup(d.t.Context()))
-	}, do: func(d *driverWorld, ctx context.Context) error {
+	}, do: func(d *driverTestbed, ctx context.Context) error {
 		return d.deleteGroup(ctx)
 	}},
-	{name: "DeleteVolume", prepare: func(d *driverWorld) {
+	{name: "DeleteVolume", prepare: func(d *driverTestbed) {
 		d.published()
 		d.ok(d.unpublish(d.t.Context(), "a"))
-	}, do: func(d *driverWorld, ctx context.Context) error {
+	}, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: d.id})
 		return err
 	}},
-	{name: "fence", lvols: 1, prepare: (*driverWorld).published, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "fence", lvols: 1, prepare: (*driverTestbed).published, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.target().Fence(ctx, controller.HostOf("a"), "a", false)
 		return err
-	}, holds: func(d *driverWorld) {
+	}, holds: func(d *driverTestbed) {
 		assert.ErrorIs(d.t, d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), export.ErrFenced)
 	}},
-	{name: "unfence", lvols: 1, prepare: func(d *driverWorld) {
+	{name: "unfence", lvols: 1, prepare: func(d *driverTestbed) {
 		_, err := d.target().Fence(d.t.Context(), controller.HostOf("a"), "a", false)
 		d.ok(err)
-	}, do: func(d *driverWorld, ctx context.Context) error {
+	}, do: func(d *driverTestbed, ctx context.Context) error {
 		_, err := d.target().Unfence(ctx, controller.HostOf("a"), false)
 		return err
-	}, holds: (*driverWorld).published},
-	{name: "move", lvols: 2, do: func(d *driverWorld, ctx context.Context) error { return d.copyElsewhere(ctx) }, holds: func(d *driverWorld) {
+	}, holds: (*driverTestbed).published},
+	{name: "move", lvols: 2, do: func(d *driverTestbed, ctx context.Context) error { return d.copyElsewhere(ctx) }, holds: func(d *driverTestbed) {
 		assert.ErrorIs(d.t, d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), export.ErrInUse, "the original")
 	}},
-	{name: "move --keep-original", lvols: 2, prepare: (*driverWorld).copied, do: func(d *driverWorld, ctx context.Context) error {
+	{name: "move --keep-original", lvols: 2, prepare: (*driverTestbed).copied, do: func(d *driverTestbed, ctx context.Context) error {
 		return d.mover().Keep(ctx, d.volumeID())
-	}, holds: (*driverWorld).published},
-	{name: "move --delete-original", lvols: 1, prepare: (*driverWorld).copied, do: func(d *driverWorld, ctx context.Context) error {
+	}, holds: (*driverTestbed).published},
+	{name: "move --delete-original", lvols: 1, prepare: (*driverTestbed).copied, do: func(d *driverTestbed, ctx context.Context) error {
 		copied, err := request.ParseVolumeID(d.copy.GetVolumeId())
 		d.ok(err)
 		switch err = d.mover().DeleteOriginal(ctx, d.volumeID(), copied, nil); {
@@ -129,7 +129,7 @@ var operations = []operation{
 	}},
 }
 
-func (d *driverWorld) ok(err error) {
+func (d *driverTestbed) ok(err error) {
 	d.t.Helper()
 	require.NoError(d.t, err)
 }
@@ -141,7 +141,7 @@ func capability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability
 // without this parameter, releases before v24.05 cannot clone
 var parameters = map[string]string{"clearMethod": string(class.ClearUnmap)}
 
-func (d *driverWorld) createFrom(ctx context.Context, name string, source *csi.VolumeContentSource) (id string, err error) {
+func (d *driverTestbed) createFrom(ctx context.Context, name string, source *csi.VolumeContentSource) (id string, err error) {
 	v, err := d.CreateVolume(ctx, &csi.CreateVolumeRequest{
 		Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: volumeBytes}, VolumeContentSource: source, Parameters: parameters,
 		VolumeCapabilities: []*csi.VolumeCapability{capability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)},
@@ -149,42 +149,42 @@ func (d *driverWorld) createFrom(ctx context.Context, name string, source *csi.V
 	return v.GetVolume().GetVolumeId(), err
 }
 
-func (d *driverWorld) publish(ctx context.Context, node string, mode csi.VolumeCapability_AccessMode_Mode) error {
+func (d *driverTestbed) publish(ctx context.Context, node string, mode csi.VolumeCapability_AccessMode_Mode) error {
 	_, err := d.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: d.id, NodeId: node, VolumeCapability: capability(mode)})
 	return err
 }
 
-func (d *driverWorld) published() {
+func (d *driverTestbed) published() {
 	d.ok(d.publish(d.t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER))
 }
 
-func (d *driverWorld) unpublish(ctx context.Context, node string) error {
+func (d *driverTestbed) unpublish(ctx context.Context, node string) error {
 	_, err := d.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: d.id, NodeId: node})
 	return err
 }
 
-func (d *driverWorld) takeSnapshot(ctx context.Context) error {
+func (d *driverTestbed) takeSnapshot(ctx context.Context) error {
 	s, err := d.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snapshot-1", SourceVolumeId: d.id})
 	d.snapshot = s.GetSnapshot().GetSnapshotId()
 	return err
 }
 
-func (d *driverWorld) snapshotTaken() { d.ok(d.takeSnapshot(d.t.Context())) }
+func (d *driverTestbed) snapshotTaken() { d.ok(d.takeSnapshot(d.t.Context())) }
 
 // second creates a second volume.
-func (d *driverWorld) second() {
+func (d *driverTestbed) second() {
 	var err error
 	d.otherID, err = d.createFrom(d.t.Context(), "pvc-2", nil)
 	d.ok(err)
 }
 
-func (d *driverWorld) takeGroup(ctx context.Context) error {
+func (d *driverTestbed) takeGroup(ctx context.Context) error {
 	g, err := d.CreateVolumeGroupSnapshot(ctx, &csi.CreateVolumeGroupSnapshotRequest{Name: "group-1", SourceVolumeIds: []string{d.id, d.otherID}})
 	d.group = g.GetGroupSnapshot()
 	return err
 }
 
-func (d *driverWorld) deleteGroup(ctx context.Context) error {
+func (d *driverTestbed) deleteGroup(ctx context.Context) error {
 	var ids []string
 	for _, s := range d.group.GetSnapshots() {
 		ids = append(ids, s.GetSnapshotId())
@@ -193,17 +193,17 @@ func (d *driverWorld) deleteGroup(ctx context.Context) error {
 	return err
 }
 
-func (d *driverWorld) volumeID() request.VolumeID {
+func (d *driverTestbed) volumeID() request.VolumeID {
 	id, err := request.ParseVolumeID(d.id)
 	d.ok(err)
 	return id
 }
 
-func (d *driverWorld) mover() move.Mover {
+func (d *driverTestbed) mover() move.Mover {
 	return move.Mover{Controller: d.Controller, Connector: func(string) (connect.Connector, error) { return files{dir: d.dir}, nil }, Filesystem: true}
 }
 
-func (d *driverWorld) copyElsewhere(ctx context.Context) error {
+func (d *driverTestbed) copyElsewhere(ctx context.Context) error {
 	// The target cannot determine whether a thick volume was written to, so it does not matter that
 	// the connector files does not write to the target's volumes.
 	r, err := d.mover().Copy(ctx, d.volumeID(), nil, map[string]string{"thin": "false"})
@@ -211,7 +211,7 @@ func (d *driverWorld) copyElsewhere(ctx context.Context) error {
 	return err
 }
 
-func (d *driverWorld) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
+func (d *driverTestbed) copied() { d.ok(d.copyElsewhere(d.t.Context())) }
 
 // files is a connector for this machine that does not connect to the target. Instead, each volume's
 // data is in a file.

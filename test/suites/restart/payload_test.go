@@ -33,7 +33,7 @@ type attack struct {
 }
 
 // prepare creates the lvstores of two tenants.
-func (w *world) prepare() {
+func (w *testbed) prepare() {
 	for disk, store := range map[string]string{"disk0": "lvs-red", "disk1": "lvs-blue"} {
 		w.call("bdev_aio_create", p{"filename": w.at(disk), "name": disk, "block_size": 4096}, nil)
 		w.call("bdev_lvol_create_lvstore", p{"bdev_name": disk, "lvs_name": store, "cluster_sz": 1 << 20}, nil)
@@ -41,7 +41,7 @@ func (w *world) prepare() {
 	w.call("nvmf_create_transport", p{"trtype": "TCP"}, nil)
 }
 
-func (w *world) attack() *attack {
+func (w *testbed) attack() *attack {
 	w.t.Helper()
 	a := &attack{red: w.as("red"), blue: w.as("blue"), secret: make([]byte, 16<<20)}
 	_, _ = rand.Read(a.secret)
@@ -72,7 +72,7 @@ func (w *world) attack() *attack {
 }
 
 // nothingGained fails the test if red can see or use any object to which its payload refers.
-func (w *world) nothingGained(a *attack) {
+func (w *testbed) nothingGained(a *attack) {
 	w.t.Helper()
 	for method, params := range map[string]p{
 		"nvmf_subsystem_add_ns": {"nqn": volumeNQN + a.decoy, "namespace": p{"bdev_name": a.decoy}},
@@ -101,7 +101,7 @@ func (w *world) nothingGained(a *attack) {
 // With bdev_auto_examine off, nothing that a tenant writes to its volume is loaded, either from
 // snapshots and clones or after a restart. The other tenant's volumes remain usable.
 func TestTenantWrittenMetadataIsNotLoaded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.disableAutoExamine, w.tenants = true, tenantsYAML
 	require.True(t, w.start())
 	w.serve()
@@ -139,7 +139,7 @@ func TestTenantWrittenMetadataIsNotLoaded(t *testing.T) {
 }
 
 // allFree reports whether an lvstore has no allocated data clusters.
-func (w *world) allFree(name string) bool {
+func (w *testbed) allFree(name string) bool {
 	w.t.Helper()
 	var stores []struct {
 		FreeClusters  uint64 `json:"free_clusters"`
@@ -153,7 +153,7 @@ func (w *world) allFree(name string) bool {
 // all of the other tenant's data. If tenants are admitted to such a target, they gain nothing from
 // the payload.
 func TestExaminingTargetLoadsTenantWrittenMetadata(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.acceptLoading, w.tenants = true, tenantsYAML
 	require.True(t, w.start())
 	w.serve()

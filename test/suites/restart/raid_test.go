@@ -16,7 +16,7 @@ import (
 // the superblock. These bdevs do not belong to either tenant, and the doctor command reports the
 // RAID.
 func TestLoadedRAIDBelongsToNoTenant(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.acceptLoading, w.tenants = true, strings.Replace(tenantsYAML, "lvstores: [lvs-blue]", `lvstores: [lvs-blue], bdevs: ["blue-*"]`, 1)
 	require.True(t, w.start())
 	w.serve()

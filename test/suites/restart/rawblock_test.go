@@ -23,7 +23,7 @@ import (
 // A rawBlockTrial is a cluster whose pods write arbitrary bytes to raw block volumes in lvs0.
 // Another user owns a volume in lvs1 and its snapshot.
 type rawBlockTrial struct {
-	*world
+	*testbed
 	*controller.Controller
 	victim, snapshot string
 	secret           []byte
@@ -35,7 +35,7 @@ var rawBlock = &csi.VolumeCapability{
 }
 
 func newRawBlockTrial(t *testing.T) *rawBlockTrial {
-	w := newWorldOrSimulated(t)
+	w := newTestbedOrSimulated(t)
 	w.disableAutoExamine = true
 	t.Setenv("STATE_DIRECTORY", w.dir) // for the freeze journal
 	require.True(t, w.start())
@@ -52,7 +52,7 @@ func newRawBlockTrial(t *testing.T) *rawBlockTrial {
 	require.NoError(t, err)
 	w.port = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, l.Close())
-	h := &rawBlockTrial{world: w, secret: make([]byte, 8<<20)}
+	h := &rawBlockTrial{testbed: w, secret: make([]byte, 8<<20)}
 	_, _ = rand.Read(h.secret)
 	w.call("bdev_lvol_create", p{"lvs_name": "lvs1", "lvol_name": "secret", "size_in_mib": 8, "thin_provision": true}, &h.victim)
 	if w.simulated == nil {
@@ -99,7 +99,7 @@ func (h *rawBlockTrial) payload(uuid string, forged contents, name, decoy string
 		}
 		return
 	}
-	require.NoError(h.t, os.WriteFile(h.at("data"), forged.of(h.world, uuid, h.victim, h.snapshot, decoy)[name], 0o600))
+	require.NoError(h.t, os.WriteFile(h.at("data"), forged.of(h.testbed, uuid, h.victim, h.snapshot, decoy)[name], 0o600))
 	nqn := volumeNQN + uuid
 	h.call("nvmf_subsystem_add_host", p{"nqn": nqn, "host": hostNQN}, nil)
 	h.copyData(nqn, "--if="+h.at("data"), "--ob=Nn1", "--bs=1048576")
@@ -113,7 +113,7 @@ func (h *rawBlockTrial) check(when string) {
 	time.Sleep(time.Second) // SPDK examines bdevs after it has answered
 	assert.Equal(h.t, []string{"lvs0", "lvs1"}, h.stores(), when)
 	var all []spdkrpc.BdevInfo
-	h.world.call("bdev_get_bdevs", nil, &all)
+	h.testbed.call("bdev_get_bdevs", nil, &all)
 	found := map[string]string{}
 	for _, b := range all {
 		if l := b.DriverSpecific.Lvol; l != nil && l.BaseBdev != nil {

@@ -10,7 +10,7 @@ import (
 
 // plant writes an lvstore named planted to a disk's file, as a host to which the disk is exported
 // could do.
-func (w *world) plant(disk string) {
+func (w *testbed) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)
 	w.call("bdev_lvol_create_lvstore", p{"bdev_name": "other", "lvs_name": "planted", "cluster_sz": 1 << 20}, nil)
@@ -29,7 +29,7 @@ func (w *world) plant(disk string) {
 }
 
 // rawAfter creates a bdev on a disk that contained an lvstore when the target started.
-func (w *world) rawAfter(create string, params p) {
+func (w *testbed) rawAfter(create string, params p) {
 	w.t.Helper()
 	file := w.at("raw2")
 	require.NoError(w.t, os.WriteFile(file, nil, 0o600))
@@ -45,36 +45,36 @@ func (w *world) rawAfter(create string, params p) {
 // A restarted target that does not load lvstores written by hosts looks for lvstores only on disks
 // that contained one before. A disk without an lvstore may have been exported to a host.
 func TestRawDisksAreNotExamined(t *testing.T) {
-	for name, prepare := range map[string]func(w *world){
-		"disk whose lvstore was deleted": func(w *world) {
+	for name, prepare := range map[string]func(w *testbed){
+		"disk whose lvstore was deleted": func(w *testbed) {
 			w.call("bdev_lvol_create_lvstore", p{"bdev_name": "raw", "lvs_name": "former", "cluster_sz": 1 << 20}, nil)
 			w.call("spdkgate_config_save", nil, nil)
 			w.killed() // from now on, SPDK itself lists the disk
 			assert.Equal(w.t, []string{"former", "lvs0"}, w.stores())
 			w.call("bdev_lvol_delete_lvstore", p{"lvs_name": "former"}, nil)
 		},
-		"disk whose lvstore was deleted with a volume": func(w *world) {
+		"disk whose lvstore was deleted with a volume": func(w *testbed) {
 			w.call("bdev_lvol_create_lvstore", p{"bdev_name": "raw", "lvs_name": "former", "cluster_sz": 1 << 20}, nil)
 			w.call("bdev_lvol_create", p{"lvs_name": "former", "lvol_name": "v", "size_in_mib": 1, "thin_provision": true}, nil)
 			w.call("spdkgate_config_save", nil, nil)
 			w.killed()
 			w.call("bdev_lvol_delete_lvstore", p{"lvs_name": "former"}, nil)
 		},
-		"disk that an administrator had examined": func(w *world) {
+		"disk that an administrator had examined": func(w *testbed) {
 			w.call("spdkgate_config_save", nil, nil)
 			w.killed()
 			w.call("bdev_examine", p{"name": "raw"}, nil)
 		},
-		"disk of a RAID": func(w *world) {
+		"disk of a RAID": func(w *testbed) {
 			w.rawAfter("bdev_raid_create", p{"name": "top", "raid_level": "concat", "strip_size_kb": 64, "base_bdevs": []string{"raw", "raw2"}})
 		},
-		"disk of a passthru": func(w *world) {
+		"disk of a passthru": func(w *testbed) {
 			w.rawAfter("bdev_passthru_create", p{"name": "top", "base_bdev_name": "raw"})
 		},
-		"parent of an external clone": func(w *world) {
+		"parent of an external clone": func(w *testbed) {
 			w.call("bdev_lvol_clone_bdev", p{"bdev": "raw", "lvs_name": "lvs0", "clone_name": "c"}, nil)
 		},
-		"parent of an external clone that was deleted": func(w *world) {
+		"parent of an external clone that was deleted": func(w *testbed) {
 			w.call("bdev_lvol_clone_bdev", p{"bdev": "raw", "lvs_name": "lvs0", "clone_name": "c"}, nil)
 			w.call("spdkgate_config_save", nil, nil)
 			w.killed()
@@ -82,7 +82,7 @@ func TestRawDisksAreNotExamined(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorldOrSimulated(t)
+			w := newTestbedOrSimulated(t)
 			w.disableAutoExamine = true
 			require.True(t, w.start())
 			w.serve()

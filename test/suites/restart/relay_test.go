@@ -14,10 +14,11 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A relay forwards requests to the world's proxy, with each call of a batch as a separate request.
-// The relay kills the target after the target has executed the modifying call with the number at.
+// A relay forwards requests to the testbed's proxy, and sends each call of a batch as a separate
+// request. The relay kills the target after the target has executed the modifying call with the
+// number at.
 type relay struct {
-	w         *world
+	w         *testbed
 	mu        sync.Mutex
 	at, calls int
 	lost      bool   // the response does not arrive
@@ -26,7 +27,7 @@ type relay struct {
 	unsaved   bool // the target's changes are not saved
 }
 
-func (w *world) newRelay(die func()) (r *relay, url string) {
+func (w *testbed) newRelay(die func()) (r *relay, url string) {
 	r = &relay{w: w, die: die}
 	server := httptest.NewServer(r)
 	w.t.Cleanup(server.Close)

@@ -30,7 +30,7 @@ func listen(port string) p {
 }
 
 // populate creates objects of all kinds through the proxy.
-func (w *world) populate() {
+func (w *testbed) populate() {
 	w.t.Helper()
 	var v1, v2, clone string
 	w.call("bdev_aio_create", p{"filename": w.at("disk0"), "name": "disk0", "block_size": 4096}, nil)
@@ -71,7 +71,7 @@ func (w *world) populate() {
 }
 
 func TestKilledTargetIsRestored(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	folder, err := persist.OpenFolder(w.at("saved"), 10)
 	require.NoError(t, err)
 	_, err = folder.Prepare()
@@ -113,7 +113,7 @@ func TestKilledTargetIsRestored(t *testing.T) {
 // The configuration lists the RAID after its disks, so SPDK finds the lvstore on each disk first.
 // The configuration also lists QoS limits before SPDK has found the volumes.
 func TestVolumesOnRAIDAreRestored(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	require.True(t, w.start())
 	w.serve()
 	for _, disk := range []string{"disk0", "disk1"} {
@@ -169,7 +169,7 @@ func TestVolumesOnRAIDAreRestored(t *testing.T) {
 }
 
 func TestSavedFileIsKeptIfTargetStartsWithoutIt(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	require.True(t, w.start())
 	w.serve()
 	w.populate()
@@ -197,7 +197,7 @@ func TestSavedFileIsKeptIfTargetStartsWithoutIt(t *testing.T) {
 // The target receives SIGTERM immediately after a change. The proxy must not save the configuration
 // that the target still reports while it is stopping.
 func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	require.True(t, w.start())
 	w.serve()
 	w.populate()
@@ -224,7 +224,7 @@ func TestStoppingTargetsConfigurationIsNotSaved(t *testing.T) {
 // The next process loads the file that an administrator has chosen, even if the configuration of
 // the running process is changed in the meantime.
 func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	require.True(t, w.start())
 	w.serve()
 	w.populate()
@@ -257,7 +257,7 @@ func TestFileChosenByAdministratorIsLoaded(t *testing.T) {
 }
 
 func TestVolumesReturnWithTheirMissingDisk(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	require.True(t, w.start())
 	w.serve()
 	w.populate()

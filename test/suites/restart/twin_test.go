@@ -25,7 +25,7 @@ func TestNestedLvstoreIsNotMistakenForAnotherTenants(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			examines := c.examines
-			w := newWorld(t)
+			w := newTestbed(t)
 			w.disableAutoExamine, w.acceptLoading, w.tenants = !examines, examines, tenantsYAML
 			require.True(t, w.start())
 			w.serve()

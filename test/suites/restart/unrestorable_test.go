@@ -11,7 +11,7 @@ import (
 )
 
 // raids returns the names of all RAIDs that are online.
-func (w *world) raids() []string {
+func (w *testbed) raids() []string {
 	names := []string{}
 	var list []struct{ Name string }
 	w.call("bdev_raid_get_bdevs", p{"category": "online"}, &list)
@@ -33,7 +33,7 @@ func TestRAIDsThatARestartLosesAreNamed(t *testing.T) {
 		"neither superblock nor all disks": {remove: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestbed(t)
 			require.True(t, w.start())
 			w.serve()
 			for _, disk := range []string{"disk0", "disk1"} {

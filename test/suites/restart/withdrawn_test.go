@@ -22,7 +22,7 @@ func TestRevokedHostIsNotRestored(t *testing.T) {
 		"all hosts":        {"", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDriverWorld(t, export.TCP)
+			d := newDriverTestbed(t, export.TCP)
 			d.create()
 			for _, node := range []string{"a", "b"} {
 				d.ok(d.publish(t.Context(), node, csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY))
@@ -45,7 +45,7 @@ func TestRevokedHostIsNotRestored(t *testing.T) {
 func TestChangesAreSavedBeforeTheResponse(t *testing.T) {
 	for _, transport := range []export.Transport{export.TCP, export.ISCSI} {
 		t.Run(string(transport), func(t *testing.T) {
-			d := newDriverWorld(t, transport)
+			d := newDriverTestbed(t, transport)
 			d.create()
 			for _, do := range []func() error{
 				func() error { return d.publish(t.Context(), "a", csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER) },

@@ -80,7 +80,7 @@ func TestCommands(t *testing.T) {
 	if !realtarget.Given() {
 		realtarget.Socket(t) // skips
 	}
-	w := newWorld(t)
+	w := newTestbed(t)
 	list := commands(t, w.release())
 	require.GreaterOrEqual(t, len(list), 60)
 	const key = "NVMeTLSkey-1:01:MDAxMTIyMzM0NDU1NjY3Nzg4OTlhYWJiY2NkZGVlZmZwJEiQ:"
@@ -119,7 +119,7 @@ func TestCommands(t *testing.T) {
 // TestScripts runs several commands from standard input, one at a time and, on releases that
 // support it, as a batch.
 func TestScripts(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	const script = "spdk_get_version\n# a comment\nbdev_malloc_create -b m0 8 512\nbdev_get_bdevs -b none\nbdev_get_bdevs\n"
 	const restore = "bdev_malloc_delete m0"
 	lines := []string{""}
@@ -138,7 +138,7 @@ func TestScripts(t *testing.T) {
 
 // A user without permission sees rpc.py's ordinary error, and nothing is executed.
 func TestRefusalsAreOrdinaryErrors(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	const create = "bdev_malloc_create -b m0 8 512"
 	refused := func(code int, says string) {
 		o := w.run(w.local, create, "")
@@ -158,7 +158,7 @@ func TestRefusalsAreOrdinaryErrors(t *testing.T) {
 
 // A hundred concurrent processes of rpc.py are served.
 func TestParallelCommandsAreServed(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	const count = 100
 	outcomes := make([]outcome, count)
 	var all sync.WaitGroup

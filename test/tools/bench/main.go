@@ -93,7 +93,7 @@ func bench(ctx context.Context, poll time.Duration, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopTarget()) }()
-	w, err := makeWorld(ctx, socket)
+	w, err := createTenantObjects(ctx, socket)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const measurementsPerRound = 8
 
 // measureRound measures everything once. Figures that are compared with each other are measured in
 // succession.
-func measureRound(ctx context.Context, w *world, p *proxy, f *floor, socket string, inFlight int, span time.Duration) (x round, err error) {
+func measureRound(ctx context.Context, w *tenantObjects, p *proxy, f *floor, socket string, inFlight int, span time.Duration) (x round, err error) {
 	if x.raw, err = measureSocket(ctx, socket, inFlight, span); err != nil {
 		return x, err
 	}

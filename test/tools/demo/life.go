@@ -21,7 +21,7 @@ import (
 
 // A demo runs the steps, and holds the objects that they create.
 type demo struct {
-	*world
+	*testbed
 	report *report
 
 	freeAtStart uint64

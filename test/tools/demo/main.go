@@ -39,10 +39,10 @@ func run(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &world{dir: dir, bin: filepath.Dir(self)}
+	w := &testbed{dir: dir, bin: filepath.Dir(self)}
 	info, _ := os.Stdout.Stat()
 	r := &report{out: os.Stdout, started: time.Now(), color: info != nil && info.Mode()&os.ModeCharDevice != 0}
-	d := &demo{world: w, report: r}
+	d := &demo{testbed: w, report: r}
 	defer func() {
 		if err != nil {
 			d.abandon(ctx)

@@ -36,7 +36,7 @@ func (d *demo) facts() ([]string, error) {
 }
 
 // instructions returns commands that users can try on the programs that --keep leaves running.
-func (w *world) instructions() string {
+func (w *testbed) instructions() string {
 	return fmt.Sprintf(`
 Both programs are still running; their files are in %[1]s. Try:
 

@@ -11,7 +11,7 @@ import (
 
 // A claim represents one volume, with the CSI calls that Kubernetes makes for it.
 type claim struct {
-	w          *world
+	w          *testbed
 	name       string
 	capability *csi.VolumeCapability
 	volume     *csi.Volume
@@ -19,7 +19,7 @@ type claim struct {
 }
 
 // claim returns a claim for a volume with a file system, or without one for a raw block device.
-func (w *world) claim(name, filesystem string) *claim {
+func (w *testbed) claim(name, filesystem string) *claim {
 	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	if filesystem == "" {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
@@ -126,7 +126,7 @@ func (c *claim) remove(ctx context.Context) error {
 }
 
 // canMount reports whether mounts and loop devices are possible; they require root.
-func (w *world) canMount() bool { return os.Geteuid() == 0 }
+func (w *testbed) canMount() bool { return os.Geteuid() == 0 }
 
 func fsBytes(path string) (uint64, error) {
 	var s unix.Statfs_t

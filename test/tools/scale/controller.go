@@ -31,7 +31,7 @@ type controller struct {
 	created map[string]string // ids by name
 }
 
-func startController(ctx context.Context, w *world) (_ *controller, err error) {
+func startController(ctx context.Context, w *testbed) (_ *controller, err error) {
 	c := &controller{created: map[string]string{}, dir: w.dir}
 	defer func() {
 		if err != nil {

@@ -57,7 +57,7 @@ func main() {
 }
 
 func run(ctx context.Context, s settings, out io.Writer) (err error) {
-	w, err := newWorld(s)
+	w, err := newTestbed(s)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // A meter measures calls.
 type meter struct {
-	world      *world
+	testbed    *testbed
 	controller *controller
 	out        io.Writer
 }
@@ -26,7 +26,7 @@ func (m meter) measure(ctx context.Context, name string, calls, inFlight int, ca
 	times := make([]time.Duration, calls)
 	var mu sync.Mutex
 	failed, codes, note := 0, map[string]int{}, ""
-	rpcs, cpu, began := m.world.calls(), m.controller.cpu(), time.Now()
+	rpcs, cpu, began := m.testbed.calls(), m.controller.cpu(), time.Now()
 	var g errgroup.Group
 	g.SetLimit(inFlight)
 	for i := range calls {
@@ -56,5 +56,5 @@ func (m meter) measure(ctx context.Context, name string, calls, inFlight int, ca
 	}
 	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
 	fmt.Fprintf(m.out, "%-34s %9.1f %8.0f %8s %8s %8d %10d %9d %9.1f  %s\n", name, took.Seconds(), float64(calls)/took.Seconds(),
-		ms(times[calls/2]), ms(times[calls*99/100]), failed, m.world.calls()-rpcs, m.controller.rssMiB(), (m.controller.cpu() - cpu).Seconds(), note)
+		ms(times[calls/2]), ms(times[calls*99/100]), failed, m.testbed.calls()-rpcs, m.controller.rssMiB(), (m.controller.cpu() - cpu).Seconds(), note)
 }

@@ -21,7 +21,7 @@ import (
 // because the proxy limits failed logins by address.
 var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
-func (w *world) dial() (net.Conn, error) {
+func (w *testbed) dial() (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: hostile, Timeout: 10 * time.Second}).Dial("tcp", w.address)
 }
 
@@ -29,7 +29,7 @@ func (w *world) dial() (net.Conn, error) {
 // connections whose handshake takes too long, which can happen on a busy machine.
 const connectTries = 10
 
-func (w *world) dialTLS() (c *tls.Conn, err error) {
+func (w *testbed) dialTLS() (c *tls.Conn, err error) {
 	for range connectTries {
 		if c, err = w.dialTLSOnce(); err == nil {
 			return c, nil
@@ -38,7 +38,7 @@ func (w *world) dialTLS() (c *tls.Conn, err error) {
 	return nil, err
 }
 
-func (w *world) dialTLSOnce() (*tls.Conn, error) {
+func (w *testbed) dialTLSOnce() (*tls.Conn, error) {
 	conn, err := w.dial()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ type message struct {
 }
 
 // messages returns the messages that hostile tenants send.
-func (w *world) messages() []message {
+func (w *testbed) messages() []message {
 	victim := w.tenantsOf[len(w.tenantsOf)-1]
 	bad := func(text string, statuses ...int) message { return message{text, statuses} }
 	return []message{
@@ -87,7 +87,7 @@ func (w *world) messages() []message {
 }
 
 // attacks returns the requests that hostile tenants, or clients without a password, send.
-func (w *world) attacks() (list []attack) {
+func (w *testbed) attacks() (list []attack) {
 	for _, m := range w.messages() {
 		list = append(list, attack{request(hostileUser, passwordOf(hostileUser), m.text), m.statuses})
 	}
@@ -103,7 +103,7 @@ func (w *world) attacks() (list []attack) {
 }
 
 // attack sends about ten hostile requests per second, some of them without TLS.
-func (w *world) attack(ctx context.Context) {
+func (w *testbed) attack(ctx context.Context) {
 	list, messages := w.attacks(), w.messages()
 	for ctx.Err() == nil {
 		a, n := list[rand.N(len(list))], rand.N(10)
@@ -121,7 +121,7 @@ func (w *world) attack(ctx context.Context) {
 	}
 }
 
-func (w *world) send(a attack) {
+func (w *testbed) send(a attack) {
 	conn, err := w.dialTLS()
 	if err != nil {
 		w.book.wrong("a hostile client cannot connect: %v", err)
@@ -144,7 +144,7 @@ func (w *world) send(a attack) {
 }
 
 // expectRefusal checks the status of a response to an attack.
-func (w *world) expectRefusal(sent string, statuses []int, status int) {
+func (w *testbed) expectRefusal(sent string, statuses []int, status int) {
 	// 502 means that nothing was executed, so the attack has failed.
 	if statuses != nil && !slices.Contains(append(statuses[:len(statuses):len(statuses)], http.StatusBadGateway), status) {
 		w.book.wrong("status %d to %.80q", status, sent)
@@ -153,7 +153,7 @@ func (w *world) expectRefusal(sent string, statuses []int, status int) {
 }
 
 // sendWithoutTLS sends a request without TLS.
-func (w *world) sendWithoutTLS(raw string) {
+func (w *testbed) sendWithoutTLS(raw string) {
 	conn, err := w.dial()
 	if err != nil {
 		w.book.wrong("a hostile client cannot connect: %v", err)
@@ -167,7 +167,7 @@ func (w *world) sendWithoutTLS(raw string) {
 }
 
 // hangUp closes the connection in the middle of a request.
-func (w *world) hangUp(raw string) {
+func (w *testbed) hangUp(raw string) {
 	conn, err := w.dialTLS()
 	if err != nil {
 		w.book.wrong("a hostile client cannot connect: %v", err)
@@ -180,7 +180,7 @@ func (w *world) hangUp(raw string) {
 
 // crawl runs slow clients. Some send one byte at a time, some stop in the middle of a body, some do
 // not read their responses, and some send nothing. The proxy must disconnect each of them.
-func (w *world) crawl(ctx context.Context) {
+func (w *testbed) crawl(ctx context.Context) {
 	list := request(hostileUser, passwordOf(hostileUser), `{"id":1,"method":"bdev_lvol_get_lvols"}`)
 	half := request(hostileUser, passwordOf(hostileUser), strings.Repeat(" ", 1000))
 	dial := func() (net.Conn, error) { return w.dialTLS() }
@@ -204,7 +204,7 @@ type slowClient struct {
 	begin func(net.Conn) error
 }
 
-func (w *world) runSlowClients(ctx context.Context, kinds map[string]slowClient) {
+func (w *testbed) runSlowClients(ctx context.Context, kinds map[string]slowClient) {
 	var crawlers sync.WaitGroup
 	for name, kind := range kinds {
 		for range 5 {

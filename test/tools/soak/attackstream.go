@@ -13,14 +13,14 @@ import (
 )
 
 // hostileStream opens a stream of the hostile tenant.
-func (w *world) hostileStream() (*websocket.Conn, error) {
+func (w *testbed) hostileStream() (*websocket.Conn, error) {
 	ws, _, err := w.openWebSocket(hostileUser, passwordOf(hostileUser), hostile.IP)
 	return ws, err
 }
 
 // sendOnStream sends a hostile message. Some hostile clients guess the password, and some
 // disconnect in the middle of the message.
-func (w *world) sendOnStream(m message) {
+func (w *testbed) sendOnStream(m message) {
 	if rand.N(10) == 0 {
 		w.guessForStream()
 		return
@@ -51,7 +51,7 @@ func (w *world) sendOnStream(m message) {
 }
 
 // guessForStream tries to open a stream with a wrong password.
-func (w *world) guessForStream() {
+func (w *testbed) guessForStream() {
 	ws, resp, err := w.openWebSocket(hostileUser, "guess", hostile.IP)
 	switch {
 	case err == nil:
@@ -65,7 +65,7 @@ func (w *world) guessForStream() {
 }
 
 // slowStreams lists slowClients on streams.
-func (w *world) slowStreams() map[string]slowClient {
+func (w *testbed) slowStreams() map[string]slowClient {
 	const list = `{"id":1,"method":"bdev_lvol_get_lvols"}`
 	dial := func() (net.Conn, error) {
 		ws, err := w.hostileStream()

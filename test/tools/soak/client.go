@@ -19,10 +19,10 @@ type params map[string]any
 // A client makes calls as one user from one address, and checks that each response belongs to its
 // request.
 type client struct {
-	world *world
-	user  string
-	over  transport
-	slow  bool // it reads slowly, so its latencies are meaningless
+	testbed *testbed
+	user    string
+	over    transport
+	slow    bool // it reads slowly, so its latencies are meaningless
 }
 
 // A transport sends a request and reads the response. It checks that the response has the given id.
@@ -32,9 +32,9 @@ type transport interface {
 }
 
 // newClient returns a client that uses POST.
-func newClient(w *world, user, from string) *client {
+func newClient(w *testbed, user, from string) *client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	return &client{world: w, user: user, over: &posts{w, user, &http.Client{Timeout: time.Minute, Transport: &http.Transport{
+	return &client{testbed: w, user: user, over: &posts{w, user, &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext:     dialer.DialContext,
 		TLSClientConfig: &tls.Config{RootCAs: w.ca}, MaxIdleConnsPerHost: 512, IdleConnTimeout: 2 * time.Second,
 	}}}}
@@ -83,19 +83,19 @@ func (c *client) call(method string, p params) reply {
 	if err != nil {
 		panic(err)
 	}
-	era, began := c.world.era.Load(), time.Now()
+	era, began := c.testbed.era.Load(), time.Now()
 	r := c.over.exchange(body, id, strings.Contains(method, "_get_"))
 	r.method = method
-	r.settled = c.world.settled(era, began.UnixNano())
-	c.world.book.tally(c.user, r, time.Since(began), c.slow)
+	r.settled = c.testbed.settled(era, began.UnixNano())
+	c.testbed.book.tally(c.user, r, time.Since(began), c.slow)
 	return r
 }
 
 // posts makes each call with a POST request.
 type posts struct {
-	world *world
-	user  string
-	http  *http.Client
+	testbed *testbed
+	user    string
+	http    *http.Client
 }
 
 func (p *posts) closeIdle() { p.http.CloseIdleConnections() }
@@ -103,7 +103,7 @@ func (p *posts) closeIdle() { p.http.CloseIdleConnections() }
 // exchange also checks that the request has been logged with this user. A repeatable request is
 // sent again if the proxy closes an idle connection at that moment.
 func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+p.world.address+"/", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "https://"+p.testbed.address+"/", bytes.NewReader(body))
 	if err != nil {
 		return reply{err: err}
 	}
@@ -122,14 +122,14 @@ func (p *posts) exchange(body []byte, id string, repeatable bool) (r reply) {
 	}
 	answer, err := readAnswer(text)
 	if err != nil {
-		p.world.book.wrong("%s: %v", p.user, err)
+		p.testbed.book.wrong("%s: %v", p.user, err)
 		return reply{status: resp.StatusCode}
 	}
 	if string(answer.ID) != id {
-		p.world.book.wrong("%s: received the response to id %s for the request %s", p.user, answer.ID, id)
+		p.testbed.book.wrong("%s: received the response to id %s for the request %s", p.user, answer.ID, id)
 	}
-	if owner, logged := p.world.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
-		p.world.book.wrong("%s: the log names the user %q for its request %s", p.user, owner, resp.Header.Get("X-Request-Id"))
+	if owner, logged := p.testbed.book.logged(resp.Header.Get("X-Request-Id")); !logged || owner != p.user {
+		p.testbed.book.wrong("%s: the log names the user %q for its request %s", p.user, owner, resp.Header.Get("X-Request-Id"))
 	}
 	return answer.reply(resp.StatusCode)
 }
@@ -161,7 +161,7 @@ func (a answer) reply(status int) reply {
 }
 
 // flood makes many calls at once as one user, by POST and on one stream.
-func (w *world) flood(ctx context.Context) {
+func (w *testbed) flood(ctx context.Context) {
 	const atOnce = 300
 	clients := w.clients(flooder, "127.0.0.3")
 	tokens := make(chan struct{}, atOnce)

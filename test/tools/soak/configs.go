@@ -29,7 +29,7 @@ type configs struct {
 	invalid   int // index of the configuration that must be refused
 }
 
-func (c *configs) make(w *world) error {
+func (c *configs) make(w *testbed) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (c *configs) put(i int) error {
 
 // reloadProxy gives the proxy its next configuration. Every other time, it not only changes the
 // file, but also sends the signal.
-func (w *world) reloadProxy() error {
+func (w *testbed) reloadProxy() error {
 	n := int(w.reloads.Add(1))
 	i := n % len(w.configs.texts)
 	if err := w.configs.put(i); err != nil {
@@ -118,7 +118,7 @@ func hashOf(user string) (string, error) {
 }
 
 // certificate writes NAME.crt and NAME.key. Without a parent, it creates an authority.
-func certificate(w *world, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
+func certificate(w *testbed, name string, parent *x509.Certificate, own, signer *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "soak " + name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 2, 0),

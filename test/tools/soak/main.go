@@ -59,7 +59,7 @@ func main() {
 // soak runs a first round, measures the resources of the idle proxy, runs the long round, and
 // measures again.
 func soak(ctx context.Context, p plan) (err error) {
-	w, err := newWorld(ctx, p)
+	w, err := newTestbed(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func lastLines(log *os.File) string {
 
 // startTarget starts the simulated target, or the program $SPDK_TGT with the arguments
 // $SPDK_TGT_ARGS. It then creates or loads the tenants' lvstores.
-func (w *world) startTarget(ctx context.Context) error {
+func (w *testbed) startTarget(ctx context.Context) error {
 	program := os.Getenv("SPDK_TGT")
 	arguments := realArguments(w.socket, os.Getenv("SPDK_TGT_ARGS"))
 	w.targetName = "real, " + program
@@ -128,7 +128,7 @@ func runSimulation(ctx context.Context, socket, data string) error {
 	return target.Close()
 }
 
-func (w *world) startProxy(ctx context.Context) error {
+func (w *testbed) startProxy(ctx context.Context) error {
 	program := filepath.Join(w.dir, "spdk-proxy")
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/spdkgate/spdkgate/cmd/spdk-proxy").CombinedOutput(); err != nil {
 		return fmt.Errorf("build spdk-proxy: %w\n%s", err, out)
@@ -174,7 +174,7 @@ func (w *world) startProxy(ctx context.Context) error {
 	return nil
 }
 
-func (w *world) ready(ctx context.Context) bool {
+func (w *testbed) ready(ctx context.Context) bool {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: w.ca}, DisableKeepAlives: true}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.address+"/readyz", nil)
 	if err != nil {

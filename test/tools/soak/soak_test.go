@@ -45,7 +45,7 @@ func TestViolationsAreDetected(t *testing.T) {
 	assert.Equal(t, 2, b.nWrong, "a panic, and a line that is not JSON")
 	assert.Zero(t, b.errors)
 
-	w := &world{book: newBook()}
+	w := &testbed{book: newBook()}
 	x := newTenant(w, 0)
 	x.expectOwn(reply{status: 200, result: []any{map[string]any{"name": "team-1-0-1", "alias": "lvs-team-1/team-1-0-1"}}})
 	assert.Equal(t, 1, w.book.nWrong, "a list has another tenant's volume")

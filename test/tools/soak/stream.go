@@ -26,18 +26,18 @@ const (
 )
 
 // clients returns a user's clients: one for each kind of connection selected by the -over option.
-func (w *world) clients(user, from string) (list []*client) {
+func (w *testbed) clients(user, from string) (list []*client) {
 	if w.over != overStream {
 		list = append(list, newClient(w, user, from))
 	}
 	if w.over != overPOST {
-		list = append(list, &client{world: w, user: user, over: newStreams(w, user, from)})
+		list = append(list, &client{testbed: w, user: user, over: newStreams(w, user, from)})
 	}
 	return list
 }
 
 // mostStreams records the largest number of open streams.
-func (w *world) mostStreams(n int64) {
+func (w *testbed) mostStreams(n int64) {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	w.book.mostStreams = max(w.book.mostStreams, n)
@@ -46,10 +46,10 @@ func (w *world) mostStreams(n int64) {
 // streams makes a user's calls on one WebSocket, and opens another one when the first one has
 // ended.
 type streams struct {
-	world *world
-	user  string
-	from  net.IP
-	pause time.Duration // before each response is read
+	testbed *testbed
+	user    string
+	from    net.IP
+	pause   time.Duration // before each response is read
 
 	mu   sync.Mutex
 	open *openStream // nil if none
@@ -66,12 +66,12 @@ type openStream struct {
 	err     error                  // why it has ended
 }
 
-func newStreams(w *world, user, from string) *streams {
-	return &streams{world: w, user: user, from: net.ParseIP(from)}
+func newStreams(w *testbed, user, from string) *streams {
+	return &streams{testbed: w, user: user, from: net.ParseIP(from)}
 }
 
 // openWebSocket opens a stream from an address. If there is no response, openWebSocket tries again.
-func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
+func (w *testbed) openWebSocket(user, password string, from net.IP) (ws *websocket.Conn, resp *http.Response, err error) {
 	dialer := websocket.Dialer{
 		NetDialContext:   (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}).DialContext,
 		TLSClientConfig:  &tls.Config{RootCAs: w.ca},
@@ -89,7 +89,7 @@ func (w *world) openWebSocket(user, password string, from net.IP) (ws *websocket
 
 // openAllowed opens a stream for a user who is below the limit of open streams. The proxy may
 // refuse the stream while it is still counting a closed one; openAllowed then tries again.
-func (w *world) openAllowed(user string, from net.IP) (*websocket.Conn, error) {
+func (w *testbed) openAllowed(user string, from net.IP) (*websocket.Conn, error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		ws, resp, err := w.openWebSocket(user, passwordOf(user), from)
 		switch {
@@ -111,12 +111,12 @@ func (s *streams) current() (*openStream, error) {
 	if s.open != nil && s.open.usable() {
 		return s.open, nil
 	}
-	ws, err := s.world.openAllowed(s.user, s.from)
+	ws, err := s.testbed.openAllowed(s.user, s.from)
 	if err != nil {
 		return nil, err
 	}
-	s.world.book.count("stream opened")
-	s.world.mostStreams(s.world.streams.Add(1))
+	s.testbed.book.count("stream opened")
+	s.testbed.mostStreams(s.testbed.streams.Add(1))
 	s.open = &openStream{ws: ws, waiting: map[string]chan answer{}}
 	go s.read(s.open)
 	return s.open, nil
@@ -172,7 +172,7 @@ func (o *openStream) expect(id string, got chan answer) bool {
 
 // read passes responses to their callers until the stream ends.
 func (s *streams) read(o *openStream) {
-	defer s.world.streams.Add(-1)
+	defer s.testbed.streams.Add(-1)
 	for {
 		time.Sleep(s.pause)
 		_, text, err := o.ws.ReadMessage()
@@ -182,11 +182,11 @@ func (s *streams) read(o *openStream) {
 		}
 		a, err := readAnswer(text)
 		if err != nil {
-			s.world.book.wrong("%s: %v", s.user, err)
+			s.testbed.book.wrong("%s: %v", s.user, err)
 			continue
 		}
 		if err := o.deliver(a); err != nil {
-			s.world.book.wrong("%s: %v", s.user, err)
+			s.testbed.book.wrong("%s: %v", s.user, err)
 		}
 	}
 }
@@ -276,18 +276,18 @@ const (
 // not use up the tenants' share of the target.
 func crowdUser(i int) string { return fmt.Sprintf("crowd-%d", i%crowdUsers) }
 
-func (w *world) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
+func (w *testbed) tenantOfCrowd(i int) *tenant { return w.tenantsOf[i%crowdUsers%len(w.tenantsOf)] }
 
 // crowd keeps crowdStreams streams open. Each stream makes a call now and then. One in eight
 // streams makes several calls at once, and is slow to read the responses.
-func (w *world) crowd(ctx context.Context) {
+func (w *testbed) crowd(ctx context.Context) {
 	if w.over == overPOST {
 		return
 	}
 	var members sync.WaitGroup
 	for i := range crowdStreams {
 		s := newStreams(w, crowdUser(i), "127.0.0.4")
-		c, calls := &client{world: w, user: s.user, over: s}, 1
+		c, calls := &client{testbed: w, user: s.user, over: s}, 1
 		if i/crowdUsers%8 == 0 {
 			c.slow, s.pause, calls = true, 50*time.Millisecond, 20
 		}

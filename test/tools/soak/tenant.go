@@ -17,7 +17,7 @@ import (
 
 // A tenant owns one lvstore, and records which volumes must be in it.
 type tenant struct {
-	world   *world
+	testbed *testbed
 	name    string
 	user    string
 	clients []*client // the workers take turns using them
@@ -36,19 +36,19 @@ const (
 	unknown // the response to its creation or deletion was lost
 )
 
-func newTenant(w *world, i int) *tenant {
+func newTenant(w *testbed, i int) *tenant {
 	name := fmt.Sprintf("team-%d", i)
-	return &tenant{world: w, name: name, user: "csi-of-" + name, volumes: map[string]presence{}}
+	return &tenant{testbed: w, name: name, user: "csi-of-" + name, volumes: map[string]presence{}}
 }
 
-func (t *tenant) connect() { t.clients = t.world.clients(t.user, "127.0.0.1") }
+func (t *tenant) connect() { t.clients = t.testbed.clients(t.user, "127.0.0.1") }
 
 func (t *tenant) lvstore() string { return "lvs-" + t.name }
 
 // furnish makes a newly started target load the tenant's lvstore. At the first start, it creates
 // the lvstore.
 func (t *tenant) furnish(ctx context.Context, target *spdkrpc.Client) error {
-	media := filepath.Join(t.world.dir, t.name+".img")
+	media := filepath.Join(t.testbed.dir, t.name+".img")
 	_, err := os.Stat(media)
 	first := err != nil
 	if first {
@@ -149,7 +149,7 @@ func (t *tenant) kept() (n int) {
 
 func (t *tenant) expect(r reply, expected string, holds bool) {
 	if !holds {
-		t.world.book.wrong("%s: %s: not %s: %s", t.user, r.method, expected, r)
+		t.testbed.book.wrong("%s: %s: not %s: %s", t.user, r.method, expected, r)
 	}
 }
 
@@ -189,7 +189,7 @@ func (t *tenant) expectOwn(r reply) {
 // expectForeign calls methods on another tenant's lvstore and volume, which must appear not to
 // exist.
 func (t *tenant) expectForeign(c *client) {
-	other := t.world.tenantsOf[rand.N(len(t.world.tenantsOf))]
+	other := t.testbed.tenantsOf[rand.N(len(t.testbed.tenantsOf))]
 	if other == t {
 		return
 	}
@@ -206,7 +206,7 @@ func (t *tenant) expectForeign(c *client) {
 }
 
 // recount compares the volumes in each lvstore with those that must exist.
-func (w *world) recount(ctx context.Context) error {
+func (w *testbed) recount(ctx context.Context) error {
 	socket := spdkrpc.NewSocket(w.socket)
 	defer func() { _ = socket.Close() }()
 	for _, t := range w.tenantsOf {

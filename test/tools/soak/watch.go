@@ -22,7 +22,7 @@ func (u usage) String() string {
 	return fmt.Sprintf("%d descriptors, %d goroutines, %.1f MiB", u.descriptors, u.goroutines, float64(u.residentKiB)/1024)
 }
 
-func (w *world) usage() (u usage, err error) {
+func (w *testbed) usage() (u usage, err error) {
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.proxy.pid()))
 	if err != nil {
 		return u, err
@@ -56,7 +56,7 @@ func (w *world) usage() (u usage, err error) {
 }
 
 // idleUsage waits until connections have ended, and returns the resources that the idle proxy uses.
-func (w *world) idleUsage(ctx context.Context) (u usage, err error) {
+func (w *testbed) idleUsage(ctx context.Context) (u usage, err error) {
 	for _, t := range w.tenantsOf {
 		for _, c := range t.clients {
 			c.over.closeIdle()
@@ -78,7 +78,7 @@ func (b *book) count(event string) {
 }
 
 // progress prints a line every 30 seconds, or more often in a short run.
-func (w *world) progress(ctx context.Context, span time.Duration) {
+func (w *testbed) progress(ctx context.Context, span time.Duration) {
 	began := time.Now()
 	period := min(30*time.Second, max(span/10, 2*time.Second))
 	for {
@@ -104,7 +104,7 @@ func (w *world) progress(ctx context.Context, span time.Duration) {
 }
 
 // report prints the table and the checks, and fails if a check has failed.
-func (w *world) report(before, after usage) error {
+func (w *testbed) report(before, after usage) error {
 	b := w.book
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -31,8 +31,8 @@ const (
 	auditorUser = "auditor"
 )
 
-// A world holds all of the demo's processes, whose files are in one directory.
-type world struct {
+// A testbed holds all of the demo's processes, whose files are in one directory.
+type testbed struct {
 	dir       string
 	bin       string // directory with spdk-proxy and spdk-csi
 	target    *spdktest.Target
@@ -43,12 +43,12 @@ type world struct {
 	conn      *grpc.ClientConn
 }
 
-func (w *world) path(parts ...string) string {
+func (w *testbed) path(parts ...string) string {
 	return filepath.Join(append([]string{w.dir}, parts...)...)
 }
 
 // startTarget starts the simulated target with an lvstore on a sparse file.
-func (w *world) startTarget(ctx context.Context) (free uint64, err error) {
+func (w *testbed) startTarget(ctx context.Context) (free uint64, err error) {
 	w.target, err = spdktest.Start(spdktest.Options{Socket: w.path("spdk.sock"), DataDir: w.path("data")})
 	if err != nil {
 		return 0, err
@@ -70,7 +70,7 @@ func (w *world) startTarget(ctx context.Context) (free uint64, err error) {
 	return w.freeClusters(ctx)
 }
 
-func (w *world) freeClusters(ctx context.Context) (uint64, error) {
+func (w *testbed) freeClusters(ctx context.Context) (uint64, error) {
 	stores, err := w.local.BdevLvolGetLvstores(ctx, spdkrpc.BdevLvolGetLvstoresParams{LvsName: new(lvstore)})
 	if err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ log: {format: json}
 `
 
 // startProxy starts spdk-proxy with TLS and two users.
-func (w *world) startProxy(ctx context.Context) error {
+func (w *testbed) startProxy(ctx context.Context) error {
 	address, err := freeAddress()
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (w *world) startProxy(ctx context.Context) error {
 }
 
 // as returns a client for one of the proxy's users.
-func (w *world) as(user string) (*spdkrpc.Client, error) {
+func (w *testbed) as(user string) (*spdkrpc.Client, error) {
 	pem, err := os.ReadFile(w.path("tls", "tls.crt"))
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (w *world) as(user string) (*spdkrpc.Client, error) {
 }
 
 // startDriver starts spdk-csi as controller and node in one process.
-func (w *world) startDriver(ctx context.Context) error {
+func (w *testbed) startDriver(ctx context.Context) error {
 	config, err := json.MarshalIndent(map[string]any{"nodes": []any{map[string]any{
 		"name": targetName, "rpcURL": w.proxyURL, "caFile": w.path("tls", "tls.crt"),
 		"targetType": "loop", "loopDir": w.path("data"), "targetAddr": "127.0.0.1",
@@ -171,7 +171,7 @@ func (w *world) startDriver(ctx context.Context) error {
 }
 
 // secrets returns the secrets that Kubernetes passes to the driver in each request.
-func (w *world) secrets() map[string]string {
+func (w *testbed) secrets() map[string]string {
 	text, _ := json.Marshal(map[string]any{"rpcTokens": []any{map[string]any{
 		"name": targetName, "username": csiUser, "password": w.passwords[csiUser],
 	}}})
@@ -179,7 +179,7 @@ func (w *world) secrets() map[string]string {
 }
 
 // start runs one of the programs in the background, with a log file.
-func (w *world) start(name string, args ...string) error {
+func (w *testbed) start(name string, args ...string) error {
 	log, err := os.Create(w.path(name + ".log"))
 	if err != nil {
 		return err
@@ -197,7 +197,7 @@ func (w *world) start(name string, args ...string) error {
 }
 
 // wait calls ask until it succeeds. The error contains the program's log.
-func (w *world) wait(ctx context.Context, name string, ask func() error) error {
+func (w *testbed) wait(ctx context.Context, name string, ask func() error) error {
 	var err error
 	for range 100 {
 		if err = ask(); err == nil {
@@ -214,7 +214,7 @@ func (w *world) wait(ctx context.Context, name string, ask func() error) error {
 }
 
 // stop stops everything in reverse order.
-func (w *world) stop() error {
+func (w *testbed) stop() error {
 	var errs []error
 	if w.conn != nil {
 		errs = append(errs, w.conn.Close())

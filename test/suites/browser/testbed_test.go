@@ -23,8 +23,8 @@ const teamVolumes = 24
 
 const password = "only for this run"
 
-// A world is a simulated target with volumes, and spdk-proxy.
-type world struct {
+// A testbed is a simulated target with volumes, and an spdk-proxy in front of it.
+type testbed struct {
 	dir    string // contains the programs and the proxy's certificate
 	url    string
 	target *caller
@@ -59,8 +59,8 @@ console: {grafana: "https://grafana.example/d/spdk?var-server=storage-1&var-volu
 // repository is the directory of the repository.
 const repository = "../../.."
 
-func newWorld(dir string) (w *world, err error) {
-	w = &world{dir: dir, log: &logFile{}}
+func newTestbed(dir string) (w *testbed, err error) {
+	w = &testbed{dir: dir, log: &logFile{}}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -101,7 +101,7 @@ func newWorld(dir string) (w *world, err error) {
 }
 
 // serve starts the proxy with a configuration.
-func (w *world) serve(proxy, dir, address, configuration string) error {
+func (w *testbed) serve(proxy, dir, address, configuration string) error {
 	config := filepath.Join(dir, "spdk-proxy.yaml")
 	if err := os.WriteFile(config, []byte(configuration), 0o600); err != nil {
 		return err
@@ -147,7 +147,7 @@ func command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (w *world) start(cmd *exec.Cmd) error {
+func (w *testbed) start(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -158,14 +158,14 @@ func (w *world) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-func (w *world) close() {
+func (w *testbed) close() {
 	for i := len(w.stops) - 1; i >= 0; i-- {
 		w.stops[i]()
 	}
 	w.stops = nil
 }
 
-func (w *world) waitReady() error {
+func (w *testbed) waitReady() error {
 	client := insecureClient()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -355,7 +355,7 @@ func fill(c *caller) (err error) {
 }
 
 var (
-	shared     *world
+	shared     *testbed
 	sharedDir  string
 	sharedOnce sync.Once
 	errShared  error
@@ -375,14 +375,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedWorld returns the world that all tests share.
-func sharedWorld(t *testing.T) *world {
+// sharedTestbed returns the testbed that all tests share.
+func sharedTestbed(t *testing.T) *testbed {
 	t.Helper()
 	sharedOnce.Do(func() {
 		if sharedDir, errShared = os.MkdirTemp("", "browser"); errShared == nil {
 			began := time.Now()
-			shared, errShared = newWorld(sharedDir)
-			fmt.Printf("world with %d volumes: made in %.1f s\n", volumeCount, time.Since(began).Seconds())
+			shared, errShared = newTestbed(sharedDir)
+			fmt.Printf("testbed with %d volumes created in %.1f s\n", volumeCount, time.Since(began).Seconds())
 		}
 	})
 	if errShared != nil {

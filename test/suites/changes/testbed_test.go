@@ -38,8 +38,8 @@ type snapshot struct {
 	content []byte
 }
 
-// A world is a target with volumes and snapshots, together with their expected state.
-type world struct {
+// A testbed is a target with volumes and snapshots, together with their expected state.
+type testbed struct {
 	*target
 	t       *testing.T
 	base    base
@@ -55,7 +55,7 @@ type world struct {
 	refused map[int]map[string]int // texts of errors by code
 }
 
-func newWorld(t *testing.T, kind string, seed int64) *world {
+func newTestbed(t *testing.T, kind string, seed int64) *testbed {
 	// After a kill, the next target process reads all metadata pages one by one, and targets may
 	// share a core. An lvstore that grows needs more pages.
 	metadata := 2
@@ -63,7 +63,7 @@ func newWorld(t *testing.T, kind string, seed int64) *world {
 		metadata = 20
 	}
 	g, b := bases[kind](t, 256*mib)
-	w := &world{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
+	w := &testbed{target: g, t: t, base: b, rnd: rand.New(rand.NewSource(seed)), snaps: map[string]*snapshot{}, stat: map[string]int{}, refused: map[int]map[string]int{}}
 	var v struct{ Version string }
 	w.must("spdk_get_version", nil, &v)
 	var err error
@@ -77,7 +77,7 @@ func newWorld(t *testing.T, kind string, seed int64) *world {
 	return w
 }
 
-func (w *world) create() {
+func (w *testbed) create() {
 	w.n++
 	v := &volume{}
 	w.must("bdev_lvol_create", p{"lvs_name": "lvs0", "lvol_name": fmt.Sprint("v", w.n), "size_in_mib": volumeMiB, "thin_provision": w.rnd.Intn(4) > 0}, &v.uuid)
@@ -87,22 +87,22 @@ func (w *world) create() {
 
 const hostNQN = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"
 
-func (w *world) connect(bdev string) (nqn string, h hosts) {
+func (w *testbed) connect(bdev string) (nqn string, h hosts) {
 	nqn, address := w.share(bdev)
 	h, err := connect(initiator.Target{Address: address, NQN: nqn, HostNQN: hostNQN})
 	require.NoError(w.t, err)
 	return nqn, h
 }
 
-func (w *world) open(v *volume) { v.nqn, v.hosts = w.connect(v.uuid) }
+func (w *testbed) open(v *volume) { v.nqn, v.hosts = w.connect(v.uuid) }
 
-func (w *world) shut(v *volume) {
+func (w *testbed) shut(v *volume) {
 	require.NoError(w.t, v.hosts.close())
 	w.unshare(v.nqn)
 	v.hosts = nil
 }
 
-func (w *world) content(bdev string) []byte {
+func (w *testbed) content(bdev string) []byte {
 	nqn, h := w.connect(bdev)
 	b := make([]byte, h[0].Bytes())
 	var reads []func(d *initiator.Device) error
@@ -119,7 +119,7 @@ func (w *world) content(bdev string) []byte {
 }
 
 // write makes random writes, trims and zero writes to a volume.
-func (w *world) write(v *volume, times int, rnd *rand.Rand) {
+func (w *testbed) write(v *volume, times int, rnd *rand.Rand) {
 	span := v.hosts[0].Bytes()
 	if rnd.Intn(3) > 0 {
 		span /= 4
@@ -152,7 +152,7 @@ func (w *world) write(v *volume, times int, rnd *rand.Rand) {
 }
 
 // take takes a snapshot of a volume while the volume is being written to.
-func (w *world) take(v *volume) {
+func (w *testbed) take(v *volume) {
 	w.n++
 	var writing sync.WaitGroup
 	seed := w.rnd.Int63()
@@ -170,7 +170,7 @@ func (w *world) take(v *volume) {
 
 // retry repeats a call through the proxy until the volume is no longer busy. On a busy machine,
 // freezing a volume can take longer than the proxy allows.
-func (w *world) retry(method string, params, result any) (err error) {
+func (w *testbed) retry(method string, params, result any) (err error) {
 	for began := time.Now(); time.Since(began) < long; time.Sleep(100 * time.Millisecond) {
 		var rpc *spdkrpc.Error
 		if err = w.proxy.call(method, params, result); !errors.As(err, &rpc) || rpc.Code != -32029 {
@@ -181,7 +181,7 @@ func (w *world) retry(method string, params, result any) (err error) {
 	return err
 }
 
-func (w *world) list() []*snapshot {
+func (w *testbed) list() []*snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.SortedFunc(maps.Values(w.snaps), func(a, b *snapshot) int { return slices.Compare([]byte(a.uuid), []byte(b.uuid)) })
@@ -190,7 +190,7 @@ func (w *world) list() []*snapshot {
 func pick[T any](r *rand.Rand, l []T) T { return l[r.Intn(len(l))] }
 
 // changes queries the changes; base may be nil.
-func (w *world) changes(s, base *snapshot) ([]bool, error) {
+func (w *testbed) changes(s, base *snapshot) ([]bool, error) {
 	q := p{"snapshot": s.uuid}
 	if base != nil {
 		q["base"] = base.uuid
@@ -198,7 +198,7 @@ func (w *world) changes(s, base *snapshot) ([]bool, error) {
 	return w.query(q, s)
 }
 
-func (w *world) query(q p, s *snapshot) ([]bool, error) {
+func (w *testbed) query(q p, s *snapshot) ([]bool, error) {
 	var r spdkrpc.ProxyLvolChanges
 	if err := w.proxy.call("spdkgate_lvol_changes", q, &r); err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func restore(s, base *snapshot, list []bool) (wrong, differ, listed int) {
 }
 
 // compare checks the changes between two snapshots, and counts them.
-func (w *world) compare(s, base *snapshot) (refused bool) {
+func (w *testbed) compare(s, base *snapshot) (refused bool) {
 	list, err := w.changes(s, base)
 	kind := "pairs"
 	if base == nil {
@@ -250,7 +250,7 @@ func (w *world) compare(s, base *snapshot) (refused bool) {
 
 // compareVolume checks the allocated clusters of an unused volume, and its changes since each of
 // several snapshots.
-func (w *world) compareVolume(v *volume, bases ...*snapshot) {
+func (w *testbed) compareVolume(v *volume, bases ...*snapshot) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)
 	w.judge("volumes", s, nil, list, err)
@@ -261,7 +261,7 @@ func (w *world) compareVolume(v *volume, bases ...*snapshot) {
 }
 
 // judge checks and counts the result of a query. kind is the kind of the query.
-func (w *world) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
+func (w *testbed) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var rpc *spdkrpc.Error

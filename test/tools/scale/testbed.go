@@ -40,19 +40,19 @@ func (s *server) stopProxy() error {
 	return s.stopped
 }
 
-// A world holds all storage servers.
-type world struct {
+// A testbed holds all storage servers.
+type testbed struct {
 	dir     string
 	servers []*server
 	rpcs    int // that the targets have received
 }
 
-func newWorld(s settings) (_ *world, err error) {
+func newTestbed(s settings) (_ *testbed, err error) {
 	dir, err := os.MkdirTemp("", "spdkgate-scale-")
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir}
+	w := &testbed{dir: dir}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -72,7 +72,7 @@ func newWorld(s settings) (_ *world, err error) {
 	return w, w.writeFiles(s)
 }
 
-func (w *world) newServer(name, hash string, s settings) (*server, error) {
+func (w *testbed) newServer(name, hash string, s settings) (*server, error) {
 	target, err := spdktest.Start(spdktest.Options{Poll: s.poll})
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (w *world) newServer(name, hash string, s settings) (*server, error) {
 }
 
 // writeFiles writes the controller's config.json and secret.json.
-func (w *world) writeFiles(s settings) error {
+func (w *testbed) writeFiles(s settings) error {
 	var nodes, tokens []any
 	for _, one := range w.servers {
 		nodes = append(nodes, map[string]any{
@@ -129,7 +129,7 @@ func (w *world) writeFiles(s settings) error {
 }
 
 // fill creates the lvstores and the initial volumes, without using the proxies.
-func (w *world) fill(ctx context.Context, volumes int) error {
+func (w *testbed) fill(ctx context.Context, volumes int) error {
 	const atOnce = 4 // storage servers
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
@@ -175,7 +175,7 @@ func (s *server) fill(ctx context.Context, volumes int) error {
 
 // calls returns the number of RPCs that the targets have received. It is not safe for concurrent
 // use.
-func (w *world) calls() int {
+func (w *testbed) calls() int {
 	for _, s := range w.servers {
 		w.rpcs += len(s.target.Calls())
 		s.target.ForgetCalls()
@@ -184,7 +184,7 @@ func (w *world) calls() int {
 }
 
 // stop stops the first n storage servers.
-func (w *world) stop(n int) error {
+func (w *testbed) stop(n int) error {
 	var failed []error
 	for _, s := range w.servers[:min(n, len(w.servers))] {
 		failed = append(failed, s.stopProxy())
@@ -192,7 +192,7 @@ func (w *world) stop(n int) error {
 	return errors.Join(failed...)
 }
 
-func (w *world) close() error {
+func (w *testbed) close() error {
 	var failed []error
 	var all sync.WaitGroup
 	for _, s := range w.servers {

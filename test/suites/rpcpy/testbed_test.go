@@ -27,8 +27,8 @@ import (
 // source tree.
 const variable = "SPDK_RPC_PY"
 
-// A world consists of rpc.py, a target, and a proxy with a local socket.
-type world struct {
+// A testbed consists of rpc.py, a target, and a proxy with a local socket.
+type testbed struct {
 	*testing.T
 	script string
 	ports  []string // free ports, as environment variables
@@ -39,10 +39,10 @@ type world struct {
 	config string
 }
 
-// newWorld creates a world with the real target if one is given, and with a simulated one
-// otherwise. If rpc.py is not given, newWorld skips the test.
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, script: os.Getenv(variable), dir: t.TempDir()}
+// newTestbed creates a testbed with the real target if one is given, and with a simulated one
+// otherwise. If rpc.py is not given, newTestbed skips the test.
+func newTestbed(t *testing.T) *testbed {
+	w := &testbed{T: t, script: os.Getenv(variable), dir: t.TempDir()}
 	if w.script == "" {
 		t.Skipf("set %s to scripts/rpc.py of an SPDK source tree to run this", variable)
 	}
@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // configure returns a configuration in which one user on this host has a role.
-func (w *world) configure(uid int, role string) *config.Config {
+func (w *testbed) configure(uid int, role string) *config.Config {
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
 	require.NoError(w, err)
 	require.NoError(w, os.WriteFile(w.config, fmt.Appendf(nil, `listen: 127.0.0.1:0
@@ -94,7 +94,7 @@ users: [{name: user, password_hash: %q, local: {users: ["%d"]}, roles: [%s]}]
 }
 
 // release returns the target's release.
-func (w *world) release() rpcschema.Release {
+func (w *testbed) release() rpcschema.Release {
 	caller := spdkrpc.NewSocket(w.target)
 	defer func() { _ = caller.Close() }()
 	var version spdkrpc.FrameworkVersion
@@ -114,7 +114,7 @@ type outcome struct {
 const scriptTime = 5 * time.Minute
 
 // run runs rpc.py on a socket. A shell expands the arguments.
-func (w *world) run(socket, line, stdin string) outcome {
+func (w *testbed) run(socket, line, stdin string) outcome {
 	ctx, cancel := context.WithTimeout(w.Context(), scriptTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", `exec "$SCRIPT" -s "$SOCKET" `+line)

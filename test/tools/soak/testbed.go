@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A world holds all processes and clients of a run.
-type world struct {
+// A testbed holds all processes and clients of a run.
+type testbed struct {
 	plan
 	keep       bool
 	targetName string
@@ -39,8 +39,8 @@ type world struct {
 	peak                     usage
 }
 
-func newWorld(ctx context.Context, p plan) (_ *world, err error) {
-	w := &world{plan: p, keep: p.dir != "", book: newBook()}
+func newTestbed(ctx context.Context, p plan) (_ *testbed, err error) {
+	w := &testbed{plan: p, keep: p.dir != "", book: newBook()}
 	if w.dir == "" {
 		if w.dir, err = os.MkdirTemp("", "spdk-proxy-soak-"); err != nil {
 			return nil, err
@@ -69,7 +69,7 @@ func newWorld(ctx context.Context, p plan) (_ *world, err error) {
 	return w, nil
 }
 
-func (w *world) close() error {
+func (w *testbed) close() error {
 	var wrong error
 	for _, p := range []*program{w.proxy, w.target} {
 		if p != nil {
@@ -84,7 +84,7 @@ func (w *world) close() error {
 
 // round runs all clients and faults for the duration span. Tenants complete the work that they have
 // started.
-func (w *world) round(ctx context.Context, span time.Duration) error {
+func (w *testbed) round(ctx context.Context, span time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	parent := context.WithoutCancel(ctx)
@@ -114,7 +114,7 @@ func (w *world) round(ctx context.Context, span time.Duration) error {
 
 // longRound runs round. As long as a user has no successful calls, it repeats the round with fewer
 // kills, because on a busy machine, a call may take longer than the time between two kills.
-func (w *world) longRound(ctx context.Context, span time.Duration) error {
+func (w *testbed) longRound(ctx context.Context, span time.Duration) error {
 	const most = 5
 	for range most {
 		if err := w.round(ctx, span); err != nil || len(w.idleUsers()) == 0 {
@@ -127,7 +127,7 @@ func (w *world) longRound(ctx context.Context, span time.Duration) error {
 }
 
 // users returns the users whose calls are counted.
-func (w *world) users() []string {
+func (w *testbed) users() []string {
 	names := []string{flooder}
 	for _, t := range w.tenantsOf {
 		names = append(names, t.user)
@@ -141,13 +141,13 @@ func (w *world) users() []string {
 }
 
 // idleUsers returns the users without any successful call.
-func (w *world) idleUsers() []string {
+func (w *testbed) idleUsers() []string {
 	w.book.mu.Lock()
 	defer w.book.mu.Unlock()
 	return slices.DeleteFunc(w.users(), func(user string) bool { return w.book.tallies[user] != nil && w.book.tallies[user].ok > 0 })
 }
 
-func (w *world) every(ctx context.Context, period time.Duration, do func() error) error {
+func (w *testbed) every(ctx context.Context, period time.Duration, do func() error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -160,7 +160,7 @@ func (w *world) every(ctx context.Context, period time.Duration, do func() error
 	}
 }
 
-func (w *world) killTarget(ctx context.Context) error {
+func (w *testbed) killTarget(ctx context.Context) error {
 	w.era.Add(1)
 	w.kills.Add(1)
 	if err := w.target.kill(); err != nil {
@@ -179,6 +179,6 @@ func (w *world) killTarget(ctx context.Context) error {
 
 // settled reports whether the target has been up since a call began in this era, and was up long
 // enough before the call for the proxy to have connected.
-func (w *world) settled(era, began int64) bool {
+func (w *testbed) settled(era, began int64) bool {
 	return era%2 == 0 && w.era.Load() == era && began-w.upSince.Load() > int64(3*time.Second)
 }

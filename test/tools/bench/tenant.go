@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// Names of the tenant's objects on the target.
+// These are the names of the tenant's objects on the target.
 const (
 	base     = "spdkgate-bench-base"
 	lvstore  = "spdkgate-bench"
@@ -18,9 +18,9 @@ const (
 	nqn      = "nqn.2016-06.io.spdk:spdkgate-bench"
 )
 
-// A world holds the tenant's objects on the target: an lvstore, a volume in it, and a subsystem
-// that exports the volume.
-type world struct {
+// tenantObjects are an lvstore, a volume in it, and a subsystem that exports the volume, all owned
+// by the tenant.
+type tenantObjects struct {
 	socket *spdkrpc.Socket
 	volume string // UUID
 	remove string // method that deletes the base bdev
@@ -28,10 +28,10 @@ type world struct {
 
 type params = map[string]any
 
-// makeWorld creates the tenant's objects. Before that, makeWorld deletes any objects that an
-// interrupted bench has left behind.
-func makeWorld(ctx context.Context, path string) (w *world, err error) {
-	w = &world{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
+// createTenantObjects creates the objects, after deleting any that an interrupted run has left
+// behind.
+func createTenantObjects(ctx context.Context, path string) (w *tenantObjects, err error) {
+	w = &tenantObjects{socket: spdkrpc.NewSocket(path), remove: "bdev_malloc_delete"}
 	method, arguments := "bdev_malloc_create", params{"name": base, "num_blocks": 8192, "block_size": 4096}
 	if file := os.Getenv("SPDK_AIO_FILE"); file != "" {
 		w.remove = "bdev_aio_delete"
@@ -58,13 +58,13 @@ func makeWorld(ctx context.Context, path string) (w *world, err error) {
 }
 
 // clear deletes the objects that exist.
-func (w *world) clear(ctx context.Context) {
+func (w *tenantObjects) clear(ctx context.Context) {
 	_ = w.socket.Call(ctx, "nvmf_delete_subsystem", params{"nqn": nqn}, nil)
 	_ = w.socket.Call(ctx, "bdev_lvol_delete_lvstore", params{"lvs_name": lvstore}, nil)
 	_ = w.socket.Call(ctx, w.remove, params{"name": base}, nil)
 }
 
-func (w *world) close(ctx context.Context) error {
+func (w *tenantObjects) close(ctx context.Context) error {
 	w.clear(context.WithoutCancel(ctx))
 	return w.socket.Close()
 }
@@ -83,7 +83,7 @@ var version = work{"spdk_get_version", func(ctx context.Context, c spdkrpc.Calle
 
 // mixture makes the calls of a tenant's CSI controller, which request three lists that the proxy
 // filters, and a volume that counts against the quota.
-func (w *world) mixture() work {
+func (w *tenantObjects) mixture() work {
 	return work{"mixture", func(ctx context.Context, c spdkrpc.Caller, worker int) error {
 		var list json.RawMessage
 		for _, read := range []struct {

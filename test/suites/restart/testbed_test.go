@@ -38,8 +38,8 @@ users:
 `
 )
 
-// A world consists of a real target, whose files are in a directory, and a proxy for it.
-type world struct {
+// A testbed consists of a real target, whose files are in a directory, and a proxy for it.
+type testbed struct {
 	t       *testing.T
 	dir     string
 	process *exec.Cmd
@@ -60,16 +60,16 @@ type world struct {
 	port    string // where exports listen
 }
 
-func newWorld(t *testing.T) *world {
+func newTestbed(t *testing.T) *testbed {
 	if os.Getenv("SPDK_TGT") == "" {
 		t.Skip("SPDK_TGT=/path/to/spdk_tgt is not set: it names the real target for these tests")
 	}
-	return newWorldOrSimulated(t)
+	return newTestbedOrSimulated(t)
 }
 
-// newWorldOrSimulated creates a world, with a simulated target if no real one is given.
-func newWorldOrSimulated(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), log: new(logtest.Log)}
+// newTestbedOrSimulated creates a testbed, with a simulated target if no real one is given.
+func newTestbedOrSimulated(t *testing.T) *testbed {
+	w := &testbed{t: t, dir: t.TempDir(), log: new(logtest.Log)}
 	for _, disk := range []string{"disk0", "disk1"} {
 		require.NoError(t, os.WriteFile(w.at(disk), nil, 0o600))
 		require.NoError(t, os.Truncate(w.at(disk), 1<<30))
@@ -86,10 +86,10 @@ func newWorldOrSimulated(t *testing.T) *world {
 	return w
 }
 
-func (w *world) at(name string) string { return filepath.Join(w.dir, name) }
+func (w *testbed) at(name string) string { return filepath.Join(w.dir, name) }
 
 // start starts spdk_tgt, and reports whether it responded to calls.
-func (w *world) start(args ...string) bool {
+func (w *testbed) start(args ...string) bool {
 	w.t.Helper()
 	if os.Getenv("SPDK_TGT") == "" {
 		return w.simulate(slices.Contains(args, "-c"))
@@ -126,12 +126,12 @@ func (w *world) start(args ...string) bool {
 }
 
 // saved returns the arguments that cause spdk_tgt to load the saved configuration.
-func (w *world) saved(more ...string) []string {
+func (w *testbed) saved(more ...string) []string {
 	return append([]string{"-c", w.at("saved/current.json")}, more...)
 }
 
 // simulate starts the simulated target, with or without the saved configuration.
-func (w *world) simulate(saved bool) bool {
+func (w *testbed) simulate(saved bool) bool {
 	w.t.Helper()
 	require.NoError(w.t, os.RemoveAll(w.at("load.json")))
 	if saved {
@@ -149,7 +149,7 @@ func (w *world) simulate(saved bool) bool {
 	return true
 }
 
-func (w *world) kill() {
+func (w *testbed) kill() {
 	if w.simulated != nil {
 		w.simulated.Crash()
 	}
@@ -162,7 +162,7 @@ func (w *world) kill() {
 }
 
 // serve starts a proxy.
-func (w *world) serve() {
+func (w *testbed) serve() {
 	w.t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(w.t, err)
@@ -184,7 +184,7 @@ func (w *world) serve() {
 }
 
 // as returns a caller for a user.
-func (w *world) as(user string) spdkrpc.Caller {
+func (w *testbed) as(user string) spdkrpc.Caller {
 	w.t.Helper()
 	caller, err := spdkrpc.NewHTTPS(spdkrpc.HTTPSConfig{URL: w.url, Username: user, Password: password})
 	require.NoError(w.t, err)
@@ -192,7 +192,7 @@ func (w *world) as(user string) spdkrpc.Caller {
 }
 
 // call makes a call that must succeed.
-func (w *world) call(method string, params map[string]any, result any) {
+func (w *testbed) call(method string, params map[string]any, result any) {
 	w.t.Helper()
 	var argument any
 	if params != nil {
@@ -202,7 +202,7 @@ func (w *world) call(method string, params map[string]any, result any) {
 }
 
 // fresh waits until the proxy is connected to the current target process.
-func (w *world) fresh() {
+func (w *testbed) fresh() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		resp, err := http.Get(w.url + "/readyz")
@@ -214,7 +214,7 @@ func (w *world) fresh() {
 	}, long, 20*time.Millisecond)
 }
 
-func (w *world) status() (s spdkrpc.ProxySavedConfig) {
+func (w *testbed) status() (s spdkrpc.ProxySavedConfig) {
 	w.t.Helper()
 	s, err := w.client.SpdkgateConfigGetStatus(w.t.Context())
 	require.NoError(w.t, err)
@@ -222,20 +222,20 @@ func (w *world) status() (s spdkrpc.ProxySavedConfig) {
 }
 
 // settled waits until the proxy has saved all changes.
-func (w *world) settled() {
+func (w *testbed) settled() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { s := w.status(); return !s.Pending && !s.Failed && s.SavedAt != nil }, long, 50*time.Millisecond)
 }
 
 // hasKeys reports whether the target supports keys, which v24.05 introduced.
-func (w *world) hasKeys() bool {
+func (w *testbed) hasKeys() bool {
 	r, err := w.client.Release(w.t.Context())
 	require.NoError(w.t, err)
 	return r.String() >= "v24.05"
 }
 
 // has reports whether the target was built with a method.
-func (w *world) has(method string) bool {
+func (w *testbed) has(method string) bool {
 	var methods []string
 	w.call("rpc_get_methods", nil, &methods)
 	return slices.Contains(methods, method)
@@ -243,7 +243,7 @@ func (w *world) has(method string) bool {
 
 // state returns the target's objects without the parts that differ at each start: the order of
 // lists, counters, and, before v24.05, the UUIDs of file-backed bdevs.
-func (w *world) state() map[string]any {
+func (w *testbed) state() map[string]any {
 	w.t.Helper()
 	state := map[string]any{}
 	methods := []string{"nvmf_get_subsystems", "nvmf_get_transports", "nvmf_discovery_get_referrals", "bdev_get_bdevs", "bdev_lvol_get_lvstores", "iscsi_get_portal_groups",
@@ -259,7 +259,7 @@ func (w *world) state() map[string]any {
 	return state
 }
 
-func (w *world) unordered(v any) any {
+func (w *testbed) unordered(v any) any {
 	switch v := v.(type) {
 	case []any:
 		texts := map[string]any{}

@@ -41,15 +41,15 @@ tenants:
 log: {format: json}
 `
 
-// exportWorld creates a separate world, whose target has the volumes lvs0/db and team/web, and a
+// exportTestbed creates a separate testbed. Its target has the volumes lvs0/db and team/web, and a
 // listener at 127.0.0.1:4420. With SPDK_SOCK and without arguments, the target is a real one.
-func exportWorld(t *testing.T, targetArgs ...string) *world {
+func exportTestbed(t *testing.T, targetArgs ...string) *testbed {
 	t.Helper()
 	chromium(t)
 	dir, err := os.MkdirTemp("", "exports")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	w := &world{dir: dir, log: &logFile{}}
+	w := &testbed{dir: dir, log: &logFile{}}
 	require.NoError(t, build(dir))
 	socket := filepath.Join(dir, "spdk.sock")
 	if realtarget.Given() && len(targetArgs) == 0 {
@@ -89,17 +89,17 @@ func exportWorld(t *testing.T, targetArgs ...string) *world {
 	return w
 }
 
-// realOrSharedWorld returns the world that all tests share or, with SPDK_SOCK, a world with a real
-// target.
-func realOrSharedWorld(t *testing.T) *world {
+// realOrSharedTestbed returns a testbed with a real target if SPDK_SOCK is set, and otherwise the
+// testbed that all tests share.
+func realOrSharedTestbed(t *testing.T) *testbed {
 	t.Helper()
 	if realtarget.Given() {
-		return exportWorld(t)
+		return exportTestbed(t)
 	}
-	return sharedWorld(t)
+	return sharedTestbed(t)
 }
 
-func (w *world) call(t *testing.T, method string, params object) json.RawMessage {
+func (w *testbed) call(t *testing.T, method string, params object) json.RawMessage {
 	t.Helper()
 	result, err := w.target.call(method, params)
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func (w *world) call(t *testing.T, method string, params object) json.RawMessage
 }
 
 // release returns the target's release, such as v26.05.
-func (w *world) release(t *testing.T) string {
+func (w *testbed) release(t *testing.T) string {
 	t.Helper()
 	var version struct {
 		Version string `json:"version"`
@@ -157,7 +157,7 @@ func (s subsystem) String() string {
 }
 
 // exports lists the target's subsystems except those that existed initially.
-func (w *world) exports(t *testing.T) (list []string) {
+func (w *testbed) exports(t *testing.T) (list []string) {
 	t.Helper()
 	var all []subsystem
 	require.NoError(t, json.Unmarshal(w.call(t, "nvmf_get_subsystems", nil), &all))
@@ -169,7 +169,7 @@ func (w *world) exports(t *testing.T) (list []string) {
 	return list
 }
 
-func (w *world) uuid(t *testing.T, volume string) string {
+func (w *testbed) uuid(t *testing.T, volume string) string {
 	t.Helper()
 	var bdevs []struct {
 		UUID string `json:"uuid"`
@@ -220,8 +220,8 @@ func (p *page) shownCalls(tab string) string {
 func (p *page) sameInTerminal(user string) {
 	p.t.Helper()
 	calls, line := p.shownCalls("Calls"), p.shownCalls("spdk-proxy")
-	shell := command(p.world.dir, "sh", "-c", line+" --dry-run")
-	shell.Env = append(os.Environ(), "PATH="+p.world.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_URL="+p.world.url, "SPDK_PROXY_USER="+user, "SPDK_PROXY_CA="+filepath.Join(p.world.dir, "tls.crt"), "SPDK_PROXY_PASSWORD="+password)
+	shell := command(p.testbed.dir, "sh", "-c", line+" --dry-run")
+	shell.Env = append(os.Environ(), "PATH="+p.testbed.dir+":"+os.Getenv("PATH"), "SPDK_PROXY_URL="+p.testbed.url, "SPDK_PROXY_USER="+user, "SPDK_PROXY_CA="+filepath.Join(p.testbed.dir, "tls.crt"), "SPDK_PROXY_PASSWORD="+password)
 	shell.Stdout = nil
 	out, err := shell.Output()
 	require.NoError(p.t, err, line)
