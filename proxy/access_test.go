@@ -14,7 +14,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// withTeam adds a tenant's user and a role with conditions.
+// withTeam adds a tenant with a user, and a role with conditions.
 func withTeam(c *config.Config) {
 	c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 	c.Roles["small"] = config.Role{

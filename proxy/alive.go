@@ -7,12 +7,12 @@ import (
 	"net/http"
 )
 
-// Alive checks whether this process is still serving requests. It passes a request for /healthz to
-// the handler, which acquires the same locks as connections and calls. Alive does not use the
-// target or the network, so that an unreachable target or a flood of clients does not make the
-// service look dead.
+// Alive checks whether this process still serves requests. It passes a request for /healthz to the
+// handler, which acquires the locks that connections and calls need. Alive uses neither the target
+// nor the network, so an unreachable target or a flood of clients does not make the service look
+// dead.
 //
-// Alive blocks until [Server.Serve] starts. It returns an error after Serve has stopped accepting
+// Alive blocks until [Server.Serve] starts. It returns an error if Serve no longer accepts
 // connections, or if ctx is done first.
 func (s *Server) Alive(ctx context.Context) error {
 	select {
@@ -46,7 +46,7 @@ func (s *Server) Alive(ctx context.Context) error {
 	}
 }
 
-// A statusWriter keeps only the status of a response.
+// A statusWriter discards a response except for its status.
 type statusWriter struct {
 	status int
 	header http.Header

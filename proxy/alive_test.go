@@ -25,7 +25,7 @@ func TestRunningProxyIsAlive(t *testing.T) {
 	require.ErrorIs(t, b.proxy.Alive(t.Context()), net.ErrClosed)
 }
 
-// Alive returns an error while calls are blocked on a lock.
+// While calls are blocked on a lock, Alive returns an error.
 func TestHungProxyIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	release := make(chan struct{})
@@ -48,7 +48,7 @@ func TestProxyIsNotAliveBeforeItServes(t *testing.T) {
 	require.ErrorIs(t, newBench(t, "v26.05").proxy.Alive(ctx), context.Canceled)
 }
 
-// Alive returns an error if the handler responds with an error.
+// If the handler responds with an error, Alive returns an error.
 func TestProxyWhoseHandlerFailsIsNotAlive(t *testing.T) {
 	b := newBench(t, "v26.05")
 	serve(t, b)

@@ -34,7 +34,7 @@ func TestAuditLineContainsTheCall(t *testing.T) {
 	assert.Equal(t, "WARN", b.lastCall()["level"])
 }
 
-// Well-formed request IDs sent by clients are logged.
+// Request IDs sent by clients are logged if they are well-formed.
 func TestClientRequestIDsAreLogged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -60,7 +60,7 @@ func TestClientRequestIDsAreLogged(t *testing.T) {
 	}
 }
 
-// Clients' secrets are not logged, regardless of the outcome of their calls.
+// Secrets sent by clients are never logged, whatever the outcome of the call.
 func TestSecretsAreNotLogged(t *testing.T) {
 	const secret = "0123456789abcdef0123456789ABCDEF"
 	b := newBench(t, "v26.05")
@@ -74,7 +74,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":"`+secret+`"}`)
 	call("admin", adminPassword, `{"id":1,"method":"accel_crypto_key_create","params":{"key":"`+secret+`"`)
 	call("admin", secret, create)
-	call(secret, "x", create) // a password that was sent as the user name
+	call(secret, "x", create) // a password sent as the user name
 	require.Len(t, b.log.Lines(t, "call"), 8)
 	for _, hidden := range []string{secret, adminPassword, viewerPassword, basicHeader("admin", adminPassword), hashes()[adminPassword], "$2a$"} {
 		assert.NotContains(t, b.log.String(), hidden)
@@ -90,8 +90,8 @@ func TestLongInputIsNotLogged(t *testing.T) {
 	assert.Less(t, len(b.log.String()), 16<<10)
 }
 
-// A client cannot keep parameters out of the log by padding the request with spaces, or by adding
-// other calls to a batch.
+// Clients cannot keep parameters out of the log by padding requests with spaces, or by adding other
+// calls to a batch.
 func TestPaddingDoesNotHideParameters(t *testing.T) {
 	b := newBench(t, "v26.05")
 	want := map[string]any{"name": "m0", "num_blocks": 2048.0, "block_size": 512.0}
@@ -108,14 +108,13 @@ func TestPaddingDoesNotHideParameters(t *testing.T) {
 	assert.Equal(t, "(16395 bytes, too long to be logged)", b.lastCall()["params"])
 }
 
-// These limits are the same as those in package auditlog, which merges entries for unauthenticated
-// requests.
+// These limits match those in package auditlog, which merges entries for unauthenticated requests.
 const (
 	linesPerSource = 10
 	mergedMessage  = "unauthenticated calls"
 )
 
-// Entries for unauthenticated requests are merged, but those for authenticated users are not.
+// Entries for unauthenticated requests are merged, but entries for authenticated users are not.
 func TestOnlyUnauthenticatedRequestsAreMerged(t *testing.T) {
 	b := newBench(t, "v26.05")
 	for range 30 {

@@ -21,12 +21,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A gatehouse is a proxy with the configuration from docs/authentication.md. It serves TLS, and
-// provides test credentials of every kind.
+// A gatehouse is a TLS server for the proxy configured in docs/authentication.md, with test
+// credentials of every kind.
 type gatehouse struct {
 	*serving
 	dir       string
-	socket    string // socket of the simulated target
+	socket    string // the simulated target's socket
 	authority *authntest.Authority
 	issuer    *authntest.Issuer
 	token     string // token of the user backup
@@ -42,7 +42,7 @@ func (g *gatehouse) file(name string, content []byte) {
 	require.NoError(g.t, os.WriteFile(filepath.Join(g.dir, name), content, 0o600))
 }
 
-// load returns the documented configuration with the test's paths and addresses.
+// load returns the documented configuration, adapted to the test's paths and addresses.
 func (g *gatehouse) load(change ...string) *config.Config {
 	example := documented(g.t, "docs/authentication.md", "Set up authentication", "yaml")[0]
 	require.Contains(g.t, example, documentedAt)
@@ -81,7 +81,7 @@ func (g *gatehouse) client(pair *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask makes a call that every user in this test is allowed to make.
+// ask makes a call that all users in this test may make.
 func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	r, err := http.NewRequest("POST", "https://"+g.addr, strings.NewReader(version))
 	require.NoError(g.t, err)
@@ -98,7 +98,7 @@ func (g *gatehouse) ask(client *http.Client, headers ...string) (got, error) {
 	return got{resp, string(text)}, nil
 }
 
-// unmerged flushes the audit log, so that the next unauthenticated request gets its own entry.
+// unmerged flushes the audit log, so that the next unauthenticated request gets its own line.
 func (g *gatehouse) unmerged() {
 	g.proxy.auditLog.Flush()
 }
@@ -115,7 +115,7 @@ func (g *gatehouse) csiToken(audience, subject string, more map[string]any) stri
 	return g.issuer.Token(audience, subject, claims)
 }
 
-// Valid and invalid credentials of every kind, alone and combined, have the documented outcomes.
+// Every kind of credential, valid and invalid, alone and combined, has the documented outcome.
 func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 	g := newGatehouse(t)
 	pair := func(p tls.Certificate) *tls.Certificate { return &p }
@@ -131,7 +131,7 @@ func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers     []string
 		certificate *tls.Certificate
-		user, auth  string // if the user is empty, the status is 401
+		user, auth  string // if user is empty, the status is 401
 		says        string
 	}{
 		"nobody":                          {says: "HTTP Basic"},
@@ -192,14 +192,14 @@ func TestCredentialsHaveTheDocumentedOutcomes(t *testing.T) {
 	assert.Equal(t, 1, g.issuer.Fetches())
 }
 
-// Without tokens or issuers, error messages mention only passwords.
+// Error messages mention only passwords if neither tokens nor issuers are configured.
 func TestErrorsMentionOnlyConfiguredMethods(t *testing.T) {
 	b := newBench(t, "v26.05")
 	g := b.do("POST", "/", "", "", strings.NewReader(version))
 	assert.Equal(t, []string{`Basic realm="spdk-proxy", charset="UTF-8"`}, g.Header["Www-Authenticate"])
 }
 
-// If client certificates are required, the TLS handshake fails for clients without one.
+// If client certificates are required, the TLS handshake fails without one.
 func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	g := newGatehouse(t, "client_auth: optional", "client_auth: required")
 	right := basicHeader("admin", adminPassword)
@@ -221,8 +221,8 @@ func TestRequiredCertificatesAreEnforced(t *testing.T) {
 	}
 }
 
-// While an issuer is unavailable, its users are told to retry. Other users are not affected, even
-// if the proxy starts during the outage.
+// While an issuer is unavailable, its users are told to retry, even if the proxy starts during the
+// outage. Other users are not affected.
 func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	g := newGatehouse(t)
 	g.issuer.SetAway(true)
@@ -257,8 +257,8 @@ func TestUnavailableIssuerAffectsOnlyItsUsers(t *testing.T) {
 	assert.Equal(t, 200, answer.StatusCode)
 }
 
-// A flood of forged tokens causes few requests to the issuer and does not delay other clients at
-// the same address.
+// A flood of forged tokens causes only a few requests to the issuer, and does not delay other
+// clients at the same address.
 func TestFloodOfForgedTokensIsContained(t *testing.T) {
 	g := newGatehouse(t)
 	client := g.client(nil)

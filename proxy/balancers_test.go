@@ -23,7 +23,8 @@ func behind(clientAddress string, balancers ...string) func(*config.Config) {
 	}
 }
 
-// The client is the last address in X-Forwarded-For that is not a load balancer's.
+// The client's address is the last address in X-Forwarded-For that does not belong to a load
+// balancer.
 func TestClientAddressComesFromXForwardedFor(t *testing.T) {
 	b := newBench(t, "v26.05", behind(config.XForwardedFor, "127.0.0.1", "203.0.113.0/24", "2001:db8:1::/48"))
 	from := func(headers ...string) got {
@@ -36,10 +37,10 @@ func TestClientAddressComesFromXForwardedFor(t *testing.T) {
 	for header, source := range map[string]string{
 		"198.51.100.1":      "198.51.100.1",
 		"198.51.100.1:4711": "198.51.100.1:4711",
-		// the client itself has sent the first address
+		// the client sent the first address
 		"192.0.2.66, 198.51.100.2": "198.51.100.2",
 		"nonsense,198.51.100.3":    "198.51.100.3",
-		// there are two load balancers in a row
+		// two load balancers forwarded the request
 		"198.51.100.4, 203.0.113.9 , 203.0.113.10:5000": "198.51.100.4",
 		"::ffff:198.51.100.5":                           "198.51.100.5",
 		"[2001:db8::7]":                                 "2001:db8::7",
@@ -87,8 +88,8 @@ func TestXForwardedForFromUntrustedPeersIsIgnored(t *testing.T) {
 	}
 }
 
-// A connection must begin with a PROXY protocol header, before the TLS handshake. The proxy closes
-// connections without such a header.
+// A connection from a load balancer must begin with a PROXY protocol header, even before the TLS
+// handshake. The proxy closes connections without a header.
 func TestProxyProtocolHeaderIsRequired(t *testing.T) {
 	for name, encryption := range map[string]config.TLS{"TLS": {SelfSignedDir: t.TempDir()}, "plaintext": {InsecurePlaintext: true}} {
 		t.Run(name, func(t *testing.T) { testProxyProtocol(t, encryption) })

@@ -21,8 +21,8 @@ func snapshotWithBarrier(id, name string, ms int) string {
 	return rpcCall(safeSnapshotMethod, fmt.Sprintf(`{"snapshots":[{"lvol_name":"lvs0/v","snapshot_name":%q}],"barrier":{"id":%q,"wait_ms":%d}}`, name, id, ms))
 }
 
-// A snapshot with a barrier is not taken until its user opens the barrier.
-func TestSnapshotsWaitAtTheirBarrier(t *testing.T) {
+// A snapshot with a barrier is taken only after its user has opened the barrier.
+func TestSnapshotWaitsAtItsBarrier(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: c.Users[0].PasswordHash, Roles: []string{policy.Admin}})
 	})

@@ -124,7 +124,7 @@ func TestDocumentedHostileInputIsRejected(t *testing.T) {
 	}
 }
 
-// If a batch must end while its first call is in flight, the other calls in it are not executed.
+// If a batch must end during its first call, its remaining calls are not executed.
 func TestBatchEndsEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		end    func(*bench, context.CancelFunc)
@@ -132,8 +132,8 @@ func TestBatchEndsEarly(t *testing.T) {
 	}{
 		"the client leaves": {func(_ *bench, leave context.CancelFunc) { leave() }, statusClientGone},
 		"the proxy stops":   {func(b *bench, _ context.CancelFunc) { b.proxy.gate.Drain() }, 503},
-		// The memory for results is limited as documented, regardless of how many batches a user
-		// sends concurrently.
+		// The memory for results is limited as documented, however many batches a user sends
+		// concurrently.
 		"other results fill the room": {func(b *bench, _ context.CancelFunc) { b.takeMemory("admin") }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,9 +166,9 @@ func TestBatchEndsEarly(t *testing.T) {
 	}
 }
 
-// A batch can take minutes, and its sender may lose rights meanwhile. Once the configuration is
-// reloaded or the session ends, the remaining calls are refused.
-func TestBatchEndsWithTheRightsOfItsSender(t *testing.T) {
+// A batch can take minutes, in which its user may lose permissions. After a reload that removes
+// them, or after the end of the session, the remaining calls are refused.
+func TestBatchEndsWithItsUsersPermissions(t *testing.T) {
 	const batch = `[{"id":1,"method":"bdev_get_bdevs"},{"id":"m0","method":"bdev_malloc_create","params":{"name":"m0","num_blocks":64,"block_size":512}}]`
 	endpoints := map[string]func(s *serving, u *browser) string{
 		"POST":    func(s *serving, _ *browser) string { return s.post(batch).body },

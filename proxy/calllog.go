@@ -11,7 +11,7 @@ import (
 )
 
 // newAuditLog opens the audit log at the configured destination. Entries that cannot be written
-// there are written to the ordinary log.
+// there go to the ordinary log.
 func (s *Server) newAuditLog(schema *rpcschema.Document) error {
 	calls := s.config.Log.Calls
 	level := s.config.Log.Level

@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/config"
 )
 
-// Each call is logged only to the file, and before the client receives the response. The file
-// contains no secrets.
+// Each call is logged only to the file, before the client receives the response. The file contains
+// no secrets.
 func TestCallsAreLoggedToAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.log")
 	b := newBench(t, "v26.05", func(c *config.Config) {
@@ -66,8 +66,8 @@ func TestCallsAreLoggedToAFile(t *testing.T) {
 	}
 	assert.Contains(t, b.scrape(), "\nspdk_proxy_audit_failures_total 0\n")
 
-	// If writing to the file fails, calls are still served, and their entries are written to the
-	// ordinary log.
+	// If the file cannot be written, calls are still served, and their entries go to the ordinary
+	// log.
 	require.NoError(t, b.proxy.callLog.Close())
 	written := len(lines())
 	require.Equal(t, http.StatusOK, b.do("POST", "/", "admin", adminPassword, strings.NewReader(version)).StatusCode)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// canary is the value of every secret in the test. The canary is also valid as a hexadecimal key.
+// canary is the value of every secret in the test. It is also a valid hexadecimal key.
 const canary = "0ca0a0ca0a0ca0a0ca0a0ca0a0ca0a00"
 
 // A poisoner puts the canary into every part of a value that the schema marks as sensitive.
@@ -53,13 +53,13 @@ func (p *poisoner) value(s *rpcschema.Schema, v any) any {
 	return v
 }
 
-// Secrets do not appear in the log at any level, or in the metrics. To test this, permitted and
-// forbidden users call every method in well-formed and malformed requests, with secrets in all
-// sensitive parameters and in some others.
+// Secrets appear neither in the log, at any level, nor in the metrics. The test lets permitted and
+// forbidden users call every method, in well-formed and malformed requests, with secrets in all
+// sensitive parameters and some others.
 func TestSecretsAreNeitherLoggedNorCounted(t *testing.T) {
 	b := newBench(t, "v26.05")
 	b.target.Inject(spdktest.Fault{Method: "spdk_get_version", Times: -1, Do: spdktest.Nothing})
-	// make every call fail, so that none is executed
+	// make every call fail, so that none has an effect
 	b.target.Inject(spdktest.Fault{Times: -1, Do: spdktest.Fail})
 	call := func(method string, params any) {
 		text, err := jsonrpc.Marshal(params)

@@ -22,9 +22,9 @@ import (
 
 const changesMethod = "spdkgate_lvol_changes"
 
-// chained creates the snapshots s1 and s2 of the volume v on a file. The simulated target writes no
-// metadata to the file, so chained writes the metadata that SPDK would have written. Snapshot sN
-// allocates as many clusters as the target reports for it, starting with number N.
+// chained creates snapshots s1 and s2 of volume v on a file. The simulated target writes no
+// metadata, so chained writes the metadata that SPDK would have written. Snapshot sN occupies as
+// many clusters as the target reports for it, starting with cluster N.
 func (b *bench) chained(t *testing.T) (file string) {
 	file = filepath.Join(t.TempDir(), "disk")
 	require.NoError(t, os.WriteFile(file, make([]byte, 16<<20), 0o600))
@@ -37,7 +37,7 @@ func (b *bench) chained(t *testing.T) (file string) {
 	return file
 }
 
-// writeMetadata writes the metadata of s1, s2 and v. allocated replaces the numbers of clusters
+// writeMetadata writes the metadata of s1, s2 and v. allocated overrides the numbers of clusters
 // that the target reports.
 func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]uint64) {
 	store := blobstoretest.Store{Name: "lvs0", ClusterSize: 64 << 10, Clusters: 256, MetadataPages: 40}
@@ -58,8 +58,8 @@ func (b *bench) writeMetadata(t *testing.T, file string, allocated map[string][]
 	require.NoError(t, os.WriteFile(file, store.Image(), 0o600))
 }
 
-// A snapshot below a larger volume can be deleted only if the metadata shows that the volume has
-// its own extent page, or that the snapshot does not have one.
+// A snapshot of a volume that is larger than the snapshot can be deleted only if the metadata shows
+// that the volume has its own extent page, or that the snapshot has none.
 func TestMetadataDecidesDeletionsBelowLargerVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocated map[string][]uint64
@@ -143,8 +143,8 @@ func TestSnapshotChangesAreReturned(t *testing.T) {
 	assert.Contains(t, g.body, "full backup")
 }
 
-// Targets before v24.05 do not report numbers of clusters, so changes can be read only if the
-// configuration allows that.
+// Targets older than v24.05 do not report numbers of clusters, so changes are read only if the
+// configuration permits it.
 func TestChangesBeforeV2405RequirePermission(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		b := newBench(t, "v24.01", withJournal(t), func(c *config.Config) { c.Target.AcceptChangesWithoutCounts = accept })
@@ -159,13 +159,13 @@ func TestChangesBeforeV2405RequirePermission(t *testing.T) {
 	}
 }
 
-// Reading changes delays deletions of snapshots in the chain, and vice versa.
+// Reading changes and deleting snapshots in the same chain wait for each other.
 func TestChangesAndDeletionsWaitForEachOther(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.chained(t)
 	read := rpcCall(changesMethod, `{"snapshot":"lvs0/s2"}`)
 	until := make(chan struct{})
-	// The proxy queries the two snapshots before it locks them, and again afterward.
+	// The proxy queries the two snapshots before and after it locks them.
 	b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: 1 + 1 + 2, Times: 2, Until: until})
 	b.target.ForgetCalls()
 	done := make(chan got)

@@ -18,8 +18,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// CheckFile loads and checks a configuration file. The error lists every problem found. CheckFile
-// does not create a certificate or connect to anything.
+// CheckFile loads and checks a configuration file. The error lists all problems. CheckFile neither
+// creates a certificate nor connects to anything.
 func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) {
 	c, err := config.Load(path)
 	if err != nil {
@@ -34,9 +34,9 @@ func CheckFile(path string, schema *rpcschema.Document) (*config.Config, error) 
 	return c, nil
 }
 
-// checkPlaces returns the errors with which the proxy would refuse the directories and files that
-// it writes. It ignores those that are missing, because the proxy creates them, and those that this
-// process may not examine.
+// checkPlaces checks the directories and files that the proxy writes, and returns the errors that
+// the proxy would return. It ignores those that are missing, because the proxy creates them, and
+// those that this process is not permitted to examine.
 func checkPlaces(c *config.Config) error {
 	var wrong []error
 	for _, place := range []struct {
@@ -64,8 +64,8 @@ func checkPlaces(c *config.Config) error {
 	return errors.Join(wrong...)
 }
 
-// ownersPath returns the path of the file that records which tenants own which subsystems, or "" if
-// there is no directory for it.
+// ownersPath returns the path of the file that records which tenants own which subsystems. It
+// returns "" if there is no directory for the file.
 func ownersPath(c *config.Config) string {
 	if c.StateDir() == "" {
 		return ""
@@ -83,7 +83,7 @@ func check(c *config.Config, schema *rpcschema.Document) error {
 	return err
 }
 
-// checkRoles returns the errors in roles, tenants and timeouts of a file in which other keys are
+// checkRoles returns the errors in a file's roles, tenants and timeouts even if other keys are
 // invalid, so that an administrator sees all mistakes at once.
 func checkRoles(path string, schema *rpcschema.Document) error {
 	c, err := config.LoadWhatDecodes(path)
@@ -93,7 +93,7 @@ func checkRoles(path string, schema *rpcschema.Document) error {
 	return gate.CheckRoles(c, schema)
 }
 
-// certSource returns where the configured certificate comes from.
+// certSource returns the source of the configured certificate.
 func certSource(c *config.Config) cert.Source {
 	return cert.Source{
 		CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile, SelfSignedDir: c.TLS.SelfSignedDir, Listen: c.Listen, ReadFile: config.ReadTrusted,

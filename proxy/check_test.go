@@ -93,7 +93,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// check-config reports all mistakes at once, including those in roles if another key is misspelled.
+// check-config reports all mistakes at once: a misspelled key does not hide mistakes in roles.
 func TestCheckFileReportsAllMistakes(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "spdk-proxy.yaml")

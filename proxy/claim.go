@@ -7,9 +7,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/localsocket"
 )
 
-// A targetClaim is a lock that shows other proxies on the host that this proxy serves the target. A
-// proxy serializes only its own calls. A deletion that runs concurrently with another proxy's call
-// can leak space or crash the target.
+// A targetClaim is a lock that tells other proxies on the host that this proxy serves the target. A
+// proxy serializes only its own calls. If a deletion runs concurrently with another proxy's call,
+// it can leak space or crash the target.
 type targetClaim struct {
 	socket string
 	log    *slog.Logger
@@ -19,8 +19,8 @@ type targetClaim struct {
 	release func() // nil if another proxy has the claim, or if wanted is false
 }
 
-// take marks the target as served by this proxy until drop is called. It logs an error if another
-// proxy already serves the target.
+// take marks the target as served by this proxy until drop is called. If another proxy already
+// serves the target, take logs an error.
 func (c *targetClaim) take() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,8 +36,8 @@ func (c *targetClaim) try() (err error) {
 	return err
 }
 
-// shared reports whether another proxy serves the target. If this proxy does not hold the lock on
-// the target yet, shared first tries again to acquire it.
+// shared reports whether another proxy serves the target. If this proxy does not have the target's
+// lock yet, shared first tries to acquire it.
 func (c *targetClaim) shared() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A reload that removes a certificate authority takes effect immediately for open connections,
-// resumed sessions and new connections.
+// A reload that removes a certificate authority immediately affects open connections, resumed
+// sessions and new connections.
 func TestReloadRemovesAnAuthority(t *testing.T) {
 	for name, change := range map[string][]string{
 		"for another one":        nil,
@@ -56,8 +56,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 			}
 			assert.NotEqual(t, "allow", g.lastCall()["decision"])
 
-			// On connections whose certificate is no longer valid, the proxy still accepts an
-			// Authorization header, unless certificates are required.
+			// Unless certificates are required, the proxy still accepts an Authorization header on
+			// a connection with a certificate that is no longer valid.
 			answer, err = g.ask(kept, basicHeader("admin", adminPassword))
 			if strings.Contains(name, "to be had") {
 				assert.Error(t, err)
@@ -68,7 +68,8 @@ func TestReloadRemovesAnAuthority(t *testing.T) {
 	}
 }
 
-// Removing a user's certificate name takes effect immediately. A rejected reload changes nothing.
+// A reload that removes a user's certificate name takes effect immediately. An invalid
+// configuration changes nothing.
 func TestReloadAppliesToClientCertificates(t *testing.T) {
 	g := newGatehouse(t)
 	pair := g.authority.Client(named("dashboard.example"))
@@ -89,7 +90,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.NoError(t, g.proxy.Reload(g.load()))
 	assert.Equal(t, 200, status())
 
-	// A new list of revoked certificates takes effect immediately.
+	// A new revocation list takes effect immediately.
 	revoking := func(list []byte) error {
 		next := g.load()
 		g.file("client-ca.crl", list)
@@ -104,7 +105,7 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	require.ErrorContains(t, revoking([]byte("none")), "contains no PEM-encoded certificate revocation list")
 	require.ErrorContains(t, revoking(g.authority.PEM()), "is not a certificate revocation list")
 
-	// The proxy watches the files of authorities and credentials, so a renewed file causes a
+	// The proxy watches the files of authorities and credentials, so renewing a file causes a
 	// reload.
 	files := strings.Join(g.load().Files(), " ")
 	for _, name := range []string{"client-ca.crt", "cluster-1-ca.crt", "backup.tokens", "secrets_admin.hash"} {
@@ -112,7 +113,8 @@ func TestReloadAppliesToClientCertificates(t *testing.T) {
 	}
 }
 
-// dialed counts a client's connections, and records whether the last one resumed a TLS session.
+// dialed counts a client's connections, and records whether the last connection resumed a TLS
+// session.
 func dialed(client *http.Client) (count *int, resumed *bool) {
 	count, resumed = new(int), new(bool)
 	transport := client.Transport.(*http.Transport)

@@ -25,12 +25,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// callOptions contains the flags that determine where calls are sent, and which user makes them.
+// callOptions contains the flags that select the target and the user of a call.
 type callOptions struct {
 	socket, url, user, passwordFile, ca string
 	tokenFile, cert, key                string
 	timeout                             time.Duration
-	streams                             bool // the command makes enough calls for a stream to be worthwhile
+	streams                             bool // the command makes enough calls to justify opening a stream
 	explicit                            bool // the options come from a file, so environment variables are ignored
 	plaintext                           bool // credentials may cross a network unencrypted
 }
@@ -90,7 +90,7 @@ executed: the message says when to retry.`,
 	return cmd
 }
 
-// Environment variables, over which flags take precedence.
+// These environment variables are overridden by flags.
 const (
 	urlVariable      = "SPDK_PROXY_URL"
 	userVariable     = "SPDK_PROXY_USER"
@@ -98,7 +98,7 @@ const (
 	passwordVariable = "SPDK_PROXY_PASSWORD"
 )
 
-// addTo adds the flags that determine where calls are sent.
+// addTo adds these flags to a command.
 func (o *callOptions) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.url, "url", "", "URL of the proxy, such as https://storage1:9009 ($"+urlVariable+", unless --socket is given)")
@@ -116,7 +116,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	schema := rpcschema.Default()
 	m, err := schema.Find(method, rpcschema.Release{})
 	if method == discoverMethod {
-		m, err = &rpcschema.Method{Name: method}, nil // the schema does not list it
+		m, err = &rpcschema.Method{Name: method}, nil // a method that the schema does not list
 	}
 	if err != nil {
 		return nil, usageError{err}
@@ -133,8 +133,7 @@ func (o callOptions) call(ctx context.Context, method string, args []string) (js
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.socket != "" && method != discoverMethod {
-		// A proxy translates and validates calls. Without a proxy, the command itself translates
-		// and validates them.
+		// A proxy translates and validates calls. Without a proxy, this command must do both.
 		release, err := spdkrpc.NewClient(caller).Release(ctx)
 		if err != nil {
 			return nil, err
@@ -222,11 +221,11 @@ func (o callOptions) caller() (closer, error) {
 	return caller, nil
 }
 
-// checkEncrypted returns an error if other hosts of the network could read the credentials.
+// checkEncrypted returns an error if the credentials would cross the network unencrypted.
 func (o callOptions) checkEncrypted() error {
 	u, err := url.Parse(o.url)
 	if err != nil || u.Scheme != "http" || o.plaintext {
-		return nil // NewHTTPS reports an invalid URL
+		return nil // NewHTTPS reports the invalid URL
 	}
 	host := u.Hostname()
 	if ip, err := netip.ParseAddr(host); strings.EqualFold(host, "localhost") || err == nil && ip.Unmap().IsLoopback() {
@@ -248,7 +247,8 @@ func (o callOptions) begin(cmd *cobra.Command) (ctx context.Context, caller clos
 	}, nil
 }
 
-// option returns an option's name for errors: the flag, or the key in a file that lists servers.
+// option returns the name of an option for error messages: the flag or, for a file that lists
+// servers, the key.
 func (o callOptions) option(flag, key string) string {
 	if o.explicit {
 		return key
@@ -262,7 +262,7 @@ func (o callOptions) trusted() (*x509.CertPool, error) {
 		file, name = os.Getenv(caVariable), "$"+caVariable
 	}
 	if file == "" {
-		return nil, nil // nil means the system's authorities
+		return nil, nil // nil selects the system's certificate authorities
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If the certificate does not contain the URL's host name, the error does not suggest another --ca,
-// which would not help.
+// If the certificate does not match the URL's host name, the error does not suggest --ca, which
+// would not help.
 func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com, 127.0.0.1 and ::1
 	defer server.Close()
@@ -37,14 +37,14 @@ func TestCallFailsIfTheCertificateLacksTheHostName(t *testing.T) {
 	assert.Contains(t, o.stderr, "set --ca or $SPDK_PROXY_CA")
 }
 
-// A proxy that refuses a call because of its limits is not reported as unreachable.
+// An error caused by the proxy's limits does not claim that the proxy is unreachable.
 func TestCallReportsTooManyFailedLogins(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "limits: {auth_failures_per_minute: 1}\n")
 	d := start(t, nil, "serve", "--config", path)
 	wrong := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))
 	var o outcome
-	for range 20 { // more than the ten attempts that are allowed at once
+	for range 20 { // exceeds the burst of ten attempts
 		o = run(t, "", "call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", wrong, "spdk_get_version")
 		if o.code != exitDenied {
 			break
@@ -55,7 +55,8 @@ func TestCallReportsTooManyFailedLogins(t *testing.T) {
 	assert.NotContains(t, o.stderr, "unreachable")
 }
 
-// Commands that make few calls do not open a stream, because opening one costs more than the calls.
+// A command that makes few calls does not open a stream, because opening one costs more than the
+// calls.
 func TestCommandsWithFewCallsDoNotOpenStreams(t *testing.T) {
 	var mu sync.Mutex
 	var paths []string
@@ -79,7 +80,7 @@ func TestCommandsWithFewCallsDoNotOpenStreams(t *testing.T) {
 	assert.NotContains(t, paths, "/stream")
 }
 
-// Credentials are sent over http:// only to this host, unless a flag permits other hosts.
+// Unless a flag permits it, credentials are sent over http:// only to this host.
 func TestCredentialsAreNotSentUnencryptedToOtherHosts(t *testing.T) {
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
@@ -107,7 +108,7 @@ func TestCredentialsAreNotSentUnencryptedToOtherHosts(t *testing.T) {
 	assert.EqualValues(t, 4, requests.Load())
 }
 
-// If another program responds at the URL, the error says so.
+// If the server at the URL is not a proxy, the error says so.
 func TestCallReportsServersThatAreNotProxies(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>welcome</html>") }))
 	defer server.Close()

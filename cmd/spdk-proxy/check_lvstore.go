@@ -19,7 +19,7 @@ import (
 
 var errDamaged = errors.New("an lvstore is damaged")
 
-// errUnchecked only sets the exit code; the output contains the reasons.
+// errUnchecked only sets the exit code; the reasons have already been printed.
 var errUnchecked = errors.New("not everything could be checked")
 
 type checkLvstore struct {
@@ -141,7 +141,7 @@ func (o checkLvstore) report(w io.Writer, list []check.Result) error {
 	return failed
 }
 
-// writePage writes to a file the metadata page that repairs an lvstore.
+// writePage writes the metadata page that repairs an lvstore to a file.
 func (o checkLvstore) writePage(w io.Writer, r check.Result) error {
 	if r.Store == "" {
 		return usage("--repair-page needs the lvstore's --name and --uuid, because the device no longer has them")

@@ -10,13 +10,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// completeValues offers the values of a flag.
+// completeValues completes a flag with a fixed set of values.
 func completeValues(cmd *cobra.Command, flag string, values ...cobra.Completion) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 }
 
-// completeUsers offers the users in the configuration file for --as. If the file cannot be read,
-// completeUsers offers no users.
+// completeUsers completes --as with the users in the configuration file. If the file cannot be
+// read, completeUsers offers no users.
 func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	if d, err := o.load(); err == nil {
 		for _, u := range d.Users() {
@@ -26,8 +26,8 @@ func (o *policyOptions) completeUsers(*cobra.Command, []string, string) (names [
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeCall offers methods, then the parameters of a method and their members, and then the
-// values of a parameter that has a fixed set of values.
+// completeCall completes methods, then a method's parameters and their members, and then the values
+// of parameters with a fixed set of values.
 func completeCall(_ *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var offers []cobra.Completion
 	if len(args) == 0 {
@@ -64,14 +64,14 @@ func completeCall(_ *cobra.Command, args []string, word string) ([]cobra.Complet
 	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// given reports whether an argument sets a parameter or member.
+// given reports whether one of the arguments already sets this parameter or member.
 func given(arg, name string) bool {
 	rest, ok := strings.CutPrefix(arg, name)
 	return ok && (strings.HasPrefix(rest, "=") || strings.HasPrefix(rest, ":="))
 }
 
-// membersAt returns the parameters of a method, or the members of the object that the path within
-// names. If within is not empty, it ends with a dot.
+// membersAt returns the parameters of a method or, if within is not empty, the members of the
+// object at that path. A path in within ends with a dot.
 func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	if within != "" {
 		s := memberAt(m, strings.Split(strings.TrimSuffix(within, "."), "."))
@@ -91,7 +91,7 @@ func membersAt(m *rpcschema.Method, within string) (list rpcschema.Properties) {
 	return list
 }
 
-// memberAt returns the schema of a parameter or of one of its members, or nil if there is none.
+// memberAt returns the schema of a parameter or nested member, or nil if there is none.
 func memberAt(m *rpcschema.Method, path []string) *rpcschema.Schema {
 	members := membersAt(m, "")
 	for i, name := range path {
@@ -123,9 +123,9 @@ func continuation(s *rpcschema.Schema) string {
 	return "="
 }
 
-// valuesOf returns the values that a schema allows, if it is a boolean or an enum, or a list of
-// these. Otherwise, valuesOf returns nil. If the value is written as JSON, only a boolean has
-// values.
+// valuesOf returns the possible values of a schema that is a boolean, an enum, or a list of either;
+// otherwise, it returns nil. If the value is written as JSON, valuesOf returns values only for
+// booleans.
 func valuesOf(s *rpcschema.Schema, isJSON bool) (values []string) {
 	switch {
 	case s == nil:

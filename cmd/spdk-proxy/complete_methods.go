@@ -16,7 +16,7 @@ import (
 const completionTimeout = 3 * time.Second
 
 // complete is like completeCall, but offers only methods that the target has and the user may call.
-// If these methods are unknown, it offers the methods of all releases.
+// If these methods cannot be determined, complete offers the methods of all releases.
 func (o *callOptions) complete(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	offers, directive := completeCall(cmd, args, word)
 	if len(args) > 0 {
@@ -36,7 +36,7 @@ func (o *callOptions) complete(cmd *cobra.Command, args []string, word string) (
 }
 
 // usableMethods returns a function that reports whether the target has a method and the user may
-// call it, or nil if this cannot be determined. usableMethods never asks for a password.
+// call it. If this cannot be determined, usableMethods returns nil. It never asks for a password.
 func (o callOptions) usableMethods(ctx context.Context) func(*rpcschema.Method) bool {
 	if _, given := os.LookupEnv(passwordVariable); !given && o.passwordFile == "" && o.socket == "" && o.tokenFile == "" && o.cert == "" {
 		return nil
@@ -75,10 +75,10 @@ func (o callOptions) usableMethods(ctx context.Context) func(*rpcschema.Method) 
 	}
 }
 
-// discoverMethod is the proxy's method that lists the methods that the caller may call.
+// discoverMethod is the name of the proxy's method that lists the methods available to the caller.
 const discoverMethod = "rpc.discover"
 
-// allowedMethods returns the names of the methods that a proxy lets the user call.
+// allowedMethods returns the names of the methods that the user may call through a proxy.
 func allowedMethods(ctx context.Context, caller spdkrpc.Caller) (names []string, err error) {
 	var document struct {
 		Methods []struct {

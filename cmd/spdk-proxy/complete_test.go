@@ -40,8 +40,8 @@ func TestCompletionOffersMethodsAndParameters(t *testing.T) {
 	assert.Contains(t, call("spdkgate_lvol_snapshot", ""), "snapshots:=", "only JSON expresses a list of objects")
 }
 
-// Completion offers the methods that the target has and the user may call, through a proxy and at
-// the target's socket. If neither the proxy nor the target responds, completion offers all methods.
+// Whether the command uses a proxy or the target's socket, completion offers only the methods that
+// the target has and the user may call. If nothing responds, completion offers all methods.
 func TestCompletionOffersMethodsThatCanBeCalled(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")
@@ -52,7 +52,7 @@ func TestCompletionOffersMethodsThatCanBeCalled(t *testing.T) {
 	require.NoError(t, os.WriteFile(password, []byte("correct horse\n"), 0o600))
 	proxied := []string{"call", "--url", d.url, "--user", "admin", "--ca", filepath.Join(filepath.Dir(path), "tls.crt"), "--password-file", password, ""}
 
-	// Completion waits for the target only briefly, and otherwise offers every method.
+	// Completion waits only briefly for the target, and then offers every method.
 	var offered []string
 	onlyOfTarget := func(args []string) {
 		t.Helper()
@@ -102,7 +102,8 @@ func TestCompletionOffersUsers(t *testing.T) {
 	}
 }
 
-// bash completes only the part after the last "=", so the script must remove the part before it.
+// bash replaces only the text after the last "=", so the script must strip the prefix from its
+// completions.
 func TestCompletionInBashReplacesTheValue(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -112,7 +113,7 @@ func TestCompletionInBashReplacesTheValue(t *testing.T) {
 	require.Zero(t, script.code, script.stderr)
 	complete := func(breaks, word string) string {
 		answer := run(t, "", "__complete", "call", "bdev_lvol_create", word).stdout
-		// The package bash-completion defines _get_comp_words_by_ref.
+		// _get_comp_words_by_ref is part of the package bash-completion.
 		cmd := exec.CommandContext(t.Context(), bash, "-c", `
 COMP_WORDBREAKS=$BREAKS
 _get_comp_words_by_ref() { words=(spdk-proxy call bdev_lvol_create "$WORD"); cword=3; cur=$WORD; prev=bdev_lvol_create; }

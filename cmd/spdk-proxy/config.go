@@ -85,9 +85,9 @@ for the file NAME in the directory of secrets (--secrets).`,
 	return cmd
 }
 
-// linkSecrets has the same effect as LoadCredential=secrets:DIRECTORY in the service's unit, but
-// with links instead of copies. It does nothing if systemd has already provided the secrets, or if
-// the directory is missing. The function remove deletes the links.
+// linkSecrets does what LoadCredential=secrets:DIRECTORY does in the service's unit, but with links
+// instead of copies. It does nothing if systemd has already provided the secrets, or if the
+// directory is missing. The returned function deletes the links.
 func linkSecrets(dir string) (remove func(), err error) {
 	const variable = "CREDENTIALS_DIRECTORY"
 	remove = func() {}
@@ -115,7 +115,7 @@ func linkSecrets(dir string) (remove func(), err error) {
 	return remove, os.Setenv(variable, credentials)
 }
 
-// noArgs is like cobra.NoArgs, but with the exit code for mistakes on the command line.
+// noArgs is like cobra.NoArgs, but returns a usage error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage("%s accepts no arguments: see `%s --help`", cmd.CommandPath(), cmd.CommandPath())

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All mistakes are reported together. Misspelled keys do not hide wrong roles.
+// check-config reports all mistakes in one run; misspelled keys do not hide invalid roles.
 func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	path := writeConfig(t, "/s", "limits: {drane: 5s}\nroles2: {}\ntarget2: {}")
 	text, err := os.ReadFile(path)
@@ -27,9 +27,8 @@ func TestCheckConfigReportsAllMistakes(t *testing.T) {
 	}
 }
 
-// check-config and serve refuse the same directories and files, and check-config does not change
-// any of them.
-func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
+// check-config refuses the same directories and files as serve, without changing any of them.
+func TestCheckConfigRefusesTheSameFilesAsServe(t *testing.T) {
 	for key, c := range map[string]struct{ set, remedy string }{
 		"target.save.dir":   {"save: {dir: place}", "chmod 700"},
 		"target.keys.dir":   {"keys: {dir: PLACE}", "chmod 700"},
@@ -65,7 +64,7 @@ func TestCheckConfigRefusesWhatServeRefuses(t *testing.T) {
 	}
 }
 
-// check-config refuses damaged files in the state directory, as serve does.
+// Like serve, check-config refuses damaged files in the state directory.
 func TestCheckConfigRefusesDamagedState(t *testing.T) {
 	path := writeConfig(t, "/s", "")
 	dir := filepath.Join(filepath.Dir(path), "state")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the owner can read the files to which a shell writes printed secrets.
+// If a shell redirects a printed secret to a file, only the file's owner can read it.
 func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	for _, args := range [][]string{{"new-token"}, {"hash-password"}} {
 		for before, after := range map[os.FileMode]os.FileMode{0o644: 0o600, 0o664: 0o600, 0o640: 0o640, 0o600: 0o600} {
@@ -31,7 +31,7 @@ func TestFilesWithPrintedSecretsArePrivate(t *testing.T) {
 	}
 }
 
-// The environment variables in the manual do not affect a call through a socket.
+// A call through a socket ignores the environment variables described in the manual.
 func TestSocketCallIgnoresTheEnvironment(t *testing.T) {
 	target := target(t)
 	path := writeConfig(t, target.Socket(), "")

@@ -233,7 +233,7 @@ func keyOf(flag, text string) (*exports.Key, error) {
 	return k, nil
 }
 
-// misused converts errors that wrap ErrInvalid into errors for mistakes on the command line.
+// misused converts an error that wraps ErrInvalid into a usage error.
 func misused(err error) error {
 	if errors.Is(err, exports.ErrInvalid) {
 		return usageError{err}
@@ -241,7 +241,7 @@ func misused(err error) error {
 	return err
 }
 
-// runPlan prints a plan, and makes its calls unless dryRun is set.
+// runPlan prints a plan and then, unless dryRun is set, makes its calls.
 func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bool) error {
 	out, errOut := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	for _, w := range p.Warnings {
@@ -264,7 +264,7 @@ func runPlan(ctx context.Context, cmd *cobra.Command, p *exports.Plan, dryRun bo
 	return p.Run(ctx, func(s exports.Step) { fmt.Fprintf(errOut, "done: %s\n", s.Method) })
 }
 
-// printConnect prints how hosts can connect to an export.
+// printConnect prints the commands that connect a host to an export.
 func printConnect(cmd *cobra.Command, p *exports.Plan) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "%s is exported as %s\ncommand on the host:\n", p.Volume, p.NQN)

@@ -23,8 +23,8 @@ const (
 	tenantParts = "tenants: {team: {lvstores: [lvs0], nqn_prefixes: ['" + tenantNQNs + "'], addresses: ['127.0.0.1:4420'], hosts: ['" + exportHost + "'], quota: {subsystems: 1}}}\nroles: {careful"
 )
 
-// TestExport creates and deletes an export with a key, starting with a dry run, both through a
-// proxy and at the target's socket.
+// TestExport creates and deletes an export with a key, both through a proxy and directly at the
+// target's socket. Each operation is preceded by a dry run.
 func TestExport(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
@@ -80,7 +80,7 @@ func TestExport(t *testing.T) {
 	assert.Contains(t, o.stderr, "warning: the target's keyring keeps these keys: node1.")
 	assert.Equal(t, "[]\n", do("exports", "-o", "json").stdout)
 
-	// If an export fails, the command removes the key that it has added.
+	// If creating an export fails, the command removes the key that it has added.
 	require.Zero(t, do("call", "spdkgate_key_remove", "name=node1").code)
 	sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_host", Do: spdktest.Fail})
 	o = do(with...)
@@ -106,8 +106,8 @@ func TestExport(t *testing.T) {
 	assert.Contains(t, run(t, "", "__complete", "export", "v", "--transport", "").stdout, "rdma")
 }
 
-// A tenant can export its volumes within the limits of its rights. The error for a refused export
-// lists these rights.
+// A tenant can export its volumes as far as its permissions allow. The error for a refused export
+// lists these permissions.
 func TestTenantExportsItsVolumes(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true})
 	require.NoError(t, err)

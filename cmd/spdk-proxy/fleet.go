@@ -21,15 +21,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// attentionError is how many of a number of servers need attention. It only sets the exit code; the
-// output contains the reasons.
+// attentionError reports how many of the servers need attention. It only sets the exit code; the
+// reasons have already been printed.
 type attentionError struct{ needing, of int }
 
 func (e attentionError) Error() string {
 	return fmt.Sprintf("%d of %s %s attention", e.needing, terminal.Plural(e.of, "storage server"), terminal.Needs(e.needing))
 }
 
-// States of servers whose status cannot be read.
+// These are the states of servers whose status cannot be read.
 const (
 	stateNoCredentials = "no-credentials"
 	stateUnreachable   = "unreachable"
@@ -115,7 +115,7 @@ command line or in FILE; 8 at least one server needs attention.`,
 				}
 				out := cmd.OutOrStdout()
 				if output == "text" {
-					out = printable.Raw(out) // the page contains colors, and escapes names itself
+					out = printable.Raw(out) // the page contains color sequences, and escapes names itself
 				}
 				if err := refresh(out, text, watch && output == "text"); err != nil {
 					return err
@@ -151,12 +151,12 @@ type fleetServer struct {
 	fleet.Server
 	caller closer
 	remote *remote
-	failed error // the error if there is no caller
+	failed error // why there is no caller; otherwise nil
 }
 
 type fleetServers []fleetServer
 
-// connectFleet creates a caller for each server, without connecting.
+// connectFleet creates a caller for each server, but opens no connections.
 func connectFleet(list []fleet.Server, timeout time.Duration) fleetServers {
 	all := make(fleetServers, len(list))
 	for i, s := range list {
@@ -203,7 +203,7 @@ func (all fleetServers) read(ctx context.Context, b fleet.Bounds) *terminal.Flee
 	return terminal.NewFleet(time.Now(), servers)
 }
 
-// stateOf returns the reason why there is no status, as a single word.
+// stateOf summarizes, in a single word, why there is no status.
 func stateOf(err error) string {
 	var misused usageError
 	var file *fs.PathError

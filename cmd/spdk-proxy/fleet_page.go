@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/terminal"
 )
 
-// loopback returns the address to listen on: a port, or a loopback address with a port.
+// loopback parses the address to listen on: a port, or a loopback address with a port.
 func loopback(value string) (*net.TCPAddr, error) {
 	if port, err := strconv.ParseUint(value, 10, 16); err == nil {
 		return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)}, nil

@@ -16,7 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// The page shows the same table as the command, and is served only while the command is running.
+// The page contains the same table as the command's output, and is served only while the command is
+// running.
 func TestFleetPage(t *testing.T) {
 	sim, err := spdktest.Start(spdktest.Options{})
 	require.NoError(t, err)

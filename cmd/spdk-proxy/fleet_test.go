@@ -34,10 +34,10 @@ func silent(t testing.TB) string {
 	return "https://" + l.Addr().String()
 }
 
-// The command fleet shows servers that are up, servers that are down or do not respond, and servers
-// that refuse the user. Servers that need attention are listed first.
+// The command fleet lists servers that are up, down, unresponsive, or not accessible to the user.
+// Servers that need attention come first.
 func TestFleetListsServersByAttention(t *testing.T) {
-	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target loads data that hosts write
+	sim, err := spdktest.Start(spdktest.Options{ExamineListed: true}) // otherwise, status warns that the target examines disks that hosts can write
 	require.NoError(t, err)
 	defer func() { _ = sim.Close() }()
 	stored(t, sim)
@@ -116,9 +116,9 @@ servers:
 	assert.Contains(t, run(t, "", "__complete", "fleet", healthy, "-o", "").stdout, "yaml")
 }
 
-// With the default of --parallel, a hundred servers are read at the same time. The servers close
-// the connections only once all of them are connected.
-func TestFleetReadsHundredServersConcurrently(t *testing.T) {
+// With the default --parallel, a hundred servers are read concurrently. No server closes its
+// connection until all of them are connected.
+func TestFleetReadsManyServersConcurrently(t *testing.T) {
 	const servers = 100
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestFleetReadsHundredServersConcurrently(t *testing.T) {
 	assert.NotContains(t, o.stdout, "no response")
 }
 
-// Credentials from the environment are not sent to servers that are listed in a file.
+// Credentials from the environment are not sent to servers listed in a file.
 func TestFleetIgnoresTheEnvironment(t *testing.T) {
 	list, err := fleet.Load(writeFleet(t, "servers: [{name: a, url: 'https://127.0.0.1:1', cert_file: none}]"))
 	require.NoError(t, err)
@@ -169,8 +169,8 @@ func writeFleet(t testing.TB, text string) string {
 	return path
 }
 
-// BenchmarkFleet reads 200 storage servers: a simulated target with a volume behind each of 200
-// proxies. The targets and proxies run in this process.
+// BenchmarkFleet reads 200 storage servers, each a proxy with its own simulated target and one
+// volume. The targets and proxies run in this process.
 func BenchmarkFleet(b *testing.B) {
 	const servers = 200
 	token, dir := authn.NewToken(), b.TempDir()

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command hand-over-keys works with the arguments in spdk_tgt's unit, and with the host's user
-// names.
+// The command hand-over-keys accepts the arguments in spdk_tgt's unit file, and works with the
+// host's user names.
 func TestHandOverKeysWorksAsInSPDKsUnit(t *testing.T) {
 	handOver := func(args ...string) (string, error) {
 		root := newRoot()

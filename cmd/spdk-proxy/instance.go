@@ -6,7 +6,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// instance is the flag that selects one of a host's services.
+// instance is a flag that selects one of the proxy services on a host.
 type instance struct{ service.Instance }
 
 func (i *instance) addTo(flags *pflag.FlagSet) {

@@ -14,25 +14,24 @@ import (
 
 const iostatMethod = "bdev_get_iostat"
 
-// maxIONames is the maximum number of names that SPDK accepts in one call.
+// maxIONames is the maximum number of bdev names that SPDK accepts in one call.
 const maxIONames = 1024
 
-// An ioStat contains the members that bdev_get_iostat returns, whether for all bdevs or for a
-// single one.
+// An ioStat is the result of bdev_get_iostat, for all bdevs or for a single bdev.
 type ioStat struct {
 	TickRate json.RawMessage   `json:"tick_rate"`
 	Ticks    json.RawMessage   `json:"ticks"`
 	Bdevs    []json.RawMessage `json:"bdevs"`
 }
 
-// askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name. For
-// a tenant, askIO reads the statistics of its volumes or, if all is set, of all its bdevs.
+// askIO reads the I/O statistics of all bdevs. A tenant may query only its own bdevs, by name, so
+// askIO reads the statistics of the tenant's volumes or, if all is set, of all its bdevs.
 func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.RawMessage, error) {
 	raw, refused := r.ask(ctx, iostatMethod, nil)
 	if spdkrpc.KindOf(refused) != spdkrpc.Denied {
 		return raw, refused
 	}
-	for range 3 { // a bdev may be deleted after it was listed
+	for range 3 { // a bdev may be deleted between the two calls
 		names, err := r.ownBdevs(ctx)
 		if err != nil {
 			return nil, err
@@ -45,7 +44,7 @@ func (r *remote) askIO(ctx context.Context, release rpcschema.Release) (json.Raw
 	return nil, refused
 }
 
-// ownBdevs lists the names of the bdevs that the user sees.
+// ownBdevs returns the names of the bdevs that the user can see.
 func (r *remote) ownBdevs(ctx context.Context) (names []string, err error) {
 	method := "bdev_lvol_get_lvols"
 	if r.all {
@@ -72,13 +71,13 @@ func (r *remote) ownBdevs(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// askIOOf reads the I/O statistics of some bdevs.
+// askIOOf reads the I/O statistics of the named bdevs.
 func (r *remote) askIOOf(ctx context.Context, release rpcschema.Release, names []string) (json.RawMessage, error) {
 	atOnce := 1
 	if release.Has(rpcschema.CountsIOByNames) {
 		atOnce = maxIONames
 	}
-	all := ioStat{ // without bdevs, the target's clock is unknown, but there are no rates to compute
+	all := ioStat{ // without bdevs, the target's clock is unknown, but no rates are needed
 		TickRate: json.RawMessage("1000000000"), Ticks: strconv.AppendInt(nil, time.Now().UnixNano(), 10), Bdevs: []json.RawMessage{},
 	}
 	for some := range slices.Chunk(names, atOnce) {

@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A tenantsTarget has volumes, which a tenant may query only by name. Like a real target, it
-// refuses parameters that violate the schema.
+// A tenantsTarget has volumes whose statistics a tenant may query only by name. Like a real target,
+// it refuses parameters that violate the schema.
 type tenantsTarget struct {
 	volumes int
 	release rpcschema.Release
-	calls   int // of bdev_get_iostat
-	deleted int // the number of lists that contain a volume that no longer exists
+	calls   int // number of bdev_get_iostat calls
+	deleted int // number of lists that contain a deleted volume
 }
 
 func (f *tenantsTarget) Call(_ context.Context, method string, params, result any) error {
@@ -45,7 +45,7 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 	if name, ok := given["name"].(string); ok {
 		names = []string{name}
 	}
-	var plain map[string]any // as it is sent
+	var plain map[string]any // the parameters as they were sent
 	text, _ := json.Marshal(given)
 	if err := json.Unmarshal(text, &plain); err != nil {
 		return err
@@ -64,8 +64,8 @@ func (f *tenantsTarget) Call(_ context.Context, method string, params, result an
 	return answer(map[string]any{"tick_rate": 1, "ticks": 2, "bdevs": bdevs})
 }
 
-// A tenant receives the statistics of all its volumes, even if there are more than SPDK accepts in
-// one call.
+// A tenant receives the statistics of all its volumes, even if there are more volumes than SPDK
+// accepts in one call.
 func TestIostatShowsManyVolumes(t *testing.T) {
 	for _, c := range []struct {
 		release        string
@@ -83,7 +83,7 @@ func TestIostatShowsManyVolumes(t *testing.T) {
 }
 
 // If a volume is deleted between the list and the query, the tenant still receives the statistics
-// of the other volumes.
+// of its other volumes.
 func TestIostatSurvivesADeletedVolume(t *testing.T) {
 	f := &tenantsTarget{volumes: 3, release: rpcschema.MustRelease("v26.05"), deleted: 1}
 	raw, err := (&remote{caller: f, timeout: time.Minute}).askIO(t.Context(), f.release)

@@ -36,13 +36,13 @@ in the subdirectory NAME.`,
 	return cmd
 }
 
-// askedInstance returns the instance whose socket the client is connected to.
+// askedInstance returns the instance to which the connected socket belongs.
 func askedInstance(connection *os.File) service.Instance {
 	conn, err := net.FileConn(connection)
 	if err != nil {
 		return "" // not a socket
 	}
-	defer func() { _ = conn.Close() }() // a duplicate
+	defer func() { _ = conn.Close() }() // conn is a duplicate
 	i, _ := service.InstanceOfKeys(conn.LocalAddr().String())
 	return i
 }

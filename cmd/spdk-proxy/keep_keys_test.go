@@ -16,14 +16,14 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/keys"
 )
 
-// The command keep-keys works as systemd runs it, with one process per connection, whose standard
-// input is the connection.
+// keep-keys works as systemd runs it: one process per connection, with the connection as standard
+// input.
 func TestKeepKeysServesOneConnection(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "sock", dir)
 }
 
-// Each instance of spdk-proxy has its own keys, even if the names of the keys are the same.
+// Instances of spdk-proxy do not share keys, even if the keys have the same name.
 func TestInstancesKeepTheirOwnKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
 	keepKeys(t, dir, "spdk-proxy-keys.sock", dir)
@@ -47,7 +47,7 @@ func keepKeys(t *testing.T, dir, name, stored string) {
 			assert.NoError(t, err)
 			cmd := command(ctx, "keep-keys", "--dir", dir)
 			cmd.Stdin, cmd.Stderr = file, os.Stderr
-			if err := cmd.Run(); err != nil { // such as a request that has timed out
+			if err := cmd.Run(); err != nil { // for example, a request that has timed out
 				t.Log(err)
 			}
 			_ = file.Close()
@@ -56,7 +56,7 @@ func keepKeys(t *testing.T, dir, name, stored string) {
 	})
 	k := keys.Keeper{Socket: socket}
 	const secret = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:"
-	// Each request starts a process, which a busy machine may not do in time.
+	// Each request starts a process, which can time out on a busy machine.
 	repeat := func(request func() error) {
 		t.Helper()
 		require.Eventually(t, func() bool { err = request(); return !errors.Is(err, os.ErrDeadlineExceeded) }, long, time.Millisecond)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Programs on this host can make calls at the socket listen_unix, regardless of whether the proxy
-// or systemd created that socket.
+// Programs on this host can make calls at the socket listen_unix, whether the proxy or systemd
+// created it.
 func TestLocalSocketAcceptsCalls(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "listen_unix: {path: rpc.sock}\n")
 	change(t, path, "password_hash_file: hash", fmt.Sprintf("password_hash_file: hash, local: {users: [%q]}", fmt.Sprint(os.Getuid())))

@@ -32,12 +32,12 @@ func main() {
 	}
 }
 
-// printError prints an error, which may contain names and messages from the target.
+// printError prints an error, and escapes names and messages from the target.
 func printError(w io.Writer, err error) {
 	fmt.Fprintf(printable.NewWriter(w), "spdk-proxy: %v\n", err)
 }
 
-// escapeOutput makes all commands escape what they print.
+// escapeOutput escapes unsafe characters in a command's output.
 func escapeOutput(cmd *cobra.Command, _ []string) {
 	root := cmd.Root()
 	root.SetOut(printable.NewWriter(root.OutOrStdout()))
@@ -80,7 +80,7 @@ it against the schema of SPDK's RPCs, passes it to SPDK, and logs it.`,
 	return root
 }
 
-// extraCommands are the commands of builds that are not released; see man.go.
+// extraCommands are commands for unreleased builds; see man.go.
 var extraCommands []*cobra.Command
 
 // knownCommand returns an error for an unknown command.
@@ -95,8 +95,8 @@ func knownCommand(root *cobra.Command, args []string) error {
 	return usage("unknown command %q: see `spdk-proxy --help`", args[0])
 }
 
-// isScript recognizes the command line of rpc_http_proxy.py: HOST PORT USER PASSWORD instead of a
-// command, with -s and -c anywhere.
+// isScript reports whether the arguments are a command line of rpc_http_proxy.py: HOST PORT USER
+// PASSWORD instead of a command, with -s and -c anywhere.
 func isScript(root *cobra.Command, args []string) bool {
 	var positional []string
 	for i := 0; i < len(args); i++ {
@@ -117,14 +117,14 @@ func isScript(root *cobra.Command, args []string) bool {
 	return err == nil
 }
 
-// A usageError is an error for a mistake on the command line.
+// A usageError reports a mistake on the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Exit codes; the help of call, check-lvstore and fleet lists them.
+// These are the exit codes. The help texts of call, check-lvstore and fleet list them.
 const (
 	exitFailed         = 1
 	exitUsage          = 2

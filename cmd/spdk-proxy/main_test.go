@@ -23,9 +23,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-const long = time.Minute // a timeout that a passing test never reaches
+const long = time.Minute // a timeout that no passing test reaches
 
-// If an environment variable is set, the test binary runs as the program itself.
+// If an environment variable is set, the test binary acts as spdk-proxy itself.
 func TestMain(m *testing.M) {
 	if os.Getenv("SPDK_PROXY_BE_MAIN") != "" {
 		main()
@@ -222,7 +222,7 @@ func TestOldCommandLineIsAccepted(t *testing.T) {
 	d.waitFor("without a configuration file")
 	assert.Zero(t, d.stop())
 
-	// The script's certificate file contains both the certificate and its key.
+	// rpc_http_proxy.py expects the certificate and its key in one file.
 	path := writeConfig(t, target.Socket(), "")
 	made := start(t, nil, "serve", "--config", path)
 	made.stop()

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Only `make man` compiles this file. Released programs do not include it, because it needs a
-// Markdown parser.
+// Only `make man` compiles this file. Released programs omit it, because it needs a Markdown
+// parser.
 func init() {
 	extraCommands = append(extraCommands, &cobra.Command{
 		Use:    "man-pages DIR",
@@ -18,7 +18,7 @@ func init() {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := newRoot()
 			root.DisableAutoGenTag = true
-			// The date comes from SOURCE_DATE_EPOCH.
+			// GenManTree takes the date from SOURCE_DATE_EPOCH.
 			return doc.GenManTree(root, &doc.GenManHeader{Title: "SPDK-PROXY", Section: "1", Source: "spdk-proxy " + versionOnly(), Manual: "SPDKGate"}, args[0])
 		},
 	})

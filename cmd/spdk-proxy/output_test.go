@@ -25,7 +25,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// hostile returns a name with every unsafe character except NUL, which ends a name in C.
+// hostile returns a name that contains every unsafe character except NUL, which terminates strings
+// in C.
 func hostile() string {
 	var b strings.Builder
 	for r := rune(1); r <= 0xffff; r++ {
@@ -36,8 +37,8 @@ func hostile() string {
 	return b.String()
 }
 
-// assertPrintable fails if a line of the output contains unsafe characters, or if a name has
-// started a new line.
+// assertPrintable fails if the output contains unsafe characters, or if a name has started a new
+// line.
 func assertPrintable(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {
@@ -46,8 +47,8 @@ func assertPrintable(t *testing.T, output string) {
 	}
 }
 
-// Every command inherits output escaping from the root command. A PersistentPreRun hook of its own
-// would replace the root's hook.
+// Every command inherits output escaping from the root command's PersistentPreRun hook. A hook of
+// its own would replace the root's hook.
 func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	var visit func(root, cmd *cobra.Command)
 	visit = func(root, cmd *cobra.Command) {
@@ -77,7 +78,7 @@ func TestEveryCommandEscapesItsOutput(t *testing.T) {
 	assert.Contains(t, errs.String(), `\u202e`)
 }
 
-// Commands that read a target escape the hostile names that the target returns.
+// Commands escape hostile names that the target returns.
 func TestOutputEscapesHostileNames(t *testing.T) {
 	sim := target(t)
 	socket := spdkrpc.NewSocket(sim.Socket())
@@ -121,7 +122,7 @@ func TestOutputEscapesHostileNames(t *testing.T) {
 	assert.Equal(t, inMalloc, bdevs[0].Name, "a script gets the name as it is")
 }
 
-// Errors with hostile text from a target are escaped.
+// Hostile text in a target's errors is escaped.
 func TestHostileErrorsAreEscaped(t *testing.T) {
 	sim := target(t)
 	sim.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Do: spdktest.Fail, Times: -1, Error: &jsonrpc.Error{Code: -1, Message: hostile()}})
@@ -134,7 +135,7 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// A name that contains a newline does not start a new line of output.
+// A newline in a name does not start a new line of output.
 func TestDiffLinesEscapeNames(t *testing.T) {
 	forged := "a\nb\t\u202e\x1b[2J"
 	var b bytes.Buffer
@@ -161,7 +162,7 @@ func TestDiffLinesEscapeNames(t *testing.T) {
 	assertPrintable(t, b.String())
 }
 
-// The command watch escapes events from an untrusted proxy, even as JSON.
+// watch escapes the events of an untrusted proxy, even in JSON output.
 func TestWatchEscapesJSON(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte("id: 1\nevent: x\ndata: {\"time\":\"2026-11-23T10:00:00Z\",\"type\":\"x\",\"text\":\"a\u202e\u009b\\u001b\"}\n\n"))

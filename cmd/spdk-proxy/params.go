@@ -12,9 +12,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// parseParams builds parameters from name=value and name:=JSON arguments. The schema determines a
-// value's type. a.b=value sets member b of object a, and repeating name=value adds values to a
-// list. The result is nil if there are no arguments.
+// parseParams builds parameters from name=value and name:=JSON arguments. The schema determines the
+// type of each value. a.b=value sets member b of object a; repeating name=value builds a list.
+// Without arguments, the result is nil.
 func parseParams(m *rpcschema.Method, schema *rpcschema.Document, args []string) (map[string]any, error) {
 	top := rpcschema.Schema{Type: rpcschema.TypeSet{"object"}}
 	for _, p := range m.Params {
@@ -72,7 +72,7 @@ func (p *paramParser) argument(params map[string]any, top *rpcschema.Schema, arg
 	return nil
 }
 
-// member returns the schema of the named member, or an error if there is none.
+// member returns the schema of the named member.
 func (p *paramParser) member(s *rpcschema.Schema, name, within string) (*rpcschema.Schema, error) {
 	if next := s.Properties.Get(name); next != nil {
 		return p.schema.Resolve(next), nil
@@ -124,7 +124,7 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 		return nil, fmt.Errorf("%s is an object: specify its members (%s.member=value), or the whole object (%s:='{…}')", name, name, name)
 	default:
 		v, err := jsonrpc.DecodeValue([]byte(text), jsonrpc.Limits{})
-		if main == "" { // the schema allows several types, so the value is a string if it is not JSON
+		if main == "" { // the schema allows several types, so text that is not JSON is a string
 			if err != nil {
 				v = text
 			}
@@ -137,8 +137,8 @@ func (p *paramParser) value(s *rpcschema.Schema, name, text string, isJSON bool)
 	}
 }
 
-// jsonValue decodes a value. @FILE reads the value from a file; JSON never starts with @. Values
-// that may contain secrets are refused on the command line.
+// jsonValue decodes a value, or reads it from a file if it is @FILE, which is never valid JSON. It
+// refuses values on the command line that may contain secrets.
 func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, error) {
 	path, inFile := strings.CutPrefix(text, "@")
 	if !inFile && p.schema.MayHaveSecrets(s) {
@@ -166,8 +166,8 @@ func (p *paramParser) jsonValue(s *rpcschema.Schema, name, text string) (any, er
 	return v, nil
 }
 
-// secretIn reads a secret from the file named by @FILE. It refuses secrets on the command line, and
-// files that other users of this host can access.
+// secretIn reads a secret from @FILE. It refuses secrets on the command line, and files that other
+// users of this host can access.
 func secretIn(name, text string) (any, error) {
 	path, ok := strings.CutPrefix(text, "@")
 	if !ok || path == "" {
@@ -214,7 +214,7 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// set sets a member of object, or adds a value to the member if it is a list.
+// set sets a member of object or, if the member is a list, appends a value to it.
 func set(object map[string]any, member, name string, value any, s *rpcschema.Schema) error {
 	old, given := object[member]
 	if !given {

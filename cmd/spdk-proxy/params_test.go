@@ -12,7 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// schemaText is a schema for these tests, which test types rather than SPDK's methods.
+// schemaText describes an invented method, because these tests are about types rather than SPDK's
+// methods.
 const schemaText = `{"methods":[{"name":"m","params":[
 	{"name":"text","schema":{"type":"string"}},
 	{"name":"whole","schema":{"type":"integer"}},
@@ -75,7 +76,7 @@ func TestParseParams(t *testing.T) {
 	}
 }
 
-// Secrets are read from files, because every user on the host can read a command line.
+// Secrets are read from files, because every user of the host can read a command line.
 func TestSecretsAreReadFromFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(path, []byte("s3cret\r\nof no interest\n"), 0o600))

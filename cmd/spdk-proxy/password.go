@@ -67,7 +67,7 @@ every user may read, its mode becomes 0600.`,
 	return cmd
 }
 
-// newPassword asks for a password twice, or reads the first line if in is not a terminal.
+// newPassword prompts for a password twice. If in is not a terminal, it reads one line instead.
 func newPassword(in io.Reader, prompt io.Writer) (string, error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -104,8 +104,8 @@ func ask(terminal *os.File, prompt io.Writer, question string) (string, error) {
 	return string(text), nil
 }
 
-// firstLine reads one line, and not a single byte beyond it, because another command may read the
-// rest of a pipe.
+// firstLine reads one line and nothing beyond it, because another command may read the rest of a
+// pipe.
 func firstLine(in io.Reader) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// assertHash asserts that a line is the argon2id hash of a password. Unlike bcrypt, argon2id is
-// fast with the race detector.
+// assertHash asserts that a line is the argon2id hash of a password. With the race detector,
+// argon2id is fast but bcrypt is slow.
 func assertHash(t *testing.T, line []byte, password string) {
 	t.Helper()
 	parts := strings.Split(strings.TrimSpace(string(line)), "$")
@@ -33,7 +33,7 @@ func assertHash(t *testing.T, line []byte, password string) {
 	assert.Equal(t, want, argon2.IDKey([]byte(password), salt, passes, memory, threads, uint32(len(want))), "the hash of another password")
 }
 
-// Two commands in a script that share standard input each read their own line.
+// Two commands in a script that share standard input read one line each.
 func TestHashPasswordReadsOneLineFromAPipe(t *testing.T) {
 	for stdin, left := range map[string]string{
 		"correct horse\nsecond line\n":  "second line\n",

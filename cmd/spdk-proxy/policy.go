@@ -32,7 +32,7 @@ the target: which volumes belong to a tenant, and what is left of a quota.`,
 	return cmd
 }
 
-// policyOptions contains the flags that the policy commands have in common.
+// policyOptions contains the flags that all policy commands have.
 type policyOptions struct{ config string }
 
 func (o *policyOptions) addTo(cmd *cobra.Command) {
@@ -160,7 +160,7 @@ func extent(role policy.Role) string {
 	return fmt.Sprintf("%d methods", len(role.Allow))
 }
 
-// maximumArgs is like cobra.MaximumNArgs, but with the exit code for mistakes on the command line.
+// maximumArgs is like cobra.MaximumNArgs, but returns a usage error.
 func maximumArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := cobra.MaximumNArgs(n)(cmd, args); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyConfig refers to secret files that do not exist, because these commands must not read them.
+// policyConfig names secret files that do not exist, because these commands must not read them.
 const policyConfig = `
 listen: "127.0.0.1:0"
 users:
@@ -146,7 +146,7 @@ func TestPolicyShow(t *testing.T) {
 	assert.Equal(t, exitUsage, run(t, "", "policy", "show", "--config", path, "--as", "tema").code)
 }
 
-// lines returns the lines of text, without alignment spaces.
+// lines splits text into lines, and removes the spaces that align columns.
 func lines(text string) (list []string) {
 	for line := range strings.Lines(text) {
 		list = append(list, strings.Join(strings.Fields(line), " "))
@@ -201,7 +201,7 @@ roles:
 	assert.Equal(t, exitUsage, run(t, "", "policy", "learned", "/none").code)
 }
 
-// Learning mode causes a warning when a configuration is checked, served and reloaded.
+// A configuration with learning mode causes a warning when it is checked, served and reloaded.
 func TestLearningCausesAWarning(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "learning: true")
 	o := run(t, "", "check-config", path)

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/schemacmd"
 )
 
-// errRefused sets the exit code if the call is not allowed.
+// errRefused sets the exit code for a call that is not allowed.
 var errRefused = errors.New("the call is not allowed")
 
 func newPolicyExplain() *cobra.Command {
@@ -86,7 +86,7 @@ func (o *policyOptions) dryRun(as string, args []string, r rpcschema.Release) (*
 	return d.Call(user, args[0], params, len(args) > 1, r)
 }
 
-// explain writes the decision about a call, and then the reasons for it.
+// explain writes the decision about a call, followed by the reasons for it.
 func explain(w io.Writer, c *dryrun.Result, given bool, r rpcschema.Release) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

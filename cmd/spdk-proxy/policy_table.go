@@ -81,7 +81,7 @@ func report(w io.Writer, rows int, failures []dryrun.Failure) error {
 	return fmt.Errorf("%d of %d decisions are not as expected: %w", len(failures), rows, schemacmd.ErrFound)
 }
 
-// readFile reads a file, or standard input for -.
+// readFile reads a file, or standard input if name is "-".
 func readFile(name string, stdin io.Reader) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(stdin)

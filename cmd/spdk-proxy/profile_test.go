@@ -51,7 +51,7 @@ func TestProfilesAreServedOnlyLocally(t *testing.T) {
 		assert.Equal(t, exitUsage, code, args)
 	}
 
-	// Profiles are not served on the public address.
+	// The public address does not serve profiles.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {

@@ -196,8 +196,8 @@ directory that only root and that user may write. It follows no link.`,
 	return cmd
 }
 
-// betweenArgs requires between least and most positional arguments. The error describes them with
-// the string arguments.
+// betweenArgs requires between least and most positional arguments, which the error names as
+// arguments.
 func betweenArgs(least, most int, arguments string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {

@@ -11,9 +11,9 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/persist"
 )
 
-// examined lists the disks that a saved configuration has SPDK examine for lvstores.
+// examined lists the disks that SPDK examines for lvstores because of a saved configuration.
 type examined struct {
-	every bool // each new bdev, whatever its name
+	every bool // every new bdev, whatever its name
 	disks []string
 }
 
@@ -58,14 +58,14 @@ func examinedBy(folder *persist.Folder, name string) (e examined, err error) {
 	return e, nil
 }
 
-// refuseExamination fails if SPDK would examine more disks with the file name than with
-// current.json. The lvstores on these disks may have been deleted since that file was saved, and
-// hosts may have written others, which SPDK would load. A current.json that cannot be read is no
-// obstacle, because spdk_tgt cannot start with it.
+// refuseExamination fails if SPDK would examine more disks with the named file than with
+// current.json. The lvstores on these disks may have been deleted since the file was saved; SPDK
+// would load lvstores that hosts have written there since. An unreadable current.json is ignored,
+// because spdk_tgt cannot start with it.
 func refuseExamination(folder *persist.Folder, name string) error {
 	chosen, err := examinedBy(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // Folder.Use says which files there are
+		return nil // Folder.Use reports which files exist
 	}
 	if err != nil {
 		return err

@@ -71,8 +71,8 @@ owner. The exit code is 0 if DIR now has all files of the other host.`,
 	return cmd
 }
 
-// fetchSaved copies the files that are missing in the local directory. If one file cannot be
-// copied, fetchSaved continues with the next one.
+// fetchSaved copies the files that the local directory lacks. If a file cannot be copied,
+// fetchSaved continues with the next file.
 func fetchSaved(ctx context.Context, from *spdkrpc.Client, folder *persist.Folder) (copied, there int, err error) {
 	list, err := from.SpdkgateConfigListSaved(ctx)
 	if err != nil {

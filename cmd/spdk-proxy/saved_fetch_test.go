@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// After a storage server has been lost together with its saved configuration, the target can be
-// restored from a copy that another host has fetched.
+// If a storage server is lost together with its saved configuration, a copy on another host
+// restores the target.
 func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	saved := filepath.Join(t.TempDir(), "target")
 	target := target(t)
@@ -70,7 +70,7 @@ func TestFetchedConfigurationRestoresATarget(t *testing.T) {
 	}
 	assert.Equal(t, 1, kept, "the previous version")
 
-	// A user who must not see secrets cannot fetch a copy, not even one without the secrets.
+	// A user who must not see secrets cannot fetch a copy, even without the secrets.
 	o := run(t, "", append([]string{"saved", "fetch", filepath.Join(t.TempDir(), "none"), "--user", "looker"}, at...)...)
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, "the user's roles hide secrets")
@@ -104,8 +104,8 @@ func TestFetchRefusesInvalidArguments(t *testing.T) {
 	}
 }
 
-// Another host's responses are not trusted. File names outside the directory and contents that
-// differ from their checksums are refused.
+// Responses from another host are untrusted: file names outside the directory and contents that do
+// not match their checksums are rejected.
 func TestFetchVerifiesTheResponse(t *testing.T) {
 	text := `{"subsystems":[]}`
 	const sum = "ff"

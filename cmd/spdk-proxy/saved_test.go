@@ -90,8 +90,8 @@ func TestSavedFilesAreListedComparedAndChosen(t *testing.T) {
 	require.ErrorContains(t, err, "saved use NAME")
 }
 
-// An older file must not make SPDK examine a disk whose lvstore was deleted after the file was
-// saved, because a host may have written another lvstore to that disk.
+// An older file must not make SPDK examine a disk whose lvstore has been deleted since the file was
+// saved: a host may have written another lvstore to that disk.
 func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
 	const (
 		auto      = `{"method":"bdev_set_options","params":{"bdev_auto_examine":true}}`
@@ -150,8 +150,7 @@ func TestSavedUseExaminesNoMoreDisks(t *testing.T) {
 	}
 }
 
-// The command saved prepare works as it is used in spdk_tgt's unit, if spdk_tgt runs as another
-// user.
+// saved prepare works as spdk_tgt's unit uses it, even if spdk_tgt runs as another user.
 func TestPrepareCopiesForAnotherUser(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "target")
 	to := filepath.Join(t.TempDir(), "saved.json")

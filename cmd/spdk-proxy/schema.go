@@ -19,11 +19,11 @@ calls, a running target or SPDK's own schema with it.`,
 	return cmd
 }
 
-// AddFlags, Flags and Connect implement [schemacmd.Target].
+// AddFlags implements [schemacmd.Target].
 func (o *callOptions) AddFlags(cmd *cobra.Command) { o.addTo(cmd) }
 
-// Flags returns the flags that select the target, for messages.
+// Flags implements [schemacmd.Target]: it names the flags that select the target.
 func (o *callOptions) Flags() string { return "--socket, or --url of a proxy" }
 
-// Connect connects to the selected target or proxy.
+// Connect implements [schemacmd.Target].
 func (o *callOptions) Connect() (schemacmd.Connection, error) { return o.caller() }

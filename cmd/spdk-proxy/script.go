@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/service"
 )
 
-// scriptCommand is the subcommand that handles the command line of rpc_http_proxy.py. The script's
-// command line does not contain a subcommand, so main inserts scriptCommand.
+// scriptCommand is the subcommand that emulates rpc_http_proxy.py. The script's command line has no
+// subcommand, so main inserts scriptCommand.
 const scriptCommand = "rpc-http-proxy"
 
 func newScript() *cobra.Command {
@@ -43,9 +43,9 @@ func newScript() *cobra.Command {
 	return cmd
 }
 
-// hide overwrites an argument in the memory that the kernel shows to other processes. After that,
-// ps no longer shows the argument. Go's os.Args refers to that memory (runtime.goargs), and so does
-// secret unless it is a copy.
+// hide overwrites an argument in the memory from which the kernel shows command lines to other
+// processes, such as ps. Go's os.Args refers to that memory (runtime.goargs), and so does secret
+// unless it is a copy.
 func hide(secret string) {
 	for _, a := range os.Args {
 		if len(secret) > 0 && unsafe.StringData(a) == unsafe.StringData(secret) {

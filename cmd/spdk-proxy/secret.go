@@ -12,10 +12,10 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// printSecret writes a line that other users must not read. With the usual umask, every user can
-// read a file that a shell creates for `> FILE`, so printSecret first changes the file's mode to
-// 0600. A file that other users cannot access keeps its mode, because its group may be meant to
-// read it.
+// printSecret writes a line that other users must not read. If standard output is a file that the
+// shell created for `> FILE`, the usual umask lets every user read it, so printSecret first changes
+// the file's mode to 0600. A file that other users cannot access keeps its mode, because its group
+// may need to read it.
 func printSecret(w io.Writer, secret string) error {
 	if f, ok := printable.Raw(w).(*os.File); ok {
 		info, err := f.Stat()
@@ -30,14 +30,14 @@ func printSecret(w io.Writer, secret string) error {
 	return err
 }
 
-// openToOthers reports whether every user of this host can access a file. Its group may be meant to
-// read it.
+// openToOthers reports whether every user of this host can access a file. Access by the file's
+// group is permitted, because the group may need to read it.
 func openToOthers(info fs.FileInfo) bool {
 	return info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0
 }
 
 // openSecret opens a file that contains a secret. It refuses a file that every user of this host
-// can access. SPDK also refuses key files that their group can access.
+// can access. SPDK additionally refuses key files that are accessible to their group.
 func openSecret(path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -54,9 +54,8 @@ func openSecret(path string) (*os.File, error) {
 	return f, nil
 }
 
-// replaceSecretFile replaces the contents of a file with a line. If replaceSecretFile fails, the
-// file is unchanged. An existing file keeps its owner, group and mode, except for other users'
-// access, which is removed.
+// replaceSecretFile replaces the contents of a file with a line. On failure, the file is unchanged.
+// An existing file keeps its owner, group and mode, except that other users lose access.
 func replaceSecretFile(path, secret string) (err error) {
 	defer func() {
 		if err != nil {

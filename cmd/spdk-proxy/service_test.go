@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notifications receives the messages that are sent to systemd.
+// notifications receives the messages sent to systemd.
 type notifications struct {
 	t        *testing.T
 	path     string
@@ -86,7 +86,7 @@ func TestSystemdIsNotified(t *testing.T) {
 
 func TestReloadReportsItsOutcome(t *testing.T) {
 	runtime := t.TempDir()
-	// A killed process leaves its socket behind.
+	// The leftover socket of a killed process is simulated.
 	require.NoError(t, os.WriteFile(filepath.Join(runtime, "control"), nil, 0o600))
 	path := writeConfig(t, target(t).Socket(), "")
 	d := start(t, []string{"RUNTIME_DIRECTORY=" + runtime}, "serve", "--config", path)
@@ -114,8 +114,7 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	change(t, path, "no_such_method", "bdev_get_bdevs")
 	assert.Equal(t, outcome{}, reload())
 
-	// The changed configuration is valid by itself, but listen must not change while the proxy is
-	// running.
+	// The changed configuration is valid, but listen must not change while the proxy is running.
 	change(t, path, "127.0.0.1:0", "127.0.0.1:9999")
 	o = reload()
 	assert.Equal(t, exitFailed, o.code)
@@ -127,12 +126,11 @@ func TestReloadReportsItsOutcome(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that the service runs (systemctl status spdk-proxy); send SIGHUP to a proxy that systemd did not start")
 }
 
-// A change to a file that the configuration names causes a reload, no matter how the file is
-// replaced.
+// A change to a file named by the configuration causes a reload, however the file is replaced.
 func TestChangedFilesCauseAReload(t *testing.T) {
 	path := writeConfig(t, target(t).Socket(), "")
 	dir := filepath.Dir(path)
-	// Kubernetes mounts a file as a link to a second link, and replaces the second link.
+	// Kubernetes mounts a file as a link to another link, which it replaces.
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "v1"), 0o700))
 	require.NoError(t, os.Rename(filepath.Join(dir, "hash"), filepath.Join(dir, "v1/hash")))
 	require.NoError(t, os.Symlink("v1", filepath.Join(dir, "data")))
@@ -165,7 +163,7 @@ func TestChangedFilesCauseAReload(t *testing.T) {
 	assert.Equal(t, exitDenied, call(), "the password has changed")
 }
 
-// startActivated starts the proxy as systemd does, with sockets that remain open.
+// startActivated starts the proxy with sockets that remain open, as systemd does.
 func startActivated(t *testing.T, config string, sockets ...net.Listener) *served {
 	d := &served{t: t, cmd: command(context.Background(), "serve", "--config", config)}
 	d.cmd.Path, d.cmd.Args = "/bin/sh", append([]string{"sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0]}, d.cmd.Args[1:]...)
@@ -189,7 +187,7 @@ func systemdSocket(t *testing.T) net.Listener {
 	return l
 }
 
-// Clients that connect during a restart wait, and are then served.
+// Clients that connect during a restart wait until they are served.
 func TestConnectionsAreAcceptedDuringRestart(t *testing.T) {
 	l := systemdSocket(t)
 	path := writeConfig(t, target(t).Socket(), "")
@@ -243,7 +241,7 @@ func TestSocketMustMatchTheConfiguration(t *testing.T) {
 	assert.Equal(t, exitFailed, d.cmd.ProcessState.ExitCode())
 }
 
-// check-config on the command line finds the secrets in the same place as the service.
+// On the command line, check-config finds the secrets in the same place as the service.
 func TestCheckConfigReadsTheServicesSecrets(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	tmp := t.TempDir()
@@ -265,8 +263,7 @@ func TestCheckConfigReadsTheServicesSecrets(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(dir, "secrets"), filepath.Join(dir, "else")))
 	assert.Zero(t, run(t, "", "check-config", path, "--secrets", filepath.Join(dir, "else")).code)
 
-	// Setting CREDENTIALS_DIRECTORY by hand does not help, because systemd also changes the names
-	// of the files.
+	// Setting CREDENTIALS_DIRECTORY manually does not help, because systemd also renames the files.
 	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Join(dir, "else"))
 	for _, args := range [][]string{{"check-config", path}, {"serve", "--config", path}} {
 		o := run(t, "", args...)
@@ -296,8 +293,8 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	assert.Contains(t, o.stderr, "check that spdk_tgt runs and listens there")
 	assert.Contains(t, grant("--group", "no such group").stderr, "sysusers.d")
 
-	// SPDK starts while the command is waiting, and again after SPDK has been killed. The command
-	// ignores the socket that the killed process has left behind.
+	// SPDK starts while the command is waiting, is killed, and starts again. The command ignores
+	// the socket left behind by the killed process.
 	for range 2 {
 		waiting := command(t.Context(), "grant-socket", path, "--group", group, "--wait", long.String())
 		waiting.Stderr = os.Stderr
@@ -319,7 +316,7 @@ func TestGrantSocketGivesTheGroupAccess(t *testing.T) {
 	}
 	require.NoError(t, os.Remove(path))
 
-	// The command must not change any of the following objects, which other users may create in a
+	// The command must not change any of the following objects, which other users can create in a
 	// world-writable directory.
 	secret := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(secret, nil, 0o600))

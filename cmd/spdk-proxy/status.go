@@ -72,7 +72,7 @@ read all of them; what a user may not read is missing, and named.`,
 				}
 				out := cmd.OutOrStdout()
 				if output == "text" {
-					out = printable.Raw(out) // the page has colors, and escapes names itself
+					out = printable.Raw(out) // the page contains color sequences, and escapes names itself
 				}
 				if err := refresh(out, text, watch && output == "text"); err != nil || !watch {
 					return err
@@ -99,8 +99,8 @@ var statusFormats = map[string]func(s *terminal.Status) ([]byte, error){
 	"yaml": (*terminal.Status).YAML,
 }
 
-// thisPage returns the format for text on standard output. It is as wide as the terminal, and has
-// colors unless $NO_COLOR is set.
+// thisPage returns the page format for standard output: as wide as the terminal, with colors unless
+// $NO_COLOR is set.
 func thisPage() terminal.Page {
 	out := int(os.Stdout.Fd())
 	if !term.IsTerminal(out) {
@@ -113,7 +113,7 @@ func thisPage() terminal.Page {
 	return terminal.Page{Width: width, Colours: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// refresh writes a page. If again is true, the page replaces the previous page on the terminal.
+// refresh writes a page. If again is true, it replaces the previous page on the terminal.
 func refresh(out io.Writer, text []byte, again bool) error {
 	if again && term.IsTerminal(int(os.Stdout.Fd())) {
 		text = append([]byte("\x1b[H\x1b[2J"), text...)
@@ -132,13 +132,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A remote is a target that is read through a proxy or directly at a socket.
+// A remote is a target that is reached through a proxy or directly at a socket.
 type remote struct {
 	caller  spdkrpc.Caller
 	timeout time.Duration
 	reader  *figures.Reader
-	all     bool // also read the I/O of a tenant's other bdevs
-	io      bool // also read the I/O of a tenant's volumes
+	all     bool // whether to read the I/O of a tenant's other bdevs as well
+	io      bool // whether to read the I/O of a tenant's volumes
 }
 
 func (r *remote) ask(ctx context.Context, method string, params map[string]any) (result json.RawMessage, err error) {
@@ -152,8 +152,8 @@ func (r *remote) ask(ctx context.Context, method string, params map[string]any) 
 	return result, err
 }
 
-// read reads the figures. It fails if the proxy cannot be reached or refuses the user, but not if
-// the target cannot be reached or is still waiting to be started up.
+// read reads the figures. It fails if the proxy is unreachable or refuses the user, but not if the
+// target is unreachable or waiting for framework_start_init.
 func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	bounded, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -180,8 +180,8 @@ func (r *remote) read(ctx context.Context) (*figures.Figures, error) {
 	return r.reader.Read(ctx, t), nil
 }
 
-// status reads the data for the status page. The proxy's metrics are missing if there is no proxy,
-// or if the user is not allowed to read them.
+// status reads the data for the status page. The proxy's metrics are omitted if there is no proxy
+// or the user may not read them.
 func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	f, err := r.read(ctx)
 	if err != nil {
@@ -202,8 +202,8 @@ func (r *remote) status(ctx context.Context) (*terminal.Status, error) {
 	return s, nil
 }
 
-// addTenants adds the tenants that the user may see. A target without a proxy has no tenants, and
-// an older proxy does not report its tenants.
+// addTenants adds the tenants that the user may see. There are none if there is no proxy, or if the
+// proxy is too old to report them.
 func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 	if !s.Up {
 		return nil
@@ -224,8 +224,8 @@ func (r *remote) addTenants(ctx context.Context, s *terminal.Status) error {
 	return nil
 }
 
-// addLimits adds the user's own limits. A target without a proxy has no limits, and an older proxy
-// does not report its limits.
+// addLimits adds the user's own limits. There are none if there is no proxy, or if the proxy is too
+// old to report them.
 func (r *remote) addLimits(ctx context.Context, s *terminal.Status) error {
 	raw, err := r.ask(ctx, "spdkgate_get_limits", nil)
 	switch {

@@ -32,7 +32,7 @@ func stored(t testing.TB, sim *spdktest.Target) {
 	}
 }
 
-// through returns the flags with which the user admin calls a target's proxy.
+// through returns the flags that select a proxy for the target, with the user admin.
 func through(t *testing.T, sim *spdktest.Target) []string {
 	path := writeConfig(t, sim.Socket(), "")
 	d := start(t, nil, "serve", "--config", path)
@@ -74,8 +74,7 @@ func TestStatusShowsTheTarget(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"status"}, at...)...).code)
 }
 
-// For a tenant, the command status shows its quota and its objects, and the command top shows its
-// bdevs.
+// For a tenant, status shows the tenant's quota and objects, and top shows the tenant's bdevs.
 func TestTenantSeesItsOwnStatusAndTop(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05"} {
 		t.Run(release, func(t *testing.T) {
@@ -132,7 +131,7 @@ func statusAndTopOfATenant(t *testing.T, sim *spdktest.Target) {
 	assert.Regexp(t, `  0 volumes\nVOLUME +READ/s .*\n$`, top(), "no volumes are no error")
 }
 
-// For an administrator, the command status shows how much of its quota each tenant has used.
+// For an administrator, status shows how much of its quota each tenant uses.
 func TestStatusShowsTenants(t *testing.T) {
 	sim := target(t)
 	stored(t, sim)
@@ -174,7 +173,7 @@ func TestTopShowsTheBusiestVolumes(t *testing.T) {
 	assert.Equal(t, exitUnreachable, run(t, "", "top", "--socket", sim.Socket()).code)
 }
 
-// The completion scripts in the packages complete commands and flag values.
+// The packaged scripts complete commands and flag values.
 func TestPackagedCompletions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long: make test-long")

@@ -47,7 +47,7 @@ inaccessible afterwards.`,
 			for {
 				left, err := execute.Thaw(ctx, dir, log)
 				if errors.Is(err, fs.ErrNotExist) {
-					return nil // without a journal, nothing was ever frozen
+					return nil // without a journal, no volume was ever frozen
 				}
 				if err != nil || left == 0 {
 					return err

@@ -60,9 +60,9 @@ the old token's line when the log no longer shows its id (credential).`,
 	return cmd
 }
 
-// appendLine adds a line to a file, preceded by a newline if the file does not end with one. A new
-// file is readable by every user, because it contains no secret and the service's user must be able
-// to read it.
+// appendLine appends a line to a file, after a newline if the file does not end with one. A new
+// file is readable by every user: it contains no secret, and the service's user must be able to
+// read it.
 func appendLine(path, line string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -44,8 +44,7 @@ func TestNewTokenPrintsTokenAndHash(t *testing.T) {
 	assert.Empty(t, o.stdout, "a token is not printed if its hash was not written")
 }
 
-// A new token and a new client certificate allow calls until both are removed by a reload of the
-// configuration.
+// A new token and a new client certificate allow calls until a reload removes them.
 func TestTokenAndCertificateAllowCallsUntilRemoved(t *testing.T) {
 	target, dir := target(t), t.TempDir()
 	authority := authntest.NewAuthority(t, "clients")

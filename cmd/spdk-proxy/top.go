@@ -76,7 +76,7 @@ not become busy.`,
 					return notReadable(now)
 				}
 				if now.Clock == before.Clock {
-					continue // the last reading took a long time; the next one is not due yet
+					continue // reading took so long that the next reading is not due yet
 				}
 				rates := terminal.Rates(before, now, order, all)
 				terminal.AddPercentiles(rates, history.read(ctx, r))
@@ -107,14 +107,14 @@ not become busy.`,
 	return cmd
 }
 
-// rowsOf returns how many volumes to show. If no number is given, it returns as many as fit on the
-// terminal.
+// rowsOf returns how many volumes to show: the number wanted, or as many as fit on the terminal if
+// no number is given.
 func rowsOf(wanted int) int {
 	if wanted > 0 {
 		return wanted
 	}
 	if _, height, err := term.GetSize(int(os.Stdout.Fd())); err == nil && height > 4 {
-		return height - 3 // the title, the heading and the cursor
+		return height - 3 // reserves lines for the title, the heading and the cursor
 	}
 	return 20
 }
@@ -126,15 +126,15 @@ func notReadable(f *figures.Figures) error {
 	return &spdkrpc.Error{Method: "bdev_get_iostat", Kind: spdkrpc.Unreachable, Message: "the target is " + f.Phase}
 }
 
-// targetDown reports whether the proxy has responded that it cannot reach its target. If the proxy
-// itself cannot be reached, targetDown returns false.
+// targetDown reports whether the proxy responded that it cannot reach its target. It returns false
+// if the proxy itself is unreachable.
 func targetDown(err error) bool {
 	var answer *spdkrpc.Error
 	var network net.Error
 	return errors.As(err, &answer) && answer.Code == jsonrpc.CodeUnreachable && !errors.As(err, &network)
 }
 
-// historyAge is the maximum age of the percentiles. The proxy updates the percentiles once a
+// historyAge is the maximum age of the percentiles on the screen. The proxy updates them once a
 // minute.
 const historyAge = 20 * time.Second
 
@@ -145,7 +145,7 @@ type ioHistory struct {
 }
 
 // read returns the I/O of all bdevs in the last minute. It returns nil if there is no proxy, if the
-// proxy does not record the history, or if the user is not allowed to read it.
+// proxy records no history, or if the user may not read it.
 func (h *ioHistory) read(ctx context.Context, r *remote) []spdkrpc.ProxyBdevIO {
 	if time.Since(h.taken) < historyAge {
 		return h.bdevs

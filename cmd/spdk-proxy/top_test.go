@@ -17,7 +17,7 @@ func (f callerFunc) Call(_ context.Context, method string, _, result any) error 
 }
 func (callerFunc) Close() error { return nil }
 
-// The I/O history is not read again until it is too old, and it is empty while the proxy refuses to
+// The I/O history is not read again until it is too old. It is empty while the proxy refuses to
 // return it.
 func TestIOHistoryIsReadOncePerInterval(t *testing.T) {
 	calls, refused := 0, error(nil)

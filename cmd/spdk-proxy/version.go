@@ -29,8 +29,8 @@ func versionLine() string {
 	return fmt.Sprintf("spdk-proxy %s, %d methods of SPDK from %s on\n", versionText(), len(rpcschema.Default().OfSPDK()), rpcschema.Oldest)
 }
 
-// version is set by the linker. If version is empty, versionOnly returns the version in the Go
-// toolchain's build information.
+// version is set by the linker. If it is empty, versionOnly returns the version recorded by the Go
+// toolchain.
 var version string
 
 func versionText() string { return versionOnly() + " " + runtime.Version() }

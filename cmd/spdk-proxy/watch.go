@@ -51,7 +51,7 @@ The user needs a role that allows notify_get_notifications.`,
 		},
 	}
 	o.addTo(cmd)
-	o.timeout = time.Minute // for the beginning of the response
+	o.timeout = time.Minute // limits the time until the response begins
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
 	completeValues(cmd, "output", "text", "json")
 	cmd.Flags().IntVar(&count, "count", 0, "exit after this many events; 0: never")
@@ -68,7 +68,7 @@ type eventPrinter struct {
 
 var errEnough = errors.New("the requested number of events was printed")
 
-// follow prints events until ctx ends. It reconnects if the connection ends, but not if the first
+// follow prints events until ctx ends. It reconnects if the connection ends, but fails if the first
 // attempt fails or the proxy refuses the user.
 func (p *eventPrinter) follow(ctx context.Context, proxy *spdkrpc.HTTPS, log io.Writer) error {
 	for first := true; ; first = false {
@@ -93,7 +93,7 @@ func (p *eventPrinter) follow(ctx context.Context, proxy *spdkrpc.HTTPS, log io.
 	}
 }
 
-// print prints the events of one stream until it ends.
+// print prints the events of a single stream until it ends.
 func (p *eventPrinter) print(body io.Reader) error {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, 1<<20)

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The command watch prints events as they happen, and ends after --count events.
+// watch prints events as they happen, and exits after --count events.
 func TestWatchPrintsEvents(t *testing.T) {
 	sim := target(t)
 	path := writeConfig(t, sim.Socket(), "")
@@ -42,8 +42,8 @@ func TestWatchPrintsEvents(t *testing.T) {
 	assert.Equal(t, exitDenied, run(t, "", append([]string{"watch"}, at...)...).code)
 }
 
-// When the connection ends, the command reconnects and continues after the last event. Names of
-// objects cannot control the terminal.
+// After a lost connection, watch reconnects and continues with the next event. Object names cannot
+// control the terminal.
 func TestWatchContinuesAfterALostConnection(t *testing.T) {
 	var seen []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

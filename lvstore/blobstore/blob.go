@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A blob describes a blob of the blobstore according to its metadata pages.
+// A blob describes a blob as its metadata pages record it.
 type blob struct {
 	page   int64 // number of the first page
 	attrs  map[string]string
@@ -13,20 +13,20 @@ type blob struct {
 	// SPDK was creating or deleting this snapshot, so it may share clusters with its clone
 	unsettled bool
 	runs      []run
-	table     []uint32 // numbers of extent pages; 0 if there is none
+	table     []uint32 // numbers of extent pages; 0 for a missing page
 	clusters  uint64   // the blob's size in clusters, according to its extent table
 	listed    bool     // the blob lists its clusters
 	external  bool     // unallocated clusters are read from a bdev outside the blobstore
 	readOnly  bool
 	unknown   bool // the blob uses a feature of the format that this package does not support
-	// to limit memory, the list of clusters is omitted for a blob larger than MaxClusters
+	// to limit memory, the clusters of a blob larger than MaxClusters are not listed
 	bounded bool
 }
 
-// A run is a sequence of adjacent clusters. first is 0 if the clusters are not allocated.
+// A run is a sequence of adjacent clusters. If first is 0, the clusters are not allocated.
 type run struct{ first, length uint32 }
 
-// These are the names of SPDK's internal attributes.
+// These attributes are internal to SPDK.
 const (
 	parentAttr   = "SNAP"
 	externalAttr = "EXTSNAP"
@@ -98,11 +98,11 @@ func (b *blob) parse(d descriptor) error {
 	return nil
 }
 
-// entries returns how many 32-bit numbers the lists of clusters contain.
+// entries returns how many 32-bit numbers are needed to list the clusters.
 func (b *blob) entries() int { return len(b.table) + 2*len(b.runs) }
 
-// SPDK stores these flags in the field invalid_flags, except isReadOnly, and does not load a blob
-// with an unknown flag in invalid_flags.
+// Except for isReadOnly, SPDK stores these flags in the field invalid_flags, and does not load a
+// blob with an unknown flag there.
 const (
 	usesExtentTable   = 1 << 2
 	hasExternalParent = 1 << 3

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each field of the super block accepts its minimum and maximum values, but no values outside them.
+// Each field of the super block accepts its minimum and maximum, and nothing outside that range.
 func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(m image)
@@ -72,7 +72,7 @@ func TestSuperBlockFieldBoundsAreChecked(t *testing.T) {
 	assert.EqualValues(t, len(m), r.Super.Bytes, "the whole device")
 }
 
-// The blob that describes the lvstore must have a page.
+// The id of the blob that describes the lvstore must refer to an existing page.
 func TestSuperBlobOutOfRangeIsRejected(t *testing.T) {
 	for id, says := range map[uint64]string{firstID - 1: "out of range", firstID + metadataPages: "out of range", firstID + metadataPages - 1: "is empty", 0: "out of range"} {
 		m := newImage()
@@ -87,7 +87,7 @@ func TestSuperBlobOutOfRangeIsRejected(t *testing.T) {
 	}
 }
 
-// Blob descriptors of each type are accepted only with valid lengths.
+// Each type of blob descriptor is accepted only with a valid length.
 func TestDescriptorLengthsAreChecked(t *testing.T) {
 	table := func(n uint64, pairs ...uint32) descriptor {
 		data := le.AppendUint64(nil, n)
@@ -122,7 +122,7 @@ func TestDescriptorLengthsAreChecked(t *testing.T) {
 	assert.Equal(t, []run{{5, 6}}, b.runs)
 }
 
-// Descriptors can fill a page up to its last eight bytes.
+// Descriptors can fill a page except for its last eight bytes.
 func TestDescriptorsMayFillAPage(t *testing.T) {
 	const room = PageSize - 8 - 16
 	var p page
@@ -165,8 +165,7 @@ func TestDescriptorsMayFillAPage(t *testing.T) {
 	require.Error(t, err, "two descriptors")
 }
 
-// passes is a device that counts how often it is read from the beginning, and changes between two
-// of these passes.
+// passes is a device that changes between two passes, and counts them.
 type passes struct {
 	image
 	n     int
@@ -181,8 +180,8 @@ func (p *passes) ReadAt(b []byte, at int64) (int, error) {
 	return p.image.ReadAt(b, at)
 }
 
-// An undamaged device is read once, and a damaged one is read as often as the options specify. Even
-// damage to the super block may disappear between two passes.
+// An undamaged device is read once; a damaged device is read as often as the options specify. Even
+// damage to the super block can disappear between two passes.
 func TestDamagedDevicesAreReadRepeatedly(t *testing.T) {
 	damaged := func(m image) { m.extent(1, 4, 0, 10) }
 	run := func(m image, o Options, after func(image, int)) (*passes, Report, error) {
@@ -231,7 +230,7 @@ func TestDamagedDevicesAreReadRepeatedly(t *testing.T) {
 	assert.Equal(t, 2, p.n, "a sound pass is the last one")
 }
 
-// Metadata is read in parts, and the result does not depend on how many parts there are.
+// Metadata is read in parts. The number of parts does not affect the result.
 func TestMetadataOfAnyLengthIsRead(t *testing.T) {
 	for _, pages := range []uint32{1, 255, 256, 257, 511, 512, 513} {
 		m := append(newImage(), make(image, 4<<20)...)
@@ -249,7 +248,7 @@ func TestMetadataOfAnyLengthIsRead(t *testing.T) {
 	}
 }
 
-// The first data cluster is the first one not filled entirely with metadata.
+// The first data cluster is the first cluster that metadata does not fill completely.
 func TestFirstDataClusterFollowsTheMetadata(t *testing.T) {
 	for cluster, ok := range map[uint32]bool{1: false, 2: false, 3: false, 4: true, clusters - 1: true, clusters: false} {
 		m := newImage() // metadata ends after 64 pages (four clusters)

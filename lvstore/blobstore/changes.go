@@ -14,24 +14,24 @@ type Reading struct {
 	Super     Super
 	StoreUUID string // UUID of the lvstore
 	StoreName string
-	// Target and Base are the two chains. Each chain begins with a snapshot, followed by the
-	// snapshots below it. Base is nil if the reading covers all clusters of Target.
+	// Target and Base are the two chains. Each begins with a snapshot, followed by its ancestors.
+	// If the reading covers all clusters of Target, Base is nil.
 	Target, Base []*Lvol
-	// Changed has a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. Clusters
-	// whose bit is 0 have the same content as in the base, or contain zeros if there is no base. If
-	// the base is smaller than the target, the missing part of the base is treated as zeros.
+	// Changed contains a bit for each cluster of the target; cluster i is bit i%8 of byte i/8. A
+	// cluster with a zero bit has the same content as in the base or, if there is no base, contains
+	// zeros. If the base is smaller than the target, the missing part of the base counts as zeros.
 	Changed []byte
 	// TargetStart and BaseStart are the first StartBytes bytes of the snapshots' content.
 	TargetStart, BaseStart []byte
 	Digest                 [sha256.Size]byte // digest of all pages read
 }
 
-// StartBytes is the length of Reading.TargetStart and BaseStart.
+// StartBytes is the maximum length of Reading.TargetStart and BaseStart.
 const StartBytes = 5 * PageSize
 
-// Find searches the metadata pages for an lvol, starting at page from, and returns the id of the
-// lvol's blob. size is the device's size in bytes. Find checks only the first page of that blob. If
-// the search fails, searched is the number of the first page that was not searched.
+// Find searches the metadata pages, starting at page from, for the lvol with this UUID, and returns
+// its blob id. size is the device's size in bytes. Find checks only the first page of the blob. If
+// Find fails, searched is the number of the first page not searched.
 func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string, from int64) (id uint64, searched int64, err error) {
 	s, err := readSuper(r, size)
 	if err != nil {
@@ -65,7 +65,7 @@ func Find(ctx context.Context, r io.ReaderAt, size int64, uuid string, from int6
 }
 
 // HasExtentPage reports whether the lvol with this UUID in blob id has an extent page with this
-// number, or lists its clusters without extent pages.
+// number. It also returns true for an lvol without extent pages, which lists its clusters directly.
 func HasExtentPage(ctx context.Context, r io.ReaderAt, size int64, id uint64, uuid string, number uint64) (bool, error) {
 	s, err := readSuper(r, size)
 	if err != nil {
@@ -101,17 +101,17 @@ func readSuper(r io.ReaderAt, size int64) (Super, error) {
 	return s, nil
 }
 
-// ReadChains reads the snapshot chains that begin with the blobs target and base, without their
-// clusters. base is 0 if there is no base.
+// ReadChains reads the chains that begin with the snapshots in blobs target and base, without their
+// clusters. If there is no base, base is 0.
 func ReadChains(ctx context.Context, r io.ReaderAt, size int64, target, base uint64) (*Reading, error) {
 	v, _, err := readChains(ctx, r, size, target, base)
 	return v, err
 }
 
 // ReadChanges reads which clusters of the snapshot in blob target may differ from those of base, a
-// snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. It reads the
-// clusters of all blobs in both chains down to the common ancestor, below which both are identical.
-// It uses the extent pages in kept instead of reading them, and adds those that it reads. kept may
+// snapshot in the same lvstore. If base is 0, it reads which clusters are allocated. ReadChanges
+// reads the clusters of all blobs in both chains down to the common ancestor, below which the
+// chains are identical. It reuses the extent pages in kept, and adds those that it reads. kept may
 // be nil.
 func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, kept *Kept) (*Reading, error) {
 	v, p, err := readDiffering(ctx, r, size, target, base, false, kept)
@@ -128,10 +128,10 @@ func ReadChanges(ctx context.Context, r io.ReaderAt, size int64, target, base ui
 	return v, nil
 }
 
-// ReadVolumeChanges is like ReadChanges, but the lvol in blob target may be a volume, even one that
-// hosts are writing to: SPDK completes a write only after the device contains the metadata of the
-// cluster allocated for the write. The content of a volume may change between two readings, so the
-// digest does not cover TargetStart and BaseStart.
+// ReadVolumeChanges is like ReadChanges, but blob target may contain a volume, even while hosts
+// write to it: SPDK completes a write only after recording the write's newly allocated cluster in
+// the device's metadata. A volume's content may change between two readings, so the digest does not
+// cover TargetStart and BaseStart.
 func ReadVolumeChanges(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, kept *Kept) (*Reading, error) {
 	v, p, err := readDiffering(ctx, r, size, target, base, true, kept)
 	if err != nil {
@@ -144,7 +144,7 @@ func ReadVolumeChanges(ctx context.Context, r io.ReaderAt, size int64, target, b
 	return v, err
 }
 
-// readDiffering reads the clusters of the lvols that are in only one of the two chains. If volume
+// readDiffering reads the clusters of the lvols that only one of the two chains contains. If volume
 // is true, the target may be a volume.
 func readDiffering(ctx context.Context, r io.ReaderAt, size int64, target, base uint64, volume bool, kept *Kept) (*Reading, *pageReader, error) {
 	v, p, err := readChains(ctx, r, size, target, base)
@@ -169,7 +169,7 @@ func readDiffering(ctx context.Context, r io.ReaderAt, size int64, target, base 
 	return v, p, nil
 }
 
-// Differing returns the lvols that are in only one of the two chains.
+// Differing returns the lvols that only one of the two chains contains.
 func (v *Reading) Differing() (list []*Lvol) {
 	in := map[uint64]int{}
 	for _, l := range append(append([]*Lvol{}, v.Target...), v.Base...) {
@@ -225,7 +225,7 @@ func (p *pageReader) store(ctx context.Context) (uuid, name string, err error) {
 	return b.attrs["uuid"], b.attrs["name"], nil
 }
 
-// chain reads an lvol and the snapshots below it.
+// chain reads an lvol and its ancestors.
 func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err error) {
 	seen := map[uint64]bool{p.super.SuperBlob: true}
 	for id != 0 {
@@ -243,9 +243,8 @@ func (p *pageReader) chain(ctx context.Context, id uint64) (list []*Lvol, err er
 	return list, nil
 }
 
-// Suitable returns an error if the changes cannot be determined from these chains, or only with
-// unreasonable effort. If volume is true, the target may be a volume. Suitable does not read from
-// the device.
+// Suitable returns an error if the changes cannot be determined from these chains with reasonable
+// effort. If volume is true, the target may be a volume. Suitable does not read the device.
 func (v *Reading) Suitable(volume bool) error {
 	if err := suitable(v.Target, volume); err != nil {
 		return err
@@ -253,7 +252,7 @@ func (v *Reading) Suitable(volume bool) error {
 	if err := suitable(v.Base, false); err != nil {
 		return err
 	}
-	pages, clusters := int64(0), int64(0) // a page or a cluster belongs to one blob
+	pages, clusters := int64(0), int64(0) // each page and cluster belongs to exactly one blob
 	for _, l := range v.Differing() {
 		for _, page := range l.blob.table {
 			if page != 0 {
@@ -275,8 +274,8 @@ func (v *Reading) Suitable(volume bool) error {
 	return nil
 }
 
-// Memory returns the maximum number of bytes of memory that ReadChanges or ReadVolumeChanges uses
-// for these chains, including the Reading that it returns.
+// Memory returns an upper bound, in bytes, for the memory that ReadChanges or ReadVolumeChanges
+// uses for these chains, including the returned Reading.
 func (v *Reading) Memory() int {
 	entries := 0
 	for _, chain := range [][]*Lvol{v.Target, v.Base} {
@@ -288,8 +287,8 @@ func (v *Reading) Memory() int {
 	return 8*entries + extents + int((v.Target[0].Clusters+7)/8)
 }
 
-// suitable returns an error if a chain's content cannot be determined from its clusters. If volume
-// is true, the chain may begin with a volume.
+// suitable returns an error if the content of a chain cannot be determined from its clusters. If
+// volume is true, the chain may begin with a volume.
 func suitable(chain []*Lvol, volume bool) error {
 	for i, l := range chain {
 		switch b := l.blob; {

@@ -15,7 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// chained returns an lvstore with the four snapshots a, b on a, c on b, and d on a.
+// chained returns an lvstore with four snapshots: a, its child b, b's child c, and a's second child
+// d.
 func chained() blobstoretest.Store {
 	return blobstoretest.Store{
 		UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 128, MetadataPages: 40,
@@ -83,7 +84,7 @@ func TestChangedClustersAreListed(t *testing.T) {
 	assert.Equal(t, []string{"uuid-c c 1300 true 2\n", "uuid-b b 1200 true 2\n", "uuid-a a 1200 false 0\n"}, chain)
 }
 
-// The beginning of a snapshot is read from the lvol to which the clusters there belong.
+// The beginning of a snapshot is read from the lvol that owns the clusters there.
 func TestSnapshotStartIsReadFromItsOwner(t *testing.T) {
 	for _, run := range []bool{false, true} {
 		s := chained()
@@ -109,13 +110,13 @@ func TestSnapshotStartIsReadFromItsOwner(t *testing.T) {
 	}
 }
 
-// For random chains, the changes equal those that a model computes from the content.
+// For random chains, the changes match those that a model computes from the content.
 func TestRandomChainsMatchTheirContent(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := chained()
 		s.Clusters, s.Lvols = 2000, nil
-		var content [][]int // for each lvol, the lvol that last wrote each cluster; 0 if none
+		var content [][]int // for each lvol, which lvol last wrote each cluster; 0 if none did
 		for i := range 2 + r.IntN(8) {
 			parent := r.IntN(i + 1)
 			l := blobstoretest.Lvol{UUID: fmt.Sprint("uuid-", i), Name: fmt.Sprint(i), Parent: parent, Clusters: uint64(r.IntN(1200)), RunLength: r.IntN(4) == 0, Continued: r.IntN(2) == 0}
@@ -191,7 +192,7 @@ func TestLvolIsFoundByUUID(t *testing.T) {
 	assert.EqualValues(t, firstID+3999, id)
 }
 
-// Any mismatch causes an error, not a shorter list of changes.
+// A mismatch in the metadata causes an error rather than a shorter list of changes.
 func TestDamagedMetadataIsRejected(t *testing.T) {
 	page := func(n int64, change func(p []byte)) func(m image) {
 		return func(m image) {
@@ -200,8 +201,8 @@ func TestDamagedMetadataIsRejected(t *testing.T) {
 			blobstoretest.Seal(p)
 		}
 	}
-	// The extent pages are 7 and 8 (of a), 9 (of b), 10 and 11 (of c, whose table is in page 12),
-	// and 13 and 14 (of d).
+	// a has extent pages 7 and 8, b has 9, c has 10 and 11 (its table is on page 12), and d has 13
+	// and 14.
 	for name, change := range map[string]func(m image){
 		"checksum of an extent page":     func(m image) { blobstoretest.Page(m, 10)[30]++ },
 		"checksum of a first page":       func(m image) { blobstoretest.Page(m, 2)[3000]++ },
@@ -294,8 +295,8 @@ func TestFailedReadFailsReadChanges(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Two readings are not equal if any page has changed between them.
-func TestReadsOfChangedPagesDiffer(t *testing.T) {
+// If any page changes between two readings, the readings are not equal.
+func TestReadingsOfChangedPagesDiffer(t *testing.T) {
 	m := image(chained().Image())
 	first, err := read(t, m, idC, idA)
 	require.NoError(t, err)
@@ -332,8 +333,7 @@ func FuzzReadChanges(f *testing.F) {
 	})
 }
 
-// firstMetadataPage is the number of the first metadata page, counted from the beginning of the
-// device.
+// firstMetadataPage is the position of the first metadata page on the device, in pages.
 const firstMetadataPage = blobstoretest.MetadataStart
 
 // serial is a device that serves one read at a time.

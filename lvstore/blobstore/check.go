@@ -10,14 +10,14 @@ import (
 
 // A Finding describes damage.
 type Finding struct {
-	// Page is the number of the metadata page, counted from 0, or -1 if the finding concerns no
-	// particular page. Offset is the page's position on the device, in bytes.
+	// Page is the number of the metadata page, counted from 0, or -1 if the finding does not
+	// concern a particular page. Offset is the page's position on the device, in bytes.
 	Page   int64
 	Offset int64
 	// What describes the damage and its consequence.
 	What string
-	// Super means that the page is the one that describes the lvstore. Without this page, SPDK
-	// cannot load any volume.
+	// Super is set for the page that describes the lvstore. Without this page, SPDK cannot load any
+	// volume.
 	Super bool
 }
 
@@ -26,18 +26,18 @@ type Report struct {
 	Super    Super
 	Pages    int64     // number of metadata pages read
 	Blobs    int       // number of volumes and snapshots
-	Findings []Finding // empty if the part that was checked is undamaged
+	Findings []Finding // empty if no damage was found
 	// Allocated is the number of clusters allocated to each volume and snapshot, by UUID.
 	Allocated map[string]uint64
 }
 
 // Options configures a check.
 type Options struct {
-	// Quick means to check only the super block and the page that describes the lvstore. An
-	// unprotected snapshot can destroy this page.
+	// Quick limits the check to the super block and the page that describes the lvstore, which an
+	// unprotected snapshot can destroy.
 	Quick bool
-	// Passes is how many times the metadata is checked. Only damage found in every pass counts,
-	// because a running target changes pages. The default is one pass.
+	// Passes is the number of times the metadata is checked. Damage counts only if every pass finds
+	// it, because a running target changes pages. The default is one pass.
 	Passes int
 	// Pause is the time between two passes.
 	Pause time.Duration
@@ -66,7 +66,7 @@ func Check(ctx context.Context, r io.ReaderAt, size int64, o Options) (Report, e
 	return report, err
 }
 
-// both returns the findings that two passes have in common.
+// both returns the findings that occur in both lists.
 func both(a, b []Finding) (list []Finding) {
 	seen := map[Finding]bool{}
 	for _, f := range a {
@@ -84,9 +84,9 @@ func both(a, b []Finding) (list []Finding) {
 type checker struct {
 	Report
 	r      io.ReaderAt
-	begins []int64          // first pages of the blobs
-	users  map[uint32]*blob // blobs by extent page
-	owners []uint32         // for each cluster, the first page of its blob, plus 1
+	begins []int64          // first pages of blobs
+	users  map[uint32]*blob // the blob that uses each extent page
+	owners []uint32         // the first page of each cluster's blob, plus 1
 	blobs  map[uint64]*blob // blobs by id
 }
 
@@ -125,7 +125,7 @@ func checkOnce(ctx context.Context, r io.ReaderAt, size int64, quick bool) (Repo
 	return c.Report, nil
 }
 
-// maxFindings limits the length of a report. An lvstore with more damage is lost completely.
+// maxFindings limits the length of a report. An lvstore with more damage is lost entirely.
 const maxFindings = 100
 
 func (c *checker) found(page int64, format string, args ...any) {
@@ -173,7 +173,7 @@ func (c *checker) superBlob() error {
 	return nil
 }
 
-// scan reads all metadata pages, and records which of them are the first page of a blob.
+// scan reads all metadata pages, and records the first page of each blob.
 func (c *checker) scan(ctx context.Context) error {
 	const chunk = 256
 	buffer := make([]byte, chunk*PageSize)
@@ -269,8 +269,8 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 		case c.users[at] != nil && !b.unsettled && !c.users[at].unsettled:
 			c.found(int64(at), "this page is an extent page both of %s and of %s: they would overwrite each other", c.users[at].name(), b.name())
 		}
-		// SPDK gives the clone of a deleted snapshot the snapshot's extent page, which describes
-		// fewer clusters if the snapshot is smaller.
+		// After a snapshot is deleted, its clone owns its extent page. If the snapshot was smaller
+		// than the clone, the page describes fewer clusters.
 		if begin := uint64(i) * perExtent; b.clusters > begin && uint64(len(list)) < min(perExtent, b.clusters-begin) {
 			c.found(int64(at), "extent page %d of %s describes %d clusters, but must describe %d: when the target starts next, %s is smaller or does not load", i, b.name(), len(list), min(perExtent, b.clusters-begin), b.name())
 		}
@@ -284,7 +284,7 @@ func (c *checker) clusters(b *blob) (allocated uint64, err error) {
 	return allocated, nil
 }
 
-// own records a cluster's owner. It returns false if the cluster is not a data cluster.
+// own records the owner of a cluster. It returns false if the cluster is not a data cluster.
 func (c *checker) own(b *blob, at int64, cluster uint32) bool {
 	metadata := (c.Super.MetadataStart + c.Super.MetadataPages) * PageSize
 	if int64(cluster) >= int64(len(c.owners)) || (int64(cluster)+1)*c.Super.ClusterSize <= metadata {

@@ -35,7 +35,7 @@ func TestDamageIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(m image)
-		want   string // a part of the first finding
+		want   string // part of the first finding's text
 		page   int64
 	}{
 		{"an unprotected snapshot", func(m image) { m.extent(1, 0, 0, 30) }, "overwritten by an extent page of blob 0x100000001", 0},
@@ -76,8 +76,8 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
-// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. If the
-// operation is interrupted, SPDK completes it when it loads the lvstore.
+// While SPDK creates or deletes a snapshot, the snapshot and its clone share clusters. SPDK
+// completes an interrupted operation when it loads the lvstore.
 func TestUnfinishedSnapshotsMayShareClusters(t *testing.T) {
 	for _, name := range []string{takingAttr, removingAttr} {
 		m := newImage()
@@ -106,7 +106,7 @@ func TestUnusableSuperBlocksAreErrors(t *testing.T) {
 
 func (m image) sum() { le.PutUint32(m[PageSize-4:], checksum(m[:PageSize])) }
 
-// changing is a device whose damage another process repairs between two passes.
+// changing is a device on which another process repairs damage between two passes.
 type changing struct {
 	image
 	reads int
@@ -137,7 +137,7 @@ func TestOnlyDamageFoundInAllPassesIsReported(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// SuperPage returns the same page that SPDK v26.05 writes for a new lvstore.
+// SuperPage returns exactly the page that SPDK v26.05 writes for a new lvstore.
 func TestSuperPageMatchesSPDK(t *testing.T) {
 	want, err := hex.DecodeString("00000000010000000000000000000000" + "0318000000040000000000000000000000000000000000000000000000" +
 		"022d00000004002500757569643037373739313730" + "2d326335302d346239632d383834612d64363437666439353532386300" + "020d000000040005006e616d656c76733000" + "05080000000000000000000000")
@@ -165,7 +165,7 @@ func FuzzCheck(f *testing.F) {
 			t.Skip()
 		}
 		copy(m[at:], b)
-		// make the checksums valid, so that the pages' content is checked
+		// with valid checksums, the content of the pages is checked
 		for i := 0; i <= metadataPages+metadataStart; i++ {
 			p := m[i*PageSize:][:PageSize]
 			if i == 0 || i >= metadataStart && !(*page)(p).zero() {

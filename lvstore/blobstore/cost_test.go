@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// The sizes recorded on a device do not determine how much memory is used.
+// Memory use does not depend on the sizes recorded on a device.
 func TestMemoryIsBounded(t *testing.T) {
 	m := image(chained().Image())
 	big := func(p []byte, n uint64) {
@@ -54,7 +54,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, ErrMetadata)
 }
 
-// Hostile metadata is refused before the lists of clusters in it use much memory or time.
+// Hostile metadata is rejected before its lists of clusters consume much memory or time.
 func TestCostOfHostileMetadataIsLimited(t *testing.T) {
 	entry := func(p []byte, clusters uint64, page, count uint32) {
 		at := 16
@@ -86,7 +86,7 @@ func TestCostOfHostileMetadataIsLimited(t *testing.T) {
 	_, err = ReadChains(t.Context(), chain(most+1, MaxClusters), 400*16<<10, firstID+most+1, 0)
 	require.ErrorIs(t, err, ErrUnsuitable)
 
-	// An extent table that has more entries than MaxClusters requires does not use more memory.
+	// An extent table with more entries than MaxClusters requires uses no additional memory.
 	m := chain(1, 1)
 	entry(blobstoretest.Page(m, 1), 1<<32, 0, 1<<32/perExtent)
 	assert.Less(t, testing.AllocsPerRun(1, func() {
@@ -95,8 +95,7 @@ func TestCostOfHostileMetadataIsLimited(t *testing.T) {
 		assert.Zero(t, b.entries())
 	}), 1000.0)
 
-	// In these cases, all entries of a table refer to the same page, or all runs refer to the same
-	// clusters.
+	// Here, all entries of a table refer to the same page, or all runs refer to the same clusters.
 	s := chained()
 	s.Lvols[4].Allocated = nil
 	m = s.Image()

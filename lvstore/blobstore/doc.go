@@ -2,7 +2,7 @@
 // looks for damage in it.
 //
 // The package never writes. A running target may write during a check, so damage counts only if
-// several passes find it.
+// every pass finds it.
 //
 // The package imports only the standard library. It must not depend on how a device is accessed, on
 // a running target, or on its importers: the proxy, the driver and the commands may all import it.

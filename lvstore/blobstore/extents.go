@@ -7,20 +7,20 @@ import (
 	"sync"
 )
 
-// Extents remembers the clusters on the extent pages of snapshots, so that a read that did not
-// finish in time can continue later. SPDK changes the extent pages of a snapshot only when it
-// deletes the snapshot below, or inflates or decouples the snapshot. Each of these operations
-// changes the snapshot's parent, which is recorded on another page of the snapshot. Therefore, an
-// extent page is remembered only until another page of its lvol changes. Pages of volumes are not
-// remembered. The zero value is ready to use. It is safe for concurrent use.
+// Extents caches the clusters on snapshots' extent pages, so that a read that ran out of time can
+// continue later. SPDK changes these pages only when it deletes the snapshot's parent, or inflates
+// or decouples the snapshot. All three operations change the snapshot's parent, which another page
+// of the snapshot records. Therefore, an extent page stays in the cache only until another page of
+// its lvol changes. Pages of volumes are not cached. The zero value is ready to use. It is safe for
+// concurrent use.
 type Extents struct {
 	mu    sync.Mutex
 	lvols map[keptKey]*keptLvol
-	pages int    // in all lvols
+	pages int    // total of all lvols
 	clock uint64 // number of reads
 }
 
-// maxKept is the number of extent pages that an Extents remembers: 6 MiB of memory.
+// maxKept is the maximum number of extent pages in an Extents: 6 MiB of memory.
 const maxKept = 1 << 16
 
 // A keptKey identifies the state of an lvol on a device.
@@ -34,15 +34,15 @@ type keptLvol struct {
 	used  uint64          // clock of the last read
 }
 
-// An extent is the content of an extent page.
+// An extent is the cached content of an extent page.
 type extent struct {
-	digest    [sha256.Size]byte // of the page
+	digest    [sha256.Size]byte // digest of the page
 	allocated [perExtent / 8]byte
 }
 
 func (e *extent) has(i int) bool { return e.allocated[i/8]>>(i%8)&1 == 1 }
 
-// Kept returns the part of e for one reading of a device. device must identify the device.
+// Kept returns a view of e for one reading. device must identify the device.
 func (e *Extents) Kept(device string) *Kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,7 @@ func (e *Extents) Kept(device string) *Kept {
 	return &Kept{extents: e, device: device, clock: e.clock, used: map[keptKey]bool{}}
 }
 
-// Kept is the part of an Extents that belongs to one reading. It is not safe for concurrent use.
+// Kept is the view that one reading has of an Extents. It is not safe for concurrent use.
 type Kept struct {
 	extents *Extents
 	device  string
@@ -61,7 +61,7 @@ type Kept struct {
 	used    map[keptKey]bool
 }
 
-// Forget removes all lvols that the reading has used.
+// Forget removes all lvols that this reading has used.
 func (k *Kept) Forget() {
 	k.extents.mu.Lock()
 	defer k.extents.mu.Unlock()
@@ -70,7 +70,7 @@ func (k *Kept) Forget() {
 	}
 }
 
-// get returns an extent page of an lvol, or nil if the page is not remembered. k may be nil.
+// get returns an extent page of an lvol, or nil if the page is not cached. k may be nil.
 func (k *Kept) get(l *Lvol, index int) *extent {
 	if k == nil || !l.blob.readOnly {
 		return nil
@@ -87,8 +87,8 @@ func (k *Kept) get(l *Lvol, index int) *extent {
 	return v.pages[index]
 }
 
-// put remembers an extent page. If there are too many pages, it forgets the least recently used
-// lvols, except those used by this reading or a later one.
+// put caches an extent page. If the cache is full, put removes the least recently used lvols,
+// except those used by this reading or a later one.
 func (k *Kept) put(l *Lvol, index int, page *extent) {
 	if k == nil || !l.blob.readOnly {
 		return
@@ -167,10 +167,10 @@ func (p *pageReader) extentPages(ctx context.Context, l *Lvol, visit func(index 
 	return nil
 }
 
-// readExtent is an extent page that was read and checked.
+// A readExtent is an extent page that has been read and checked.
 type readExtent struct {
 	digest   [sha256.Size]byte
-	clusters []uint32 // 0: not allocated
+	clusters []uint32 // 0 if not allocated
 }
 
 // readExtents reads some of an lvol's extent pages, given by their indexes in the table.
@@ -195,7 +195,8 @@ func (p *pageReader) readExtents(ctx context.Context, l *Lvol, list []int) ([]re
 	return found, nil
 }
 
-// summarize returns which clusters an extent page lists, and checks that they are data clusters.
+// summarize returns the clusters listed on an extent page, after checking that they are data
+// clusters.
 func (p *pageReader) summarize(l *Lvol, r readExtent) (*extent, error) {
 	e := &extent{digest: r.digest}
 	for i, c := range r.clusters {

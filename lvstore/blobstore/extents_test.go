@@ -12,7 +12,7 @@ import (
 )
 
 // large returns an lvstore with a snapshot of 100 extent pages, two later snapshots of 70 and 10
-// pages, and a volume of 40.
+// pages, and a volume of 40 pages.
 func large() blobstoretest.Store {
 	s := blobstoretest.Store{UUID: "077791f0-2c50-4b9c-884a-d647fd95528c", Name: "lvs0", ClusterSize: 16 << 10, Clusters: 400, MetadataPages: 300}
 	for i, pages := range []uint64{100, 70, 10, 40} {
@@ -25,11 +25,11 @@ func large() blobstoretest.Store {
 	return s
 }
 
-// A counter counts reads of metadata pages, and cancels the context after some of them.
+// A counter counts reads of metadata pages, and cancels the context after a given number of reads.
 type counter struct {
 	image
 	reads  atomic.Int64
-	after  int64 // 0: never
+	after  int64 // 0 means never
 	cancel context.CancelFunc
 }
 
@@ -40,7 +40,7 @@ func (c *counter) ReadAt(b []byte, at int64) (int, error) {
 	return c.image.ReadAt(b, at)
 }
 
-// attempt reads the changes from a to target, and is canceled after some reads.
+// attempt reads the changes from a to target, and is canceled after the given number of reads.
 func attempt(t *testing.T, m image, e *Extents, target uint64, after int64) (v *Reading, reads int64, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -50,15 +50,15 @@ func attempt(t *testing.T, m image, e *Extents, target uint64, after int64) (v *
 	return v, c.reads.Load(), err
 }
 
-// No matter how often a read is interrupted, the next one continues where it stopped, and the
-// result is the same as without interruptions.
+// However often a read is interrupted, the next read continues where it stopped, and the result is
+// the same as without interruptions.
 func TestInterruptedReadContinues(t *testing.T) {
 	m := image(large().Image())
 	want, all, err := attempt(t, m, new(Extents), idC, 0)
 	require.NoError(t, err)
 	require.Greater(t, all, int64(180))
 	var e Extents
-	const each = 40 // fewer than the extent pages of a
+	const each = 40 // fewer than the number of a's extent pages
 	attempts := 0
 	for ; ; attempts++ {
 		require.Less(t, attempts, 20, "no progress")
@@ -84,8 +84,8 @@ func TestInterruptedReadContinues(t *testing.T) {
 	assert.Equal(t, all, again, "they were forgotten")
 }
 
-// If SPDK has moved the clusters of a deleted snapshot into another snapshot, that snapshot's
-// extent pages are read again. The extent pages of another device are also read again.
+// If SPDK has moved the clusters of a deleted snapshot to another snapshot, that snapshot's extent
+// pages are read again. So are the extent pages of another device.
 func TestCachedExtentsAreDroppedAfterChanges(t *testing.T) {
 	s := large()
 	m := image(s.Image())
@@ -99,8 +99,7 @@ func TestCachedExtentsAreDroppedAfterChanges(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, all, c.reads.Load())
 
-	// After b was deleted, c has the clusters of b, some of them on the same pages, and the parent
-	// of b.
+	// After the deletion of b, c has b's clusters, partly on the same pages, and b's parent.
 	s.Lvols[2].Parent = 1
 	s.Lvols[2].Allocated = append(append([]uint64{}, s.Lvols[2].Allocated...), s.Lvols[1].Allocated...)
 	m = s.Image()
@@ -113,8 +112,7 @@ func TestCachedExtentsAreDroppedAfterChanges(t *testing.T) {
 	assert.Greater(t, reads, int64(70))
 }
 
-// Hosts may change which clusters a volume has, and no other page of the volume shows such a
-// change.
+// A volume's clusters can change without any change to the volume's other pages.
 func TestExtentsOfVolumesAreNotCached(t *testing.T) {
 	m := image(large().Image())
 	var e Extents
@@ -129,7 +127,7 @@ func TestExtentsOfVolumesAreNotCached(t *testing.T) {
 	assert.EqualValues(t, 180, reads[0]-reads[1], "only those of the snapshots are remembered")
 }
 
-// The number of remembered pages is limited. Lvols that were used least recently are forgotten.
+// The number of cached pages is limited. The least recently used lvols are removed first.
 func TestCachedExtentsAreLimited(t *testing.T) {
 	var e Extents
 	lvol := func(n byte) *Lvol { return &Lvol{blob: &blob{readOnly: true}, heads: [32]byte{n}} }
@@ -161,7 +159,7 @@ func TestCachedExtentsAreLimited(t *testing.T) {
 	assert.Empty(t, e.lvols)
 }
 
-// A search for an lvol can also continue after an interruption.
+// An interrupted search for an lvol continues where it stopped.
 func TestInterruptedSearchContinues(t *testing.T) {
 	s := large()
 	s.Lvols, s.MetadataPages = append(make([]blobstoretest.Lvol, 0), s.Lvols[0]), 290

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// An image is a device in memory with SPDK's layout.
+// An image is a device in memory, with SPDK's layout.
 type image []byte
 
 const (
@@ -23,8 +23,8 @@ func (m image) ReadAt(b []byte, at int64) (int, error) {
 }
 
 // newImage creates an lvstore with three lvols. The thin volume "v" (blob 1, extent page 3) has
-// clusters 10 and 11. Its parent, the snapshot "s" (blob 2, extent page 4), has cluster 12. The
-// thick volume "t" (blob 5, continued on page 6) has no extent table.
+// clusters 10 and 11. Its parent, snapshot "s" (blob 2, extent page 4), has cluster 12. The thick
+// volume "t" (blob 5, continued on page 6) has no extent table.
 func newImage() image {
 	m := make(image, clusters*clusterSize)
 	m.super()

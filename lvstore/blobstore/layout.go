@@ -15,7 +15,7 @@ const (
 
 	signature   = "SPDKBLOB"
 	lvstoreType = "LVOLSTORE"
-	newest      = 3 // newest known version of the super block
+	newest      = 3 // newest supported version of the super block
 	firstID     = 1 << 32
 	noPage      = 1<<32 - 1
 	perExtent   = 512 // number of clusters that an extent page describes
@@ -27,16 +27,16 @@ var ErrNoBlobstore = errors.New("there is no blobstore")
 // ErrSuperBlock means that the super block is damaged, or has an unknown version or page size.
 var ErrSuperBlock = errors.New("the super block cannot be used")
 
-// ErrFormat is the ErrSuperBlock of an undamaged super block with an unknown version or page size.
+// ErrFormat is an ErrSuperBlock for an undamaged super block with an unknown version or page size.
 var ErrFormat = fmt.Errorf("%w: its format is not supported", ErrSuperBlock)
 
-// Super contains the values in the super block.
+// Super contains the fields of the super block.
 type Super struct {
 	Version     uint32
-	Clean       bool   // the target unloaded the blobstore
-	SuperBlob   uint64 // id of the blob that describes the use of the blobstore
+	Clean       bool   // whether the target unloaded the blobstore cleanly
+	SuperBlob   uint64 // id of the blob that describes how the blobstore is used
 	ClusterSize int64  // in bytes
-	// number of the first metadata page, counted from the beginning of the device
+	// position of the first metadata page on the device, in pages
 	MetadataStart int64
 	MetadataPages int64
 	Type          string
@@ -98,7 +98,7 @@ func (p *page) zero() bool       { return *p == page{} }
 // isExtent reports whether an intact page is an extent page.
 func (p *page) isExtent() bool { return p.sequence() == 0 && p[16] == extentPage }
 
-// These are the types of descriptors.
+// These constants are the types of descriptors.
 const (
 	padding       = 0
 	extentRuns    = 1
@@ -132,8 +132,8 @@ func (p *page) descriptors() ([]descriptor, error) {
 	return list, nil
 }
 
-// extents parses an extent page. first is the index of the first cluster in the blob; a cluster
-// that is not allocated is 0.
+// extents parses an extent page. first is the blob's index of the first cluster. Unallocated
+// clusters are 0.
 func (p *page) extents() (first uint32, clusters []uint32, err error) {
 	list, err := p.descriptors()
 	if err != nil || len(list) != 1 || len(list[0].data) < 4 || len(list[0].data)%4 != 0 {

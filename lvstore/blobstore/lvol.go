@@ -19,20 +19,20 @@ var ErrMetadata = errors.New("the metadata on the device is damaged or was being
 // ErrUnsuitable means that the metadata is intact, but does not show which clusters differ.
 var ErrUnsuitable = errors.New("the changes cannot be read from the metadata")
 
-// These constants limit how much is read. The content of a device cannot be trusted, because anyone
-// may have written it.
+// These constants limit how much is read. The content of a device cannot be trusted, because any
+// host may have written it.
 const (
 	// MaxClusters is the largest size of an lvol in clusters: 64 TiB with clusters of 1 MiB.
 	MaxClusters = 1 << 26
 	// maxChain is the maximum length of a snapshot chain. SPDK crashes even with shorter chains.
 	maxChain = 256
-	// maxHeadPages is the maximum number of an lvol's pages, without extent pages. An extent table
-	// for MaxClusters occupies 257 pages.
+	// maxHeadPages is the maximum number of an lvol's pages, not counting extent pages. An extent
+	// table for MaxClusters occupies 257 pages.
 	maxHeadPages = 1024
-	// maxEntries limits the lists of clusters that a Reading keeps in memory. It counts 32-bit
-	// numbers, one for each extent page and two for each run.
+	// maxEntries limits the lists of clusters that a Reading keeps in memory, in 32-bit numbers:
+	// one for each extent page, and two for each run.
 	maxEntries = 1 << 21
-	// maxChainPages is the maximum number of pages of all lvols in the chains, without extent
+	// maxChainPages is the maximum number of pages of all lvols in the chains, not counting extent
 	// pages.
 	maxChainPages = 8 * maxHeadPages
 	// maxExtentPages is the maximum number of extent pages read for a Reading.
@@ -41,19 +41,19 @@ const (
 	maxReads = 32
 )
 
-// An Lvol describes a logical volume or snapshot according to the metadata on a device.
+// An Lvol describes a logical volume or snapshot as recorded in the metadata on a device.
 type Lvol struct {
-	ID       uint64 // of its blob
+	ID       uint64 // id of its blob
 	UUID     string
 	Name     string
-	Parent   uint64 // id of the blob below; 0 if there is none
-	Clusters uint64 // its size in clusters, allocated or not
-	// Counted means that the lvol's clusters were read, and that Allocated is their number.
+	Parent   uint64 // id of the parent's blob; 0 if there is no parent
+	Clusters uint64 // size in clusters, whether allocated or not
+	// Counted is set once the lvol's clusters have been read, so that Allocated is their number.
 	Counted   bool
 	Allocated uint64
 
 	blob  *blob
-	heads [sha256.Size]byte // digest of its pages, except its extent pages
+	heads [sha256.Size]byte // digest of the lvol's pages, except the extent pages
 }
 
 // ReadOnly reports whether the lvol is a snapshot or a read-only volume.
@@ -63,8 +63,8 @@ func (l *Lvol) ReadOnly() bool { return l.blob.readOnly }
 type pageReader struct {
 	super Super
 	r     io.ReaderAt
-	sum   hash.Hash // of the pages read
-	kept  *Kept     // nil: all extent pages are read
+	sum   hash.Hash // hash of the pages read
+	kept  *Kept     // if nil, all extent pages are read
 
 	entries, heads int // totals for the lvols read so far; see maxEntries and maxChainPages
 }
@@ -89,7 +89,7 @@ func (p *pageReader) pages(ctx context.Context, list []uint32) ([]page, error) {
 	return pages, errors.Join(errs...)
 }
 
-// lvol reads an lvol's pages, except its extent pages.
+// lvol reads the pages of an lvol, except its extent pages.
 func (p *pageReader) lvol(ctx context.Context, id uint64) (*Lvol, error) {
 	if id < firstID || id >= firstID+uint64(p.super.MetadataPages) {
 		return nil, fmt.Errorf("%w: there is no blob %#x", ErrMetadata, id)
@@ -201,7 +201,7 @@ func (s Super) checkData(l *Lvol, cluster uint32) error {
 	return nil
 }
 
-// start reads the first StartBytes bytes of a snapshot's content, page by page.
+// start reads the first StartBytes bytes of a snapshot, page by page.
 func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
 	content := make([]byte, StartBytes)
 	for at := int64(0); at < StartBytes; at += PageSize {
@@ -225,8 +225,8 @@ func (p *pageReader) start(ctx context.Context, chain []*Lvol) ([]byte, error) {
 	return content, nil
 }
 
-// cluster returns the location of one of an lvol's first clusters, or 0 if that cluster is not
-// allocated.
+// cluster returns the location of a cluster near the beginning of an lvol, or 0 if the cluster is
+// not allocated.
 func (p *pageReader) cluster(ctx context.Context, l *Lvol, index uint64) (found uint32, err error) {
 	if index >= l.Clusters {
 		return 0, nil

@@ -15,8 +15,8 @@ import (
 
 // A Refusal means that the changes cannot be read. Errno is the reason: ENODEV means that the bdev
 // is not a logical volume, EINVAL that these snapshots are not supported, EOPNOTSUPP that this
-// target is not supported, and EBADMSG that the data that was read is inconsistent. Text also
-// states what to do.
+// target is not supported, and EBADMSG that the data read is inconsistent. Text includes the
+// remedy.
 type Refusal struct {
 	Errno syscall.Errno
 	Text  string
@@ -25,8 +25,8 @@ type Refusal struct {
 	outline string // Text without what only administrators may see; "" if that is the same
 }
 
-// ForTenant returns the Refusal without paths on the target's host, and without names of bdevs and
-// snapshots that the caller did not name.
+// ForTenant returns the Refusal without paths on the target's host, and without bdevs and snapshots
+// that the caller did not name.
 func (r *Refusal) ForTenant() *Refusal {
 	if r.outline == "" {
 		return r
@@ -36,7 +36,6 @@ func (r *Refusal) ForTenant() *Refusal {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
 func refuse(errno syscall.Errno, format string, args ...any) *Refusal {
@@ -48,16 +47,15 @@ type Target struct {
 	RPC     *spdkrpc.Client
 	Release rpcschema.Release
 	// AcceptUncounted accepts releases that do not report how many clusters a snapshot has
-	// (rpcschema.CountsClusters). For these releases, the metadata cannot be compared with that
-	// number.
+	// (rpcschema.CountsClusters). The metadata cannot be checked against these releases' reports.
 	AcceptUncounted bool
-	// Lock calls the function do while no other caller can change the bdevs that find returns. It
-	// calls find both before and after locking these bdevs. If Lock cancels the context passed to
-	// do, it returns an error.
+	// Lock calls do while no other caller can change the bdevs that find returns. It calls find
+	// once before and once after locking these bdevs. If Lock cancels the context passed to do, it
+	// returns an error.
 	Lock func(ctx context.Context, find func(context.Context) ([]string, error), do func(context.Context) error) error
-	// Reserve is called before anything is locked, with the number of bytes of memory that the
-	// reading and its result need. If it returns an error, the reading fails. If Reserve is nil,
-	// memory is not limited.
+	// Reserve is called before anything is locked, with the number of bytes that the reading and
+	// its result need. If it returns an error, the reading fails. If Reserve is nil, memory use is
+	// not limited.
 	Reserve func(bytes int) error
 }
 
@@ -66,32 +64,33 @@ type Changes struct {
 	Bitmap      []byte // cluster i is bit i%8 of byte i/8
 	ClusterSize int64  // in bytes
 	Size        int64  // size of the snapshot, in bytes
-	// LUKS means that the snapshot or the base begins with a LUKS header.
+	// LUKS reports whether the snapshot or the base begins with a LUKS header.
 	LUKS bool
-	// Counted reports whether the target has reported the same number of clusters for each lvol
-	// whose clusters were read.
+	// Counted reports whether the target confirmed the number of clusters of each lvol whose
+	// clusters were read.
 	Counted bool
 }
 
-// A Reader reads changes. It remembers the page on which each snapshot begins. It also remembers
-// the progress of a read that was interrupted or reached its deadline, so that the next read of the
-// same snapshots continues there. It is safe for concurrent use.
+// A Reader reads changes. It caches the page on which each snapshot begins, and the progress of
+// reads that were interrupted or ran out of time, so that the next read of the same snapshots
+// continues where the last one stopped. A Reader is safe for concurrent use.
 type Reader struct {
 	mu       sync.Mutex
 	blobs    map[string]uint64 // keyed by the UUIDs of the lvstore and the snapshot
-	searched map[string]int64  // pages covered by an unfinished search, with the same keys
+	searched map[string]int64  // pages covered by unfinished searches, with the same keys
 
-	// extents contains the extent pages read by unfinished first and second readings.
+	// extents contains the extent pages of unfinished readings: of first readings, and of second
+	// ones.
 	extents [2]blobstore.Extents
 }
 
-// maxRemembered is the maximum number of snapshots that a Reader remembers.
+// maxRemembered is the maximum number of snapshots whose first page a Reader caches.
 const maxRemembered = 100_000
 
 // Read returns the clusters of a snapshot that may differ from those of base. If base is "", Read
-// returns the clusters allocated in the snapshot or below it. Snapshots are given by name, alias or
-// UUID. The error is a *Refusal, an error from Lock or the target, such as spdkrpc.NoSuchDevice, or
-// ctx's error.
+// returns the clusters allocated in the snapshot and its ancestors. Snapshots are given by name,
+// alias or UUID. The error is a *Refusal, an error from Lock or the target, such as
+// spdkrpc.NoSuchDevice, or ctx's error.
 func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Changes, error) {
 	q, err := newQuery(ctx, t, snapshot, base)
 	if err != nil {
@@ -101,8 +100,8 @@ func (r *Reader) Read(ctx context.Context, t Target, snapshot, base string) (*Ch
 }
 
 // ReadVolume is like Read, but the lvol may be a volume. base must be a snapshot. The result
-// includes all clusters written before the call, even while hosts write. Clusters written later may
-// be missing.
+// includes all clusters written before the call, even if hosts write in the meantime. It may lack
+// clusters written later.
 func (r *Reader) ReadVolume(ctx context.Context, t Target, lvol, base string) (*Changes, error) {
 	q, err := newQuery(ctx, t, lvol, base)
 	if err != nil {
@@ -112,9 +111,9 @@ func (r *Reader) ReadVolume(ctx context.Context, t Target, lvol, base string) (*
 	return r.answer(ctx, q, lvol, base)
 }
 
-// HasExtentPage reports whether an lvol, given by its UUID, has an extent page with this number, or
-// lists its clusters without extent pages. The caller must make sure that no other call changes the
-// lvol.
+// HasExtentPage reports whether the lvol with this UUID has an extent page with this number. It
+// also returns true for an lvol without extent pages, which lists its clusters directly. The caller
+// must ensure that no other call changes the lvol.
 func (r *Reader) HasExtentPage(ctx context.Context, rpc *spdkrpc.Client, uuid string, number uint64) (bool, error) {
 	q, err := newQuery(ctx, Target{RPC: rpc, AcceptUncounted: true}, uuid, "")
 	if err != nil {
@@ -133,7 +132,7 @@ func (r *Reader) HasExtentPage(ctx context.Context, rpc *spdkrpc.Client, uuid st
 		if err == nil || try > 0 {
 			return has, err
 		}
-		r.forget(q) // another lvol may begin on the remembered page now
+		r.forget(q) // another lvol may now begin on the cached page
 	}
 	panic("unreachable")
 }
@@ -142,7 +141,7 @@ func (r *Reader) answer(ctx context.Context, q *query, snapshot, base string) (*
 	found, err := r.read(ctx, q)
 	if errors.Is(err, blobstore.ErrMetadata) || errors.Is(err, blobstore.ErrNoLvol) {
 		if _, missing := newQuery(ctx, q.Target, snapshot, base); errors.Is(missing, spdkrpc.NoSuchDevice) {
-			return nil, missing // the lvol was deleted in the meantime
+			return nil, missing // the lvol has been deleted in the meantime
 		}
 	}
 	return found, err
@@ -163,7 +162,7 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	err := q.Lock(ctx, q.find, func(ctx context.Context) (err error) {
 		result, err = q.readTwice(ctx)
 		var refused *Refusal
-		if err == nil || errors.As(err, &refused) { // otherwise the next read continues
+		if err == nil || errors.As(err, &refused) { // otherwise, the next read continues this one
 			for _, k := range q.kept {
 				k.Forget()
 			}
@@ -176,8 +175,8 @@ func (r *Reader) read(ctx context.Context, q *query) (*Changes, error) {
 	return result, nil
 }
 
-// locate finds the snapshots' blobs, and checks the cost of reading their clusters. It runs before
-// anything is locked, because it can take a long time.
+// locate finds the blobs of the snapshots, and checks the cost of reading their clusters. It runs
+// before anything is locked, because it can take a long time.
 func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 	for try := range findTries {
 		if q.target.blob, err = r.blob(ctx, q, q.target.info.UUID); err != nil {
@@ -196,7 +195,7 @@ func (r *Reader) locate(ctx context.Context, q *query) (err error) {
 			return err
 		}
 		if try == 0 {
-			r.forget(q) // another snapshot may begin on the remembered page now
+			r.forget(q) // another snapshot may now begin on the cached page
 		}
 		if err := pause(ctx); err != nil {
 			return err
@@ -246,7 +245,7 @@ func (r *Reader) forget(q *query) {
 	}
 }
 
-// mismatch returns the error for unusable metadata.
+// mismatch converts an error caused by unusable metadata.
 func (q *query) mismatch(err error) error {
 	place := "lvstore " + q.store
 	if q.device != nil {
@@ -268,11 +267,11 @@ func (q *query) mismatch(err error) error {
 	return err
 }
 
-// errRenamed means that a snapshot has a different name in the target than on the device: SPDK does
-// not rename snapshots, but it changes the alias of their bdev before it returns the error.
+// errRenamed means that the target and the device record different names for a snapshot. SPDK
+// cannot rename snapshots, but it changes their bdev's alias before it returns the error.
 var errRenamed = errors.New("a call of bdev_lvol_rename has failed")
 
-// contradiction returns the error for a mismatch between the device and the target.
+// contradiction returns an error that reports a mismatch between the device and the target.
 func (q *query) contradiction(format string, args ...any) error {
 	return q.mismatch(fmt.Errorf("%w: "+format, append([]any{blobstore.ErrMetadata}, args...)...))
 }

@@ -126,7 +126,7 @@ func TestReportsThatContradictTheDeviceAreRejected(t *testing.T) {
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "another lvstore is on the device")
 }
 
-// Missing or contradictory metadata on the device is refused.
+// Missing or contradictory metadata on the device is rejected.
 func TestDamagedMetadataIsRejected(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"no metadata":         func(w *world) { clear(w.image) },
@@ -203,8 +203,8 @@ func TestUnsupportedSnapshotsAreRefused(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// On releases that do not report numbers of clusters, changes are read only if the caller accepts
-// that.
+// For releases that do not report numbers of clusters, changes are read only with the caller's
+// consent.
 func TestReleasesWithoutClusterCountsRequireConsent(t *testing.T) {
 	w := newWorld(t, true)
 	w.release, w.change = "v24.01", func(b p) { delete(lvol(b), "num_allocated_clusters") }
@@ -242,7 +242,7 @@ func TestReadFailsIfReadingsDiffer(t *testing.T) {
 	for n := 2; n <= total; n++ {
 		w := newWorld(t, false)
 		w.reading = func(now int) {
-			if now == n { // b has a different cluster, which no other check detects
+			if now == n { // b gets a different cluster, which no other check detects
 				page := blobstoretest.Page(w.image, 7)
 				binary.LittleEndian.PutUint32(page[29:], binary.LittleEndian.Uint32(page[29:])+9)
 				blobstoretest.Seal(page)
@@ -258,8 +258,8 @@ func TestReadFailsIfReadingsDiffer(t *testing.T) {
 	}
 }
 
-// After a restart, SPDK reports a snapshot without clones as a volume. The metadata on the device
-// still marks it as a snapshot.
+// After a restart, SPDK reports a snapshot without clones as a volume, but the metadata on the
+// device still marks it as a snapshot.
 func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	w := newWorld(t, true)
 	w.change = func(b p) { lvol(b)["snapshot"] = false }
@@ -270,7 +270,7 @@ func TestSnapshotsReportedAsVolumesAreAccepted(t *testing.T) {
 	assert.Equal(t, syscall.EINVAL, errnoOf(t, err))
 }
 
-// A snapshot that is deleted while it is being read is reported as nonexistent.
+// If a snapshot is deleted while it is being read, the error says that it does not exist.
 func TestSnapshotDeletedDuringReadIsNotFound(t *testing.T) {
 	w := newWorld(t, false)
 	w.reading = func(n int) {
@@ -283,7 +283,7 @@ func TestSnapshotDeletedDuringReadIsNotFound(t *testing.T) {
 	require.ErrorIs(t, err, spdkrpc.NoSuchDevice)
 }
 
-// A deletion that ends while the chain is being read for the first time does not cause a refusal.
+// A deletion that ends during the first read of the chain does not make the call fail.
 func TestChainMayChangeBeforeLock(t *testing.T) {
 	w := newWorld(t, false)
 	sound := append([]byte{}, w.image...)
@@ -297,7 +297,7 @@ func TestChainMayChangeBeforeLock(t *testing.T) {
 	assert.Equal(t, []int{1, 3, 700, 1299}, bits(got.Bitmap))
 }
 
-// A remembered page is verified, because it may belong to another snapshot by now.
+// A cached page is verified, because it may belong to another snapshot by now.
 func TestCachedPagesAreVerified(t *testing.T) {
 	w := newWorld(t, false)
 	r := new(Reader)
@@ -336,14 +336,14 @@ func TestLockErrorsAreReturned(t *testing.T) {
 		w.store.Lvols[2].Parent, w.store.Lvols[2].Allocated = 1, []uint64{1, 3, 700, 1299}
 		w.image = w.store.Image()
 		require.NoError(t, os.WriteFile(w.path, w.image, 0o600))
-		return do(ctx) // without calling find again
+		return do(ctx) // does not call find again
 	}
 	_, err = new(Reader).Read(t.Context(), locking, "uuid-c", "")
 	assert.Equal(t, syscall.EBADMSG, errnoOf(t, err), "%v", err)
 	require.ErrorIs(t, err, blobstore.ErrMetadata)
 }
 
-// Snapshots that cannot be read within the limits are refused before anything is locked.
+// Snapshots that exceed the limits are refused before anything is locked.
 func TestLimitsAreCheckedBeforeLocking(t *testing.T) {
 	refused := errors.New("no memory")
 	for name, c := range map[string]struct {

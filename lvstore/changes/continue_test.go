@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// newLargeWorld returns a world whose snapshots take a long time to read: a has 100 extent pages, b
-// has 70 and c has 10.
+// newLargeWorld returns a world with snapshots that take a long time to read: a has 100 extent
+// pages, b has 70 and c has 10.
 func newLargeWorld(t *testing.T) *world {
 	w := newWorld(t, false)
 	w.store.Clusters, w.store.MetadataPages = 400, 300
@@ -27,8 +27,8 @@ func newLargeWorld(t *testing.T) *world {
 	return w
 }
 
-// attempt reads the allocated clusters of a snapshot. The read is interrupted after some commands
-// that were sent under locks. attempt returns the number of commands.
+// attempt reads the allocated clusters of a snapshot, and interrupts the read after the given
+// number of commands sent under locks. It returns the actual number of commands.
 func (w *world) attempt(r *Reader, snapshot string, after int) (found *Changes, commands int, err error) {
 	target := w.target()
 	lock := target.Lock
@@ -49,10 +49,10 @@ func (w *world) attempt(r *Reader, snapshot string, after int) (found *Changes, 
 	return found, commands, err
 }
 
-const never = 0 // after
+const never = 0 // value of after
 
-// A read that is interrupted repeatedly resumes each time and eventually completes. The result is
-// complete even if a snapshot is deleted in the meantime.
+// A read that is interrupted repeatedly continues each time, and eventually completes, even if a
+// snapshot is deleted in the meantime.
 func TestInterruptedReadsContinue(t *testing.T) {
 	w := newLargeWorld(t)
 	want, all, err := w.attempt(new(Reader), "uuid-c", never)
@@ -68,7 +68,7 @@ func TestInterruptedReadsContinue(t *testing.T) {
 				break
 			}
 			require.ErrorIs(t, err, context.Canceled)
-			if attempts == deletion { // of b: c gets b's clusters and b's parent
+			if attempts == deletion { // deletes b; c gets b's clusters and b's parent
 				l := w.store.Lvols
 				l[2].Allocated, l[2].Parent = append(l[2].Allocated, l[1].Allocated...), 1
 				w.image, w.missing = w.store.Image(), "uuid-b"
@@ -82,8 +82,8 @@ func TestInterruptedReadsContinue(t *testing.T) {
 	}
 }
 
-// Data that was read before an interruption must match what the target reports. Data that does not
-// match is forgotten, so that a retry can succeed.
+// Data read before an interruption must match what the target reports. Data that does not match is
+// dropped, so that a retry can succeed.
 func TestContinuedReadsAreVerified(t *testing.T) {
 	w, r := newLargeWorld(t), new(Reader)
 	_, all, err := w.attempt(new(Reader), "uuid-a", never)
@@ -106,8 +106,8 @@ func TestContinuedReadsAreVerified(t *testing.T) {
 	assert.Greater(t, again, all/2)
 }
 
-// A search that does not finish in time continues at the next read. If the snapshot is not found in
-// the rest, the search starts again from the beginning.
+// A search that runs out of time continues at the next read. If the remaining pages do not contain
+// the snapshot, the search starts again from the beginning.
 func TestInterruptedSearchesContinue(t *testing.T) {
 	w := newLargeWorld(t)
 	w.store.Lvols[2].Blob = 290

@@ -28,7 +28,7 @@ func TestExtentPagesAreFound(t *testing.T) {
 		}
 		check(map[string][]bool{"uuid-a": {true, true, false}, "uuid-b": {true, false, false}, "uuid-c": {false, true, true}, "uuid-v": {true, false, false}})
 
-		// The lvols have moved to other pages since.
+		// Meanwhile, the lvols have moved to other pages.
 		w.store.Lvols[0].Blob, w.store.Lvols[3].Blob = 4, 1
 		for i := range w.store.Lvols {
 			w.store.Lvols[i].Parent = 0
@@ -49,7 +49,7 @@ func TestExtentPagesAreFound(t *testing.T) {
 	}
 }
 
-// If a page of an lvol cannot be trusted, the read fails instead of returning a result.
+// If any page of an lvol cannot be trusted, the read fails.
 func TestExtentPagesAreNotReadFromDamagedMetadata(t *testing.T) {
 	w := newWorld(t, false)
 	image := slices.Clone(w.image)

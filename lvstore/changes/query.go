@@ -17,7 +17,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A query is one request for changes.
+// A query is a request for changes.
 type query struct {
 	Target
 	rpc    *spdkrpc.Client
@@ -26,22 +26,22 @@ type query struct {
 	volume bool      // the target may be a volume
 	store  string    // UUID of the lvstore
 	device *device.Device
-	size   int64  // size of the bdev in bytes
+	size   int64  // size of the bdev, in bytes
 	place  string // identifies the device
 	kept   [2]*blobstore.Kept
 
-	// described contains the target's description of each snapshot in the chains, as last found by
-	// find.
+	// described contains the target's description of each snapshot in the chains, as of the last
+	// call of find.
 	described map[string]*spdkrpc.BdevInfo // by UUID
 }
 
 // A snapshot is one of the two requested snapshots.
 type snapshot struct {
 	info *spdkrpc.BdevInfo
-	blob uint64 // id
+	blob uint64 // id of its blob
 }
 
-// newQuery looks up the snapshots.
+// newQuery looks up the snapshots named by a request.
 func newQuery(ctx context.Context, t Target, name, base string) (*query, error) {
 	q := &query{Target: t, rpc: t.RPC}
 	var err error
@@ -90,7 +90,7 @@ func (q *query) ids() (target, base uint64) {
 	return q.target.blob, base
 }
 
-// chains reads the chains from the device, and checks that they begin with the right snapshots.
+// chains reads the chains from the device, and checks that they begin with the requested snapshots.
 func (q *query) chains(ctx context.Context) (*blobstore.Reading, error) {
 	target, base := q.ids()
 	v, err := blobstore.ReadChains(ctx, q.device, q.size, target, base)
@@ -122,8 +122,8 @@ func (q *query) checkSize(v *blobstore.Reading, l *blobstore.Lvol, b *spdkrpc.Bd
 	return nil
 }
 
-// checkCost returns an error if the chains cannot be read within the limits, and reserves the
-// memory for reading them. It must be called before anything is locked.
+// checkCost checks that reading the chains stays within the limits, and reserves the memory for it.
+// It must be called before anything is locked.
 func (q *query) checkCost(v *blobstore.Reading) error {
 	if err := v.Suitable(q.volume); err != nil {
 		return q.mismatch(err)
@@ -131,22 +131,22 @@ func (q *query) checkCost(v *blobstore.Reading) error {
 	if q.Reserve == nil {
 		return nil
 	}
-	// This is the memory for two readings, and for three copies of the base64-encoded response: a
-	// value, its text, and the text's buffer.
+	// Two readings need this memory, as do three copies of the base64-encoded response: the value,
+	// its text, and the text's buffer.
 	return q.Reserve(2*v.Memory() + 5*int(v.Target[0].Clusters/8))
 }
 
-// maxQuestions is the number of concurrent calls to the target.
+// maxQuestions is the maximum number of concurrent calls to the target.
 const maxQuestions = 16
 
-// These constants define how often find retries. Retries are needed because the chains are not
-// locked yet, so a deletion may change them during a read.
+// These constants control how find retries. The chains are not locked at first, so a deletion may
+// change them during a read.
 const (
 	findTries = 5
 	findPause = 50 * time.Millisecond
 )
 
-// find repeats findOnce until two results match.
+// find calls findOnce until two results match.
 func (q *query) find(ctx context.Context) (names []string, err error) {
 	for range findTries {
 		if names, err = q.findOnce(ctx); !errors.Is(err, blobstore.ErrMetadata) {
@@ -168,8 +168,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// findOnce reads the chains, queries the target for each snapshot in them, and returns all their
-// names.
+// findOnce reads the chains, queries the target for each snapshot in them, and returns the
+// snapshots' names.
 func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 	v, err := q.chains(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (q *query) findOnce(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// readTwice reads the changes twice while the chains are locked, and checks them.
+// readTwice reads the changes twice while the chains are locked, and checks both readings.
 func (q *query) readTwice(ctx context.Context) (*Changes, error) {
 	first, err := q.readOnce(ctx, q.kept[0])
 	if err != nil {
@@ -240,7 +240,7 @@ func (q *query) readOnce(ctx context.Context, kept *blobstore.Kept) (*blobstore.
 }
 
 // hasLUKS reports whether a device begins with a LUKS header. LUKS2 has a second header at 16 KiB,
-// from which the first one can be repaired.
+// from which the first header can be repaired.
 func hasLUKS(start []byte) bool {
 	const second = 16 << 10
 	return bytes.HasPrefix(start, []byte("LUKS\xba\xbe")) || len(start) > second && bytes.HasPrefix(start[second:], []byte("SKUL\xba\xbe"))

@@ -12,8 +12,8 @@ import (
 	"github.com/spdkgate/spdkgate/lvstore/blobstore/blobstoretest"
 )
 
-// After a failed call of bdev_lvol_rename, a snapshot has a different alias until the target is
-// restarted. The error says so, instead of suggesting that the metadata is damaged.
+// After bdev_lvol_rename has failed, a snapshot has a different alias until the target restarts.
+// The error says so, and does not claim that the metadata is damaged.
 func TestFailedRenameIsRecognized(t *testing.T) {
 	for _, uuid := range []string{"uuid-c", "uuid-a"} {
 		w := newWorld(t, true)
@@ -32,7 +32,8 @@ func TestFailedRenameIsRecognized(t *testing.T) {
 	}
 }
 
-// An lvstore with larger metadata pages, or of a later version, is not supported, but not damaged.
+// An lvstore with larger metadata pages or a later version is reported as unsupported, not as
+// damaged.
 func TestUnsupportedFormatsAreRejected(t *testing.T) {
 	for name, change := range map[string]func(super []byte){
 		"pages of 16 KiB": func(super []byte) { binary.LittleEndian.PutUint32(super[92:], 16<<10) },

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The allocated clusters of a volume include those of the snapshots below it, down to the base. A
-// volume's metadata is checked in the same way as a snapshot's.
-func TestAllocatedClustersIncludeThoseOfSnapshotsBelow(t *testing.T) {
+// The allocated clusters of a volume include those of its ancestors down to the base. The metadata
+// of volumes is checked like that of snapshots.
+func TestAllocatedClustersIncludeThoseOfAncestors(t *testing.T) {
 	for _, onFile := range []bool{true, false} {
 		w := newWorld(t, onFile)
 		for name, want := range map[string][]int{"uuid-v": {0, 1, 3, 8, 600, 700, 1299}, "lvs0/v": {0, 1, 3, 8, 600, 700, 1299}, "uuid-b": {0, 1, 3, 600}} {
@@ -47,9 +47,9 @@ func TestAllocatedClustersIncludeThoseOfSnapshotsBelow(t *testing.T) {
 	}
 }
 
-// Hosts may write to a volume while its clusters are being read. If a write allocates a cluster,
-// the read fails; if a write only changes content, the read succeeds.
-func TestAllocationDuringReadFails(t *testing.T) {
+// Hosts can write to a volume while its clusters are being read. A write that allocates a cluster
+// makes the read fail; a write that only changes content does not.
+func TestAllocationDuringReadFailsTheRead(t *testing.T) {
 	w := newWorld(t, false)
 	w.store.ClusterSize, w.store.Lvols[0].Start = 32<<10, []byte("content")
 	w.write(false)

@@ -19,14 +19,15 @@ import (
 
 type p = map[string]any
 
-// A world is a target with an lvstore, and the device that contains the lvstore's metadata.
+// A world is a simulated target with an lvstore, and the device that contains the lvstore's
+// metadata.
 type world struct {
 	t       *testing.T
 	store   blobstoretest.Store
 	image   []byte
 	path    string      // path of the device's file; "" if the device is an NVMe namespace
 	change  func(b p)   // changes the description of a bdev
-	reading func(n int) // called before the super block is read the n-th time
+	reading func(n int) // called before the n-th read of the super block
 	missing string      // UUID of a bdev missing from the target
 	release string
 	reads   int

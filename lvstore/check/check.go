@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Result contains the result of checking one lvstore.
+// A Result is the result of checking one lvstore.
 type Result struct {
 	Store string // name of the lvstore; "" if a file or device was checked without a target
 	UUID  string
-	Bdev  string // the bdev that contains the lvstore
+	Bdev  string // bdev that contains the lvstore
 	Place string // the file or device, for messages
-	// Unchecked, if not nil, is the reason why the lvstore could not be checked. If the lvstore was
-	// not checked, the report is empty.
+	// Unchecked is the reason why the lvstore could not be checked, or nil. If it is not nil, the
+	// report is empty.
 	Unchecked error
 	Report    blobstore.Report
 }
@@ -26,8 +26,8 @@ type Result struct {
 // Damaged reports whether damage was found.
 func (r Result) Damaged() bool { return len(r.Report.Findings) > 0 }
 
-// passes are the options for checking a running target. The target may write between passes, but
-// damage that is found in every pass is not caused by such a write.
+// passes configures checks of a running target. Damage that is found in every pass is not caused by
+// the target writing between passes.
 var passes = blobstore.Options{Passes: 3, Pause: 300 * time.Millisecond}
 
 // Target checks all lvstores of a running target.
@@ -73,9 +73,9 @@ func (r *Result) check(ctx context.Context, rpc *spdkrpc.Client, quick bool) err
 	return nil
 }
 
-// compare compares the target's metadata in memory with the metadata on the device, which the
-// target loads at its next start. While hosts write to a volume, its metadata changes all the time,
-// so compare reports only differences that do not change.
+// compare compares the metadata in the target's memory with the metadata on the device, which the
+// target loads at its next start. The metadata of a volume changes while hosts write to it, so
+// compare reports only differences that persist.
 func (r *Result) compare(ctx context.Context, rpc *spdkrpc.Client, d *device.Device, o blobstore.Options) error {
 	first, err := r.differences(ctx, rpc, r.Report)
 	if err != nil || len(first) == 0 {
@@ -111,7 +111,7 @@ func (r *Result) differences(ctx context.Context, rpc *spdkrpc.Client, report bl
 	return list, nil
 }
 
-// File checks a device or an image. A target may be using it.
+// File checks a device or an image, even while a target is using it.
 func File(ctx context.Context, path string, quick bool) Result {
 	r := Result{Place: path}
 	d, err := device.OpenFile(path)

@@ -81,7 +81,7 @@ func TestDamageIsFoundInAFile(t *testing.T) {
 	require.Error(t, File(t.Context(), write(t, sound[:4096]), false).Unchecked)
 }
 
-// target serves the results of answer on a socket with SPDK's protocol.
+// target serves the results of answer on a socket that speaks SPDK's protocol.
 func target(t *testing.T, answer func(method string, params map[string]any) any) *spdkrpc.Client {
 	path := filepath.Join(t.TempDir(), "sock")
 	l, err := net.Listen("unix", path)
@@ -175,8 +175,8 @@ func TestDamageIsFoundThroughATarget(t *testing.T) {
 	assert.Positive(t, reads.Load())
 }
 
-// The check reports a volume whose clusters in the target's memory differ from those on the device,
-// unless the volume is changing.
+// The check reports a volume if its clusters in the target's memory differ from those on the
+// device, unless they are changing.
 func TestPersistentDifferencesAreReported(t *testing.T) {
 	m := write(t, newImage(t))
 	asked := uint64(0)

@@ -1,5 +1,5 @@
-// Package check looks for damage in lvstores of a running target, and in lvstores on devices and
-// images without a target.
+// Package check looks for damage in the lvstores of a running target and, without a target, in
+// lvstores on devices and images.
 //
 // The package never writes. Package device reads the metadata, and package blobstore interprets it.
 //

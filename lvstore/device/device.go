@@ -12,7 +12,7 @@ import (
 // ErrNotReadable means that neither this host nor the target can read an lvstore's bdev directly.
 var ErrNotReadable = errors.New("cannot be read while the target runs")
 
-// A Device is a file, a block device, or an NVMe namespace. Read offsets and lengths must be
+// A Device is a file, a block device, or an NVMe namespace. Offsets and lengths of reads must be
 // multiples of 4 KiB. A Device is safe for concurrent use.
 type Device struct {
 	io.ReaderAt
@@ -21,8 +21,8 @@ type Device struct {
 	Place string // its location, for messages
 }
 
-// Open opens the device below a bdev of the target that rpc calls. Canceling ctx also cancels reads
-// through the target, even after Open has returned.
+// Open opens the device that contains a bdev of the target that rpc calls. Canceling ctx cancels
+// all reads through the target, even after Open has returned.
 func Open(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	s := b.DriverSpecific
 	switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // OpenFile opens a file or block device for reading. If possible, reads bypass the host's page
-// cache, as the target's writes do.
+// cache, because the target's writes bypass it.
 func OpenFile(path string) (*Device, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.EINVAL) {

@@ -17,7 +17,7 @@ func write(t *testing.T, content []byte) string {
 	return path
 }
 
-// An unreadable disk is reported as an error, not as a damaged lvstore.
+// A disk that cannot be read is reported as an error, not as a damaged lvstore.
 func TestReadErrorsAreReported(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 4096/16)
 	d, err := OpenFile(write(t, append(content, content...)))

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// openNVMe returns a Device that reads a namespace with NVMe Read commands sent by the target.
+// openNVMe returns a Device that reads a namespace by having the target send NVMe Read commands.
 func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*Device, error) {
 	nsid := b.DriverSpecific.NVMe[0].NSData.ID
 	controller, ok := strings.CutSuffix(b.Name, fmt.Sprintf("n%d", nsid))
@@ -31,17 +31,17 @@ func openNVMe(ctx context.Context, rpc *spdkrpc.Client, b spdkrpc.BdevInfo) (*De
 const (
 	// leastPiece is a number of bytes that every controller can transfer in one command.
 	leastPiece = 4096
-	// maxPiece is the largest number of bytes that one command reads. If a command exceeds the
+	// maxPiece is the maximum number of bytes that one command reads. If a command exceeds the
 	// controller's limit, SPDK closes the connection, and the call never returns.
 	maxPiece = 128 << 10
-	// maxInFlight is the number of concurrent commands. Each command takes two polls of SPDK's
-	// socket (8 ms), no matter how many are in flight.
+	// maxInFlight is the number of concurrent commands. A command takes two polls of SPDK's socket
+	// (8 ms), however many commands are in flight.
 	maxInFlight = 32
 )
 
 // A namespace is an NVMe namespace read through the target.
 type namespace struct {
-	ctx        context.Context // a field, because io.ReaderAt takes no context
+	ctx        context.Context // stored in the struct because io.ReaderAt takes no context
 	rpc        *spdkrpc.Client
 	controller string
 	nsid       uint32
@@ -50,8 +50,8 @@ type namespace struct {
 	inFlight   chan struct{}
 }
 
-// largestPiece queries the controller for the number of bytes that one command may transfer (MDTS,
-// in units of at least 4 KiB; 0 means no limit).
+// largestPiece asks the controller how many bytes one command may transfer (MDTS, in units of at
+// least 4 KiB; 0 means no limit).
 func (n *namespace) largestPiece() (int, error) {
 	const identify, controller, mdts = 0x06, 1, 77
 	var sqe [64]byte

@@ -21,8 +21,8 @@ type p = map[string]any
 type controller struct {
 	content []byte
 	mdts    byte
-	largest atomic.Int64 // largest number of bytes in one command
-	answer  any          // response to return instead; may be nil
+	largest atomic.Int64 // size of the largest command, in bytes
+	answer  any          // if not nil, the response to return instead
 }
 
 func (c *controller) Call(_ context.Context, method string, params, result any) error {
@@ -79,7 +79,7 @@ func namespaceBdev(t *testing.T, name string, block uint32, metadata *uint32) sp
 	return b
 }
 
-// A namespace is refused if Read commands would not return its content unchanged.
+// A namespace is refused if Read commands do not return its content unchanged.
 func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		bdev spdkrpc.BdevInfo
@@ -106,7 +106,7 @@ func TestUnsupportedNamespacesAreRefused(t *testing.T) {
 	}
 }
 
-// No command transfers more than the controller supports, or more than 128 KiB.
+// No command transfers more than the controller allows, or more than 128 KiB.
 func TestCommandsRespectControllerLimits(t *testing.T) {
 	content := make([]byte, 1<<20)
 	for i := range content {
@@ -125,8 +125,7 @@ func TestCommandsRespectControllerLimits(t *testing.T) {
 	}
 }
 
-// Reading and identifying a namespace fail if a response is incomplete, malformed or reports an
-// error.
+// Reading or identifying a namespace fails if the response is incomplete, malformed or an error.
 func TestInvalidReadResponsesAreRejected(t *testing.T) {
 	text := func(n int, status byte) string {
 		b := make([]byte, n)
@@ -168,7 +167,7 @@ func TestCancelEndsReadsThroughTarget(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, err := Open(ctx, spdkrpc.NewClient(&controller{}), namespaceBdev(t, "an1", 512, nil))
 	require.NoError(t, err)
-	d.ReaderAt.(*namespace).inFlight = nil // occupy all slots
+	d.ReaderAt.(*namespace).inFlight = nil // occupies all slots
 	cancel()
 	_, err = d.ReadAt(make([]byte, 4096), 0)
 	require.ErrorIs(t, err, context.Canceled)

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// BenchmarkWrite measures writing the entry of one call to a device that discards it.
+// BenchmarkWrite measures writing one call's entry to a device that discards it.
 func BenchmarkWrite(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	require.NoError(b, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// handlerFunc implements slog.Handler with a function.
+// handlerFunc implements slog.Handler with a function that handles every record.
 type handlerFunc func() error
 
 func (h handlerFunc) Enabled(context.Context, slog.Level) bool  { return true }
@@ -23,8 +23,8 @@ func (h handlerFunc) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handlerFunc) WithGroup(string) slog.Handler             { return h }
 func (h handlerFunc) Handle(context.Context, slog.Record) error { return h() }
 
-// Only the first of a series of failures and the recovery are reported. Every line that fails is
-// written to the second log.
+// In a series of failures, only the first failure and the recovery are reported, but the second log
+// receives every line that could not be written.
 func TestFallbackReportsFailuresOnce(t *testing.T) {
 	var second bytes.Buffer
 	var broken error
@@ -47,7 +47,7 @@ func TestFallbackReportsFailuresOnce(t *testing.T) {
 	assert.Equal(t, 6, counted)
 }
 
-// A disabled feed drops its lines, but continues counting.
+// A disabled feed drops its lines, but continues to count them.
 func TestDisabledFeedDropsItsLines(t *testing.T) {
 	f := &Feed{}
 	add := func(n int) {
@@ -80,9 +80,8 @@ func TestDisabledFeedDropsItsLines(t *testing.T) {
 	assert.Equal(t, FeedLines*lineBytes, f.size)
 }
 
-// Parameters are logged only up to a certain length. If they are longer, only their length is
-// logged.
-func TestLongParametersAreNotLogged(t *testing.T) {
+// Parameters that exceed the maximum length are replaced by their length.
+func TestLongParametersAreReplacedByTheirLength(t *testing.T) {
 	for n, whole := range map[int]bool{maxParams - 1: true, maxParams: true, maxParams + 1: false} {
 		params := map[string]any{"a": strings.Repeat("x", n-len(`{"a":""}`))}
 		logged, is := loggable(params).(loggedParams)
@@ -93,7 +92,6 @@ func TestLongParametersAreNotLogged(t *testing.T) {
 	}
 }
 
-// Empty fields of an entry are not logged.
 func TestEmptyFieldsAreNotLogged(t *testing.T) {
 	keys := func(e Entry) (list []string) {
 		for _, a := range e.attrs(rpcschema.Default()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A Decision is the proxy's decision on a call.
+// A Decision is the proxy's decision about a call.
 type Decision string
 
 // These are the possible decisions.
@@ -18,48 +18,47 @@ const (
 	Undecided       Decision = "none" // the call failed before a decision was made
 	Unauthenticated Decision = "unauthenticated"
 	Allowed         Decision = "allow"
-	// allowed only by learning mode; policy would have refused the call
+	// allowed only because of learning mode; the policy would have refused the call
 	Learned Decision = "learn"
 	Denied  Decision = "deny"
 )
 
-// An Entry is the log's record of one call: the caller, its address, the method, the decision, and
-// the outcome.
+// An Entry is the log's record of one call: its user, source, method, decision and outcome.
 type Entry struct {
 	RequestID string
-	// ClientRequestID and TraceID are the ids by which the client identifies its request:
-	// X-Request-Id and the trace id in traceparent. An id that the client did not send is empty.
+	// ClientRequestID and TraceID are the ids that the client sent: X-Request-Id and the trace id
+	// in traceparent. They are empty if the client did not send them.
 	ClientRequestID, TraceID string
 
 	User       string // if the call is unauthenticated, the name that the client gave, or ""
-	Auth       string // the kind of credential
+	Auth       string // kind of credential
 	Credential string // identifies the credential without any secret; may be ""
 	Source     Source
 
-	Method string // as the client wrote it, if SPDK does not have the method
+	Method string // as the client wrote it, if the method is not in the schema
 	// without secrets; if nil, the entry contains neither parameters nor resources
 	Params       map[string]any
 	Translations []rpcschema.Translation
 
 	Tenant string   // "" if the user belongs to no tenant
-	Hidden int      // number of names in the call that do not belong to the tenant
-	Raised []string // parameters that the proxy set to a safer value than the client's
+	Hidden int      // number of names in the call that the tenant cannot see
+	Raised []string // parameters for which the proxy chose a safer value than the client
 
 	Batch string // position in a batch, such as 2/3; "" if the call is not part of a batch
 
 	Decision Decision
-	Rule     string // the rule that decided
+	Rule     string // the rule that led to the decision
 
 	Status int // status of the response
 	Code   int // code of the error in the response
 	Err    error
-	// NotExecuted means that Err is the proxy's own error: SPDK was not called, or did not respond.
+	// NotExecuted means that Err comes from the proxy: SPDK was not called, or did not respond.
 	NotExecuted bool
 
 	Took time.Duration
 }
 
-// These are the keys in a log line. [ReadLearned] reads them.
+// These are the keys of a log line, which [ReadLearned] also uses.
 const (
 	keyMessage  = slog.MessageKey
 	keyUser     = "user"
@@ -69,17 +68,17 @@ const (
 	keyStatus   = "status"
 )
 
-// message is the log message of all entries.
+// message is the message of all log lines.
 const message = "call"
 
-// These constants limit the length of logged texts that clients control.
+// These constants limit the length of logged text that clients control, in bytes unless noted.
 const (
-	maxParams = 16 << 10 // encoded parameters of one call; longer ones are omitted
-	maxName   = 128      // name of a method, which need not exist
+	maxParams = 16 << 10 // encoded parameters of one call; longer parameters are omitted
+	maxName   = 128      // name of a method, which may not exist
 	maxError  = 2 << 10  // error that quotes unknown names
 
-	maxResources = 16  // number of resources that a call names
-	maxResource  = 256 // name of a resource; SPDK's longest are NQNs, with 223
+	maxResources = 16  // number of resources named by one call
+	maxResource  = 256 // name of a resource; the longest in SPDK are NQNs, with 223 bytes
 )
 
 func (e *Entry) level() slog.Level {
@@ -90,7 +89,7 @@ func (e *Entry) level() slog.Level {
 }
 
 func (e *Entry) attrs(schema *rpcschema.Document) []slog.Attr {
-	list := make([]slog.Attr, 0, 14) // enough for most entries
+	list := make([]slog.Attr, 0, 14) // sufficient for most entries
 	list = append(list,
 		slog.String("request_id", e.RequestID),
 		slog.String(keyUser, e.User),
@@ -161,9 +160,9 @@ func ClipName(name string) string { return clip(name, maxName) }
 
 func clip(s string, most int) string { return s[:min(len(s), most)] }
 
-// loggable returns the parameters in the form that is logged. Parameters that are too long are
-// omitted. Only the parameters' own length counts. Otherwise, a client could hide them by
-// lengthening the rest of the request.
+// loggable returns the parameters as they are logged. Parameters that are too long are omitted.
+// Only the parameters themselves count; otherwise, clients could hide them by padding the rest of
+// the request.
 func loggable(params map[string]any) any {
 	text, err := jsonrpc.Marshal(params)
 	switch {

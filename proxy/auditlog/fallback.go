@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// A Fallback is a handler that passes lines to First. It passes lines that First cannot write to
-// Second, so that no call goes unlogged.
+// A Fallback is a handler that passes each line to First and, if First cannot write the line, to
+// Second, so that every call is logged.
 type Fallback struct {
 	First, Second slog.Handler
 	// Failed is called for each line that First could not write.
@@ -21,14 +21,15 @@ func (f *Fallback) Enabled(ctx context.Context, level slog.Level) bool {
 	return f.First.Enabled(ctx, level)
 }
 
-// WithAttrs implements slog.Handler. The log of calls uses no common attributes.
+// WithAttrs implements slog.Handler. It ignores the attributes, because the audit log has no
+// attributes common to all lines.
 func (f *Fallback) WithAttrs([]slog.Attr) slog.Handler { return f }
 
-// WithGroup implements slog.Handler. The log of calls uses no groups.
+// WithGroup implements slog.Handler. It ignores the group, because the audit log has no groups.
 func (f *Fallback) WithGroup(string) slog.Handler { return f }
 
-// Handle implements slog.Handler. In a series of failures, it reports the first one and the
-// recovery.
+// Handle implements slog.Handler. In a series of failures, it reports only the first failure and
+// the recovery.
 func (f *Fallback) Handle(ctx context.Context, r slog.Record) error {
 	err := f.First.Handle(ctx, r.Clone())
 	if err == nil {

@@ -11,27 +11,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// A Feed keeps a Log's last entries for watchers, regardless of the log's level. It is safe for
-// concurrent use.
+// A Feed keeps the most recent entries of a Log for watchers, regardless of the log's level. It is
+// safe for concurrent use.
 type Feed struct {
 	enabled atomic.Bool
 
 	mu    sync.Mutex
-	lines []Line // lines first to next-1, each at the index of its number modulo FeedLines
+	lines []Line // lines first to next-1; line n is at index n modulo FeedLines
 	first uint64
 	next  uint64
 	size  int           // total size of the lines, in bytes
-	grown chan struct{} // closed by the next line; nil if no watcher is waiting
+	grown chan struct{} // closed when a line is added; nil if no watcher is waiting
 }
 
 // These constants limit a Feed.
 const (
 	FeedLines = 1000
 	feedBytes = 8 << 20
-	lineBytes = 1 << 10 // size of a line without long values
+	lineBytes = 1 << 10 // estimated size of a line without long values
 )
 
-// A Line is an entry in the form in which it was written.
+// A Line is an entry as it was written.
 type Line struct {
 	Number uint64 // consecutive, starting at 0
 
@@ -41,8 +41,7 @@ type Line struct {
 	size  int
 }
 
-// SetEnabled sets whether entries are kept. When disabled, the Feed also drops the entries that it
-// contains.
+// SetEnabled sets whether the Feed keeps entries. Disabling a Feed drops its entries.
 func (f *Feed) SetEnabled(enabled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +51,7 @@ func (f *Feed) SetEnabled(enabled bool) {
 	}
 }
 
-// add appends a line, and drops the oldest lines if necessary.
+// add appends a line and, if necessary, drops the oldest lines.
 func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	l := Line{at: at, level: level, attrs: attrs, size: lineBytes}
 	for _, a := range attrs {
@@ -87,9 +86,9 @@ func (f *Feed) add(at time.Time, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// From returns the lines with the given number or a higher one. missed is how many of these have
-// already been dropped, and next is the number of the next line. grown is closed when there are
-// more lines.
+// From returns the lines with the given number or a higher number. missed is the number of these
+// lines that have already been dropped, and next is the number of the next line. grown is closed
+// when a line is added.
 func (f *Feed) From(number uint64) (lines []Line, missed, next uint64, grown <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +110,7 @@ func (l Line) JSON() []byte {
 	r := slog.NewRecord(l.at, l.level, message, 0)
 	r.AddAttrs(l.attrs...)
 	if err := slog.NewJSONHandler(printable.NewWriter(&b), nil).Handle(context.Background(), r); err != nil {
-		// cannot happen: all values can be encoded, and writing to a buffer does not fail
+		// impossible: all values can be encoded, and a buffer accepts every write
 		panic(err)
 	}
 	return bytes.TrimSpace(b.Bytes())

@@ -26,7 +26,7 @@ func named(method string) *Entry {
 	return &Entry{Source: source, User: "a", Method: method, Decision: Allowed, Status: 200}
 }
 
-// A line in the feed equals the corresponding line in the log, except for the timestamp.
+// A line in the feed equals the corresponding line in the log, except for its time.
 func TestFeedContainsTheLinesOfTheLog(t *testing.T) {
 	l, book := newFed(slog.LevelInfo)
 	e := named("bdev_lvol_create")
@@ -42,7 +42,7 @@ func TestFeedContainsTheLinesOfTheLog(t *testing.T) {
 	assert.NotContains(t, fed, "\n")
 }
 
-// The feed contains lines that the log's level hides.
+// The feed contains even the lines that the log's level suppresses.
 func TestFeedIgnoresTheLogLevel(t *testing.T) {
 	l, book := newFed(slog.LevelError)
 	assert.Equal(t, Hidden, l.Write(named("a")))
@@ -82,7 +82,7 @@ func TestFeedDropsTheOldestLines(t *testing.T) {
 	assert.Empty(t, lines)
 }
 
-// The memory for long parameters is limited.
+// The memory used by long parameters is limited.
 func TestFeedSizeIsLimited(t *testing.T) {
 	l, _ := newFed(slog.LevelError)
 	e := named("bdev_get_bdevs")

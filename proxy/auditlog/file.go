@@ -15,8 +15,8 @@ import (
 )
 
 // A File is a log file that is rotated when it reaches a maximum size. Previous files are named
-// after the time of their rotation, such as calls-20260131T120000.000000000Z.log. Each Write
-// appends one line, either completely or not at all. A File is safe for concurrent use.
+// after the time of rotation, such as calls-20260131T120000.000000000Z.log. Each Write appends one
+// line, either completely or not at all. A File is safe for concurrent use.
 type File struct {
 	path string
 	most int64 // maximum size of a file, in bytes
@@ -27,27 +27,27 @@ type File struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
-	checked time.Time // when the file at path was last compared with file
-	dirty   bool      // some lines have not been synced yet
-	retry   time.Time // after a failure, when to try to rotate again
+	checked time.Time // when the file at path was last compared with the open file
+	dirty   bool      // whether some lines have not been synced yet
+	retry   time.Time // earliest time to retry a failed rotation
 	closed  bool
 }
 
 const (
-	// syncAfter is how long a line may remain only in the kernel's memory. A power failure loses
-	// the lines written in that period, but no line is lost if only the process ends.
+	// syncAfter is the longest time that a line exists only in the kernel's memory. A power failure
+	// loses the lines written during that time; the end of the process loses none.
 	syncAfter = time.Second
-	// checkAfter is how long lines may still be written to a file that another program has renamed
-	// or removed.
+	// checkAfter is the longest time during which lines are still written to a file that another
+	// program has renamed or removed.
 	checkAfter = time.Second
-	// retryAfter is the interval between attempts to start a new file after an attempt failed.
+	// retryAfter is the interval between attempts to start a new file after a failure.
 	retryAfter = time.Minute
 	rotatedAt  = "20060102T150405.000000000Z"
 )
 
-// OpenFile opens a log file. If the file does not exist, OpenFile creates it with mode 0600 in an
-// existing directory. It refuses a file that other users can read or write. warn is called for
-// failures that do not lose lines.
+// OpenFile opens a log file, or creates it with mode 0600 if it does not exist. It does not create
+// directories. OpenFile refuses a file that other users can read or write. warn is called for
+// failures that lose no lines.
 func OpenFile(path string, mostBytes int64, keep int, warn func(problem string, err error)) (*File, error) {
 	f := &File{path: path, most: mostBytes, keep: keep, warn: warn, now: time.Now}
 	if err := f.open(); err != nil {
@@ -72,8 +72,8 @@ func (f *File) open() error {
 	return nil
 }
 
-// CheckFile returns the error with which OpenFile would refuse an existing file because of its type
-// or its mode. It changes nothing. If the file is missing, the error is fs.ErrNotExist.
+// CheckFile checks the type and mode of an existing file, and returns the error that OpenFile would
+// return. It changes nothing. If the file is missing, the error is fs.ErrNotExist.
 func CheckFile(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil {
@@ -92,7 +92,7 @@ func private(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// Write appends a line. If it fails, no part of the line is in the file.
+// Write appends a line. If Write fails, the file contains no part of the line.
 func (f *File) Write(line []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +107,7 @@ func (f *File) Write(line []byte) (int, error) {
 	}
 	n, err := f.file.Write(line)
 	if err != nil {
-		if n > 0 { // a partial line would corrupt the next one
+		if n > 0 { // a partial line would corrupt the next line
 			err = errors.Join(err, f.file.Truncate(f.size))
 		}
 		return 0, err
@@ -147,8 +147,8 @@ func (f *File) follow() error {
 	return f.end(former)
 }
 
-// rotate starts a new file. If that fails, it keeps using the current file, because a lost line is
-// worse than an oversized file.
+// rotate starts a new file. If that fails, the log continues in the current file, because a lost
+// line is worse than an oversized file.
 func (f *File) rotate() {
 	former := f.file
 	err := os.Rename(f.path, f.previous(f.now())) // nanoseconds make the name unique
@@ -178,7 +178,7 @@ func (f *File) sync() {
 		f.mu.Unlock()
 		return
 	}
-	// a slow disk must not delay calls, and the file may be closed in the meantime
+	// use a duplicate: a slow disk must not delay calls, and the file may be closed during the sync
 	file, err := syscall.Dup(int(f.file.Fd()))
 	f.mu.Unlock()
 	if err == nil {
@@ -195,7 +195,8 @@ func (f *File) previous(at time.Time) string {
 	return strings.TrimSuffix(f.path, extension) + "-" + at.UTC().Format(rotatedAt) + extension
 }
 
-// prune removes the oldest previous files beyond keep, and no other files.
+// prune removes the oldest previous files until only keep of them are left. It removes no other
+// files.
 func (f *File) prune() error {
 	dir, name := filepath.Split(f.path)
 	extension := filepath.Ext(name)

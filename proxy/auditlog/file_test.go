@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A logFile is a File whose clock is controlled, and whose warnings are recorded, by the test.
+// A logFile is a File with a clock that the test controls, and with recorded warnings.
 type logFile struct {
 	*File
 	path     string
 	warnings atomic.Int32
-	clock    atomic.Int64 // in ns since the start
+	clock    atomic.Int64 // nanoseconds since the start
 }
 
 func newLogFile(t *testing.T, dir string, most int64, keep int) *logFile {
@@ -30,7 +30,7 @@ func newLogFile(t *testing.T, dir string, most int64, keep int) *logFile {
 	l.File, err = OpenFile(l.path, most, keep, func(string, error) { l.warnings.Add(1) })
 	require.NoError(t, err)
 	began := time.Now()
-	// never returns the same time twice
+	// each call returns a different time
 	l.now = func() time.Time { return began.Add(time.Duration(l.clock.Add(1))) }
 	l.checked = began
 	t.Cleanup(func() { _ = l.Close() })
@@ -88,8 +88,8 @@ func TestLogFilesAreRotated(t *testing.T) {
 	assert.Contains(t, lines, "longer-than-a-file")
 }
 
-// A file that logrotate has renamed or removed is reopened.
-func TestFilesRotatedByOthersAreReopened(t *testing.T) {
+// If logrotate renames or removes a file, the log opens a new file.
+func TestLogReopensFilesRotatedByOtherPrograms(t *testing.T) {
 	l := newLogFile(t, t.TempDir(), 1<<20, 2)
 	l.write(t, "first")
 	require.NoError(t, os.Rename(l.path, l.path+".1"))
@@ -108,7 +108,7 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{"fourth"}, lines)
 
-	// If another program's file is at the path, the log refuses lines and leaves that file
+	// If another program's file is at the path, the log refuses to write and leaves that file
 	// unchanged.
 	require.NoError(t, os.Remove(l.path))
 	require.NoError(t, os.WriteFile(l.path, nil, 0o644))
@@ -123,8 +123,8 @@ func TestFilesRotatedByOthersAreReopened(t *testing.T) {
 	assert.Equal(t, []string{"sixth"}, lines)
 }
 
-// If no new file can be created, the current one keeps growing.
-func TestFailedRotationLosesNothing(t *testing.T) {
+// If no new file can be created, the log continues in the current file.
+func TestFailedRotationLosesNoLines(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	l := newLogFile(t, dir, 10, 2)
@@ -146,7 +146,7 @@ func TestFailedRotationLosesNothing(t *testing.T) {
 	assert.Equal(t, 2, files)
 }
 
-// On a full disk, a line is either written completely or refused.
+// On a full disk, a write either succeeds completely or fails without leaving a partial line.
 func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a small tmpfs")
@@ -171,15 +171,15 @@ func TestFullDiskLeavesNoPartialLine(t *testing.T) {
 	_ = os.WriteFile(ballast, nil, 0o600)
 	lines, _ := l.all(t)
 	require.Len(t, lines, written)
-	require.NoError(t, os.Truncate(l.path, int64(len(line)+1)*2)) // an administrator makes room
+	require.NoError(t, os.Truncate(l.path, int64(len(line)+1)*2)) // an administrator frees space
 	l.pass(checkAfter)
 	l.write(t, "again")
 	lines, _ = l.all(t)
 	assert.Equal(t, []string{line, line, "again"}, lines, "no part of the refused line is there")
 }
 
-// If the file cannot be examined, it may have been replaced. In that case, writes fail, so that the
-// caller writes the lines elsewhere.
+// If the file at the path cannot be examined, the log's file may have been replaced. Writes fail,
+// so that the caller writes the lines elsewhere.
 func TestWritesFailIfTheFileCannotBeExamined(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.Mkdir(dir, 0o700))

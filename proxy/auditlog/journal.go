@@ -15,24 +15,25 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// JournalSocket is the path of the socket on which journald receives entries with fields.
+// JournalSocket is the path of the socket at which journald receives entries in its native
+// protocol.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// journalPrefix is the prefix of the names of all fields that journald does not define.
+// journalPrefix is the prefix of all field names that journald does not define.
 const journalPrefix = "SPDKGATE_"
 
-// journalWait is how long to wait for a busy journald to accept a line.
+// journalWait is the longest time to wait until a busy journald accepts a line.
 const journalWait = 10 * time.Second
 
-// journalFields lists the entry keys that become separate journal fields.
+// journalFields lists the keys whose values become journal fields of their own.
 var journalFields = map[string]bool{
 	"request_id": true, "client_request_id": true, "trace_id": true, keyUser: true, "auth": true, "credential": true, "source": true, keyMethod: true,
 	"resources": true, "tenant": true, keyDecision: true, "rule": true, keyStatus: true, "code": true, "error": true,
 }
 
-// A Journal is a handler that sends lines to journald in its native protocol. The message is the
-// line as JSON. Values that people search for are also sent as separate fields, such as
-// SPDKGATE_USER. Each line is sent as one datagram of at most about 100 KiB, which is less than the
+// A Journal is a handler that sends lines to journald in its native protocol. The message of a
+// journal entry is the line as JSON. Values that people search for are additionally sent as fields,
+// such as SPDKGATE_USER. Each line is one datagram of at most about 100 KiB, which is below the
 // kernel's limit.
 type Journal struct {
 	socket string
@@ -56,10 +57,11 @@ func (j *Journal) connect() (err error) {
 // Enabled implements slog.Handler.
 func (j *Journal) Enabled(_ context.Context, level slog.Level) bool { return level >= j.level.Level() }
 
-// WithAttrs implements slog.Handler. Lines about calls have no common attributes.
+// WithAttrs implements slog.Handler. It ignores the attributes, because the audit log has no
+// attributes common to all lines.
 func (j *Journal) WithAttrs([]slog.Attr) slog.Handler { return j }
 
-// WithGroup implements slog.Handler. Lines about calls have no groups.
+// WithGroup implements slog.Handler. It ignores the group, because the audit log has no groups.
 func (j *Journal) WithGroup(string) slog.Handler { return j }
 
 // Handle implements slog.Handler.
@@ -79,7 +81,7 @@ func (j *Journal) Handle(ctx context.Context, r slog.Record) error {
 		}
 		_ = j.conn.Close()
 	}
-	// journald may have been restarted, so connect again.
+	// journald may have been restarted, so reconnect.
 	if err := j.connect(); err != nil {
 		j.conn = nil
 		return err
@@ -120,14 +122,14 @@ func journalEntry(ctx context.Context, r slog.Record) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// journalField writes a field with its length, so that the value may contain any byte.
+// journalField writes a field with an explicit length, so that its value may contain any byte.
 func journalField(b *bytes.Buffer, name, value string) {
 	if value == "" {
 		return
 	}
 	b.WriteString(name)
 	b.WriteByte('\n')
-	_ = binary.Write(b, binary.LittleEndian, uint64(len(value))) // cannot fail: b grows
+	_ = binary.Write(b, binary.LittleEndian, uint64(len(value))) // cannot fail: b grows as needed
 	b.WriteString(value)
 	b.WriteByte('\n')
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A journald is a fake journald that receives entries.
+// A journald imitates journald, and receives entries.
 type journald struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -85,7 +85,7 @@ func TestJournalHasSearchableFields(t *testing.T) {
 	assert.Equal(t, []string{"no"}, fields["SPDKGATE_ERROR"])
 	assert.Greater(t, len(fields["MESSAGE"][0]), maxParams/2)
 
-	// Simulate a restart of journald, which creates a new socket.
+	// A restart of journald creates a new socket.
 	require.NoError(t, d.conn.Close())
 	require.NoError(t, os.RemoveAll(socket))
 	other := new(logtest.Log)

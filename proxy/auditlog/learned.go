@@ -19,26 +19,27 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Usage records which methods users call, according to an audit log.
+// Usage contains the methods that users called, according to an audit log.
 type Usage struct {
 	Calls   int // number of calls in the log
-	Skipped int // number of lines that do not record calls
+	Skipped int // number of lines that are not calls
 	byUser  map[string]map[string]bool
-	learned map[string]bool // users with calls that were allowed only by learning mode
+	learned map[string]bool // users with calls that only learning mode allowed
 	schema  *rpcschema.Document
 }
 
-// maxLogLine is a length in bytes that no line of the audit log exceeds.
+// maxLogLine is an upper bound for the length of a line, in bytes.
 const maxLogLine = 1 << 20
 
 // ReadLearned reads the JSON audit log and collects the methods of each user's allowed calls,
-// including those allowed by learning mode. If denied is set, it includes denied calls.
+// including calls that only learning mode allowed. If denied is true, it also collects those of
+// denied calls.
 func ReadLearned(r io.Reader, denied bool, schema *rpcschema.Document) (*Usage, error) {
 	u := &Usage{byUser: map[string]map[string]bool{}, learned: map[string]bool{}, schema: schema}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLogLine)
 	for lines.Scan() {
-		// journalctl may write the time and the host before the entry.
+		// journalctl may print the time and the host before the entry.
 		_, entry, _ := bytes.Cut(lines.Bytes(), []byte("{"))
 		if !u.add(append([]byte("{"), entry...), denied) && len(bytes.TrimSpace(lines.Bytes())) > 0 {
 			u.Skipped++
@@ -79,13 +80,13 @@ func text(value json.RawMessage) (s string) {
 	return s
 }
 
-// WriteRoles writes the roles that the users need, in YAML for the configuration. Users with the
-// same needs share one role.
+// WriteRoles writes the roles that the users need, as YAML for the configuration. Users who need
+// the same methods share one role.
 func (u *Usage) WriteRoles(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# What %s. Remove methods that should not be allowed; globs make the list shorter.\n", u.summary())
 	roles := &yaml.Node{Kind: yaml.MappingNode}
-	usersOf := map[string][]string{} // keyed by the methods that the users need
+	usersOf := map[string][]string{} // keyed by the set of methods
 	for _, user := range slices.Sorted(maps.Keys(u.byUser)) {
 		key := strings.Join(slices.Sorted(maps.Keys(u.byUser[user])), " ")
 		usersOf[key] = append(usersOf[key], user)
@@ -119,7 +120,7 @@ func (u *Usage) WriteRoles(w io.Writer) error {
 	return err
 }
 
-// names lists users for a comment, quoting each name that is not a single word.
+// names lists users for a comment. It quotes names that are not a single word.
 func names(users []string) string {
 	list := make([]string, len(users))
 	for i, user := range users {
@@ -138,7 +139,7 @@ func (u *Usage) summary() string {
 	return words
 }
 
-// covers reports whether a role allows all of the methods, with any parameters.
+// covers reports whether a role allows all of these methods with any parameters.
 func covers(role policy.Role, methods []string) bool {
 	return !slices.ContainsFunc(methods, func(m string) bool {
 		return !slices.ContainsFunc(role.Allow, func(r policy.Rule) bool { return r.Method == m && len(r.Where) == 0 })

@@ -10,7 +10,7 @@ import (
 
 // A Log writes entries. It is safe for concurrent use.
 type Log struct {
-	// Feed keeps the most recent entries.
+	// Feed contains the most recent entries.
 	Feed Feed
 
 	log      *slog.Logger
@@ -18,23 +18,23 @@ type Log struct {
 	throttle auditThrottle
 }
 
-// New returns a Log that writes to log. The schema defines which parameters name objects.
+// New returns a Log that writes to log. The schema determines which parameters name objects.
 func New(log *slog.Logger, schema *rpcschema.Document) *Log {
 	return &Log{log: log, schema: schema, throttle: auditThrottle{log: log}}
 }
 
-// An Outcome states what happened to an entry.
+// An Outcome reports how an entry was written.
 type Outcome int
 
 // These are the possible outcomes.
 const (
 	Written Outcome = iota
 	Merged          // counted in a line that several unauthenticated calls share
-	Hidden          // suppressed because of the log's level
+	Hidden          // suppressed by the log's level
 )
 
-// Write writes an entry as one line. Calls that were not executed are warnings. Unauthenticated
-// calls may share a line with others (see [Log.Flush]).
+// Write writes an entry as one line. Calls that were not executed have level WARN. Several
+// unauthenticated calls may share a line (see [Log.Flush]).
 func (l *Log) Write(e *Entry) Outcome {
 	if e.Decision == Unauthenticated && !l.throttle.admit(e.Source.throttled(), e.User) {
 		return Merged
@@ -55,6 +55,6 @@ func (l *Log) Write(e *Entry) Outcome {
 	return Written
 }
 
-// Flush writes the lines shared by unauthenticated calls now, instead of a minute after the first
-// of those calls.
+// Flush immediately writes the lines that unauthenticated calls share, rather than a minute after
+// the first of these calls.
 func (l *Log) Flush() { l.throttle.flush() }

@@ -73,7 +73,7 @@ func TestLongParametersAreReplacedInTheLog(t *testing.T) {
 	assert.Contains(t, loggable(map[string]any{"a": strings.Repeat("x", maxParams)}), "too long to be logged")
 }
 
-// From the lines that Write has written, ReadLearned returns the allowed methods of each user.
+// ReadLearned derives each user's allowed methods from lines written by Write.
 func TestRolesAreLearnedFromTheLog(t *testing.T) {
 	book := new(logtest.Log)
 	log := slog.New(slog.NewJSONHandler(book, nil))

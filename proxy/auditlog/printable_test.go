@@ -26,8 +26,8 @@ func hostile() string {
 	return b.String()
 }
 
-// hostileEntry returns an entry with hostile text in every field that a client or the target
-// controls.
+// hostileEntry returns an entry with hostile text in every field that clients or the target
+// control.
 func hostileEntry() *Entry {
 	return &Entry{
 		RequestID: "1", User: hostile(), Credential: hostile()[:60], Source: source, Method: "bdev_lvol_create",

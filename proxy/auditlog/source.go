@@ -5,11 +5,11 @@ import (
 	"net/netip"
 )
 
-// A Source is the origin of a call: an address, or a process on this host.
+// A Source is where a call comes from: a network address, or a process on this host.
 type Source struct {
-	Address  netip.AddrPort // if invalid, Process is the source; port 0 means unknown
+	Address  netip.AddrPort // if invalid, the source is Process; port 0 means unknown
 	Process  Process
-	Balancer netip.Addr // the load balancer in between; invalid if there is none
+	Balancer netip.Addr // the load balancer that forwarded the call; invalid if there is none
 }
 
 // A Process is a process on this host that connected to a UNIX socket.
@@ -29,9 +29,9 @@ func (s Source) String() string {
 	return fmt.Sprintf("%s,pid=%d", userSource(s.Process.UID), s.Process.PID)
 }
 
-// throttled returns the key under which log lines for unauthenticated requests from this source are
-// limited. All addresses in an IPv6 /64 count as one source, because one host may use them all. All
-// processes of one local user also count as one source.
+// throttled returns the key by which log lines for unauthenticated requests are limited. All
+// addresses in an IPv6 /64 share a key, because a single host may use all of them. So do all
+// processes of a local user.
 func (s Source) throttled() string {
 	if !s.Address.IsValid() {
 		return userSource(s.Process.UID)

@@ -9,40 +9,40 @@ import (
 )
 
 // An auditThrottle limits the log lines for unauthenticated requests, which could otherwise fill
-// the disk. Each of the first requests from a source gets its own line. Further requests from the
-// source are only counted, and share one line after a minute. Requests from authenticated users are
-// never merged.
+// the disk. The first requests from a source get a line each. Further requests from that source are
+// only counted, and share one line after a minute. Requests from authenticated users are never
+// merged.
 type auditThrottle struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	began   time.Time // beginning of the window; zero if none is open
-	lines   int       // number of lines written in the window
+	began   time.Time // beginning of the current window; zero if there is none
+	lines   int       // lines written in the window
 	sources map[string]*throttledSource
 	end     *time.Timer
 }
 
 // A throttledSource counts the requests from one source.
 type throttledSource struct {
-	lines int      // number of requests that got their own line
-	count int      // number of requests without their own line
+	lines int      // requests with their own line
+	count int      // requests without their own line
 	users []string // existing users named in these requests
 }
 
 const (
 	throttleWindow = time.Minute
-	linesPerSource = 10  // maximum number of lines for one source
-	linesPerWindow = 100 // maximum number of lines for all sources together
-	maxSources     = 64  // maximum number of sources counted separately
-	maxUsersNamed  = 8   // maximum number of users named in one log line
+	linesPerSource = 10  // lines for one source
+	linesPerWindow = 100 // lines for all sources together
+	maxSources     = 64  // sources counted separately
+	maxUsersNamed  = 8   // users named in one line
 	mergedMessage  = "unauthenticated calls"
 )
 
-// otherSources is one entry for all sources beyond maxSources.
+// otherSources is the entry shared by all sources beyond maxSources.
 const otherSources = "others"
 
-// admit reports whether an unauthenticated request gets its own line. user is the existing user
-// that the request named, or "".
+// admit reports whether an unauthenticated request gets its own line. user is the user whom the
+// request named, or "" if that user does not exist.
 func (t *auditThrottle) admit(source, user string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -55,7 +55,7 @@ func TestRequestsFromOneSourceShareALine(t *testing.T) {
 	})
 }
 
-// The number of lines per minute is limited, no matter how many sources send requests.
+// However many sources send requests, the number of lines per minute is limited.
 func TestLinesFromManySourcesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		throttle, book := newThrottle()

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// Evidence contains everything about a request that can identify its sender.
+// Evidence contains everything about a request that can identify its user.
 type Evidence struct {
 	// Authorization holds the values of all Authorization headers.
 	Authorization []string
-	// Certificates is the chain that the client sent when it connected, its own certificate first.
-	// The client has proved that it has that certificate's private key. The chain need not have
-	// been verified, because Authenticate verifies it on each request.
+	// Certificates is the client's certificate chain, starting with the client's own certificate.
+	// The TLS handshake has proved that the client has the private key. The chain may be
+	// unverified, because Authenticate verifies it on each request.
 	Certificates []*x509.Certificate
 	Source       netip.Addr
-	// Peer is the sender of a request that arrived over a UNIX socket. If Peer is not nil,
-	// Authenticate ignores all other fields.
+	// Peer is the process that sent a request over a UNIX socket. If Peer is not nil, Authenticate
+	// ignores all other fields.
 	Peer *Peer
 }
 
 // A Method is an authentication method.
 type Method string
 
-// These are the methods' names in the audit log.
+// These are the names of the methods in the audit log.
 const (
 	ByPassword    Method = "basic"
 	ByToken       Method = "token"
@@ -37,51 +37,50 @@ const (
 	ByCode        Method = "oidc" // sign-in at an issuer's page
 )
 
-// An Identity is the sender of a request. Together with an error, it describes the failed attempt,
-// for the log but never for the client.
+// An Identity is the user who sent a request. If Authenticate returns an error, the Identity
+// describes the failed attempt; it is intended for the log, and must not be sent to the client.
 type Identity struct {
 	User   string
 	Method Method
-	// Credential identifies one of the user's credentials without revealing a secret. It is the id
-	// of a password hash or token, a certificate's serial number, a JWT's subject, or a process's
-	// uid.
+	// Credential identifies one of the user's credentials without revealing a secret: the id of a
+	// password hash or token, the serial number of a certificate, the subject of a JWT, or the uid
+	// of a process.
 	Credential string
 }
 
 // A User is a user of the proxy, with at least one kind of credential.
 type User struct {
 	Name string
-	// hashes of at most MaxPasswords passwords: the current one, and the next or the previous one
+	// at most MaxPasswords password hashes: the current one, and the next or the previous one
 	Hashes []Hash
-	// a user can have several tokens, so that a new one can be issued before the old one is removed
+	// several tokens allow a new token to be issued before the old one is removed
 	Tokens      []TokenHash
-	Certificate *CertificateName // nil if the user has none
-	JWT         *JWTRule         // nil if the user has none
-	UIDs, GIDs  []uint32         // users and groups on this host
+	Certificate *CertificateName // nil if the user has no certificate
+	JWT         *JWTRule         // nil if the user has no JWT
+	UIDs, GIDs  []uint32         // local users and groups
 }
 
-// Options configures an Authenticator. The zero value means the defaults.
+// Options configures an Authenticator. The zero value selects the defaults.
 type Options struct {
-	FailuresPerMinute int              // failed logins allowed for each source and user, on average; 0 means 20
-	Now               func() time.Time // the clock; nil means time.Now
+	FailuresPerMinute int              // failed logins allowed per source and user, on average; 0 selects 20
+	Now               func() time.Time // the clock; nil selects time.Now
 
-	// authorities for client certificates; if nil, no client certificates are accepted
+	// authorities for client certificates; if nil, client certificates are not accepted
 	ClientCAs *x509.CertPool
-	// the authorities' lists of revoked certificates; if nil, revocation is not checked
+	// the authorities' revocation lists; if nil, revocation is not checked
 	Revoked            []*x509.RevocationList
 	RequireCertificate bool // every request needs a valid certificate in addition to any other credential
 
 	Issuers []Issuer
-	// Former is the Authenticator that the new one replaces, or nil. The new Authenticator takes
-	// over the keys of issuers whose configuration has not changed, so that a reload needs no
-	// network. It also takes over the failure counts, and the remembered logins whose passwords
-	// have not changed.
+	// Former is the Authenticator to be replaced, or nil. The new Authenticator takes over the keys
+	// of issuers with unchanged configuration, so that a reload does not depend on the network. It
+	// also takes over the failure counts, and the cached logins of users with unchanged passwords.
 	Former *Authenticator
 }
 
-// These are the errors that Authenticate returns. ErrNoCredentials and ErrWrongCredentials mean
-// that the request is not authenticated. ErrBusy and ErrCannotTell mean that the credentials could
-// not be checked, and that a retry may help.
+// Authenticate returns these errors. ErrNoCredentials and ErrWrongCredentials mean that the request
+// is not authenticated. ErrBusy and ErrCannotTell mean that the credentials could not be checked,
+// and that a retry may help.
 var (
 	ErrNoCredentials    = errors.New("no credentials")
 	ErrWrongCredentials = errors.New("unknown user or wrong credentials")
@@ -89,8 +88,8 @@ var (
 	ErrCannotTell       = errors.New("the token's issuer does not provide its signing keys")
 )
 
-// A RejectedError is an ErrWrongCredentials with a reason that the client may see, because it does
-// not help in guessing credentials.
+// A RejectedError is an ErrWrongCredentials with a reason that the client may see, because the
+// reason does not help in guessing credentials.
 type RejectedError struct{ Reason string }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -101,29 +100,29 @@ func rejected(format string, args ...any) error {
 	return &RejectedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// A TooManyFailuresError means that there were too many failures. A TooManyFailuresError replaces
-// the error with the actual reason. While it is returned, passwords are not even checked.
+// A TooManyFailuresError replaces the actual error when there have been too many failures. Until
+// RetryAfter has passed, passwords are not even checked.
 type TooManyFailuresError struct{ RetryAfter time.Duration }
 
 func (e *TooManyFailuresError) Error() string {
 	return fmt.Sprintf("too many failed logins: wait %s", e.RetryAfter)
 }
 
-// An Authenticator authenticates the users of one configuration. It is safe for concurrent use. See
-// Options.Former for the state that a new Authenticator takes over.
+// An Authenticator authenticates the users of one configuration. It is safe for concurrent use.
+// Options.Former lists the state that survives a reload.
 type Authenticator struct {
 	passwords    *passwords
 	tokens       *tokens
 	certificates *certificates
 	issuers      *issuers
 	locals       *locals
-	// limiter limits failures with credentials other than passwords. Passwords have their own
+	// limiter limits failures of credentials other than passwords. Passwords have a separate
 	// limiter, so that a client with an old token does not lock out users with passwords.
 	limiter *limiter
 }
 
 // New returns an Authenticator. Users must have distinct names and distinct credentials; the error
-// lists every violation.
+// lists all violations.
 func New(users []User, opts Options) (*Authenticator, error) {
 	if opts.FailuresPerMinute == 0 {
 		opts.FailuresPerMinute = 20
@@ -147,7 +146,7 @@ func New(users []User, opts Options) (*Authenticator, error) {
 	}
 	sums := newMacer()
 	if opts.Former != nil {
-		sums = opts.Former.passwords.sums // remembered logins are MACs computed with this key
+		sums = opts.Former.passwords.sums // cached logins are MACs computed with this key
 	}
 	a := &Authenticator{limiter: newLimiter(opts.FailuresPerMinute, opts.Now)}
 	var err error
@@ -177,12 +176,12 @@ func (a *Authenticator) TakesBearer() bool {
 	return len(a.tokens.bySum) > 0 || len(a.issuers.byURL) > 0
 }
 
-// Authenticate returns the sender of a request. If there is an Authorization header, only the
-// header counts. A client certificate does not make up for a wrong or malformed header. Therefore,
-// if an HTTP proxy presents its own certificate, its clients are not mistaken for that
+// Authenticate returns the user who sent a request. If there is an Authorization header, only the
+// header counts, even if it is wrong or malformed and the client certificate is valid. Therefore,
+// clients of an HTTP proxy that presents its own certificate are not mistaken for that
 // certificate's user.
 //
-// A process on this host is identified by the kernel, regardless of what it sends.
+// The kernel identifies a process on this host, regardless of what the process sends.
 func (a *Authenticator) Authenticate(ctx context.Context, e Evidence) (Identity, error) {
 	if e.Peer != nil {
 		return a.locals.identify(*e.Peer)
@@ -219,13 +218,14 @@ func (a *Authenticator) byHeader(ctx context.Context, e Evidence) (Identity, err
 	return who, a.failed(e, who, err)
 }
 
-// failed counts a failure, and returns a TooManyFailuresError after too many. Other errors and nil
-// are returned unchanged.
+// failed counts a failed attempt, and returns a TooManyFailuresError if there have been too many.
+// Nil and other errors are returned unchanged.
 func (a *Authenticator) failed(e Evidence, who Identity, err error) error {
 	if !errors.Is(err, ErrWrongCredentials) {
 		return err
 	}
-	// Each credential has its own limit, so that clients behind one address do not share a limit.
+	// The limit applies to each credential, so that clients behind one address do not share a
+	// limit.
 	if wait := a.limiter.take(e.Source, string(who.Method)+":"+who.User+":"+who.Credential); wait > 0 {
 		return &TooManyFailuresError{RetryAfter: wait}
 	}

@@ -22,7 +22,7 @@ const (
 	CN       NameKind = "cn"
 )
 
-// A CertificateName is a name in a client certificate, to be matched exactly.
+// A CertificateName is a name in a client certificate. Names are compared exactly.
 type CertificateName struct {
 	Kind  NameKind
 	Value string
@@ -44,7 +44,7 @@ func (n CertificateName) check() error {
 	return nil
 }
 
-// certificates authenticates users by a name in the client certificate.
+// certificates authenticates users by a name in their client certificate.
 //
 // The TLS handshake has proved that the client has the private key. The certificate is verified
 // against the current authorities on each request, because a connection may last for days. The
@@ -55,7 +55,7 @@ type certificates struct {
 	required    bool
 	users       map[CertificateName]string
 	sums        *macer
-	memory      *memory // cache of verified certificates, including those that belong to no user
+	memory      *memory // cache of verified certificates, including those of unknown users
 	now         func() time.Time
 }
 
@@ -81,7 +81,7 @@ func newCertificates(users []User, sums *macer, opts Options) (*certificates, er
 	return c, errors.Join(wrong...)
 }
 
-// identify returns the user identified by a certificate.
+// identify returns the user whose certificate begins the chain.
 func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	who, err := c.check(chain)
 	if err == nil && who.User == "" {
@@ -90,8 +90,8 @@ func (c *certificates) identify(chain []*x509.Certificate) (Identity, error) {
 	return who, err
 }
 
-// check verifies a certificate and returns its user. If none of the certificate's names belongs to
-// a user, the Identity contains no user.
+// check verifies a certificate and returns its user. If no user has any of the certificate's names,
+// the Identity contains no user.
 func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	who := Identity{Method: ByCertificate}
 	if len(chain) == 0 {
@@ -126,12 +126,12 @@ func (c *certificates) check(chain []*x509.Certificate) (Identity, error) {
 	return who, nil
 }
 
-// maxChain limits the length of a chain, and therefore the cost of verifying it.
+// maxChain limits the length of a chain, because verification takes longer for long chains.
 const maxChain = 8
 
-// verify verifies a certificate, and returns the time until which it is valid. The standard library
-// checks dates, constraints and the extended key usage; forClients checks the extended key usage
-// more strictly.
+// verify verifies a certificate, and returns the end of its validity. The standard library checks
+// dates, constraints and the extended key usage; forClients checks the extended key usage more
+// strictly.
 func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err error) {
 	if len(chain) > maxChain {
 		return until, rejected("the client certificate is sent with %d others: send only those between it and an authority that this proxy trusts", len(chain)-1)
@@ -170,14 +170,14 @@ func (c *certificates) verify(chain []*x509.Certificate) (until time.Time, err e
 }
 
 // forClients reports whether a certificate lists client authentication as an extended key usage.
-// The standard library also accepts certificates that list none, so any certificate from the
-// authority, such as that of an old server, could log in.
+// The standard library also accepts certificates without any extended key usage. With such a
+// certificate, any host that the authority has certified, such as an old server, could log in.
 func forClients(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(cert.ExtKeyUsage, func(u x509.ExtKeyUsage) bool { return u == x509.ExtKeyUsageClientAuth || u == x509.ExtKeyUsageAny })
 }
 
-// namesOf lists the names in a certificate. If the certificate contains several common names,
-// namesOf ignores them, because it is unclear which one counts.
+// namesOf lists the names in a certificate. It ignores common names if there is more than one,
+// because it is unclear which of them counts.
 func namesOf(cert *x509.Certificate) (names []CertificateName) {
 	add := func(kind NameKind, value string) { names = append(names, CertificateName{kind, value}) }
 	for _, n := range cert.DNSNames {
@@ -203,7 +203,7 @@ func namesOf(cert *x509.Certificate) (names []CertificateName) {
 
 var commonName = asn1.ObjectIdentifier{2, 5, 4, 3}
 
-// maxDescribed bounds how many of a certificate's names an error lists.
+// maxDescribed is the maximum number of a certificate's names that an error lists.
 const maxDescribed = 10
 
 // describe lists names for an error.

@@ -40,8 +40,8 @@ func certificateUsers() []User {
 }
 
 // Without configured authorities, no client certificate is valid. The standard library would fall
-// back to the system's authorities, which the proxy must not trust. There may be no authorities if
-// a reload removes them after a client has presented its certificate.
+// back to the system's authorities, which the proxy must not trust. This case arises if a reload
+// removes the authorities after a client has presented its certificate.
 func TestNoCertificateIsValidWithoutAuthorities(t *testing.T) {
 	a, err := New(certificateUsers(), Options{})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 		above  []*authntest.Authority
 		change func(*x509.Certificate)
 		user   string
-		says   string // a part of the reason for refusing the certificate
+		says   string // part of the reason for rejecting the certificate
 	}{
 		"DNS name":              {change: dns, user: "dns"},
 		"URI":                   {change: func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }, user: "uri"},
@@ -95,7 +95,7 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 				signer = c.signer
 			}
 			e := certified(signer.Client(c.change, c.above...))
-			for range 2 { // the second time, from the cache if the result can be cached
+			for range 2 { // the second time from the cache, if the result can be cached
 				who, err := a.Authenticate(t.Context(), e)
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByCertificate, who.Method)
@@ -111,8 +111,8 @@ func TestClientCertificatesAreVerified(t *testing.T) {
 	}
 }
 
-// If a request has an Authorization header and a certificate, only the header counts, even if it is
-// wrong.
+// If a request has both an Authorization header and a certificate, only the header counts, even if
+// it is wrong.
 func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	token := NewToken()
@@ -164,8 +164,8 @@ func TestHeaderTakesPrecedenceOverCertificate(t *testing.T) {
 	}
 }
 
-// A verified certificate stays in the cache only until it expires, its signer's certificate
-// expires, or the configuration is reloaded.
+// A verified certificate stays in the cache only until it or its signer's certificate expires, or
+// until the configuration is reloaded.
 func TestVerifiedCertificatesExpire(t *testing.T) {
 	authority := authntest.NewAuthority(t, "ours")
 	e := certified(authority.Client(func(c *x509.Certificate) {
@@ -222,8 +222,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	assert.False(t, ok)
 }
 
-// If the cache is full, expired credentials are removed first. Other entries are removed only until
-// a quarter of the space is free.
+// When the cache is full, expired credentials are evicted first. Other credentials are evicted only
+// until a quarter of the space is free.
 func TestExpiredCredentialsAreEvictedFirst(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	m := newMemory(func() time.Time { return now })

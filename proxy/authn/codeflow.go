@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// A CodeFlow lets people sign in to the console at an issuer's page, by OpenID Connect's
-// authorization code flow with PKCE. A CodeFlow contains the proxy's registration with the issuer.
+// A CodeFlow lets people sign in to the console at an issuer's page, by the authorization code flow
+// of OpenID Connect with PKCE. It contains the proxy's registration with the issuer.
 type CodeFlow struct {
 	ClientID     string
 	ClientSecret string // empty for a public client
@@ -29,7 +29,7 @@ type CodeFlow struct {
 	Scopes       []string
 }
 
-// CallbackPath is the path in every CodeFlow's RedirectURL.
+// CallbackPath is the path of every CodeFlow's RedirectURL.
 const CallbackPath = "/console/oidc/callback"
 
 func (c *CodeFlow) check(issuer string) error {
@@ -50,7 +50,7 @@ func (c *CodeFlow) check(issuer string) error {
 
 func isLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
-// A codeFlow is an issuer's CodeFlow together with the addresses of the issuer's pages.
+// A codeFlow is an issuer's CodeFlow with the addresses of the issuer's pages.
 type codeFlow struct {
 	CodeFlow
 	issuer *issuer
@@ -59,11 +59,10 @@ type codeFlow struct {
 	mu      sync.Mutex
 	known   *oauth2.Endpoint
 	tried   time.Time // when the addresses were last requested
-	failure error     // error of the last attempt
+	failure error     // error of the last request
 }
 
-// endpointsAge is how long the addresses of the issuer's pages are used before they are requested
-// again.
+// endpointsAge is how long the addresses of the issuer's pages are reused.
 const endpointsAge = 10 * time.Minute
 
 // endpoint returns the addresses of the issuer's pages. It queries the issuer at most once every
@@ -131,9 +130,8 @@ func (f *codeFlow) client(at oauth2.Endpoint) *oauth2.Config {
 // TakesCodes reports whether people can sign in at an issuer's page.
 func (a *Authenticator) TakesCodes() bool { return a.issuers.flow != nil }
 
-// IssuerPage returns the address of the issuer's page where a browser signs in. The browser's next
-// request will contain state, and the token will contain nonce. verifier must be passed to SignIn
-// later.
+// IssuerPage returns the URL of the issuer's sign-in page. The issuer includes state when it sends
+// the browser back, and nonce in the token. The caller must later pass verifier to SignIn.
 func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier string) (string, error) {
 	f := a.issuers.flow
 	at, err := f.endpoint(ctx)
@@ -143,13 +141,14 @@ func (a *Authenticator) IssuerPage(ctx context.Context, state, nonce, verifier s
 	return f.client(at).AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)), nil
 }
 
-// IsIssuer reports whether a URL identifies the issuer whose page IssuerPage returns.
+// IsIssuer reports whether a URL identifies the issuer at whose page people sign in.
 func (a *Authenticator) IsIssuer(issuerURL string) bool {
 	return a.issuers.flow.issuer.url == issuerURL
 }
 
-// signInByCode exchanges a code, which the browser received at the issuer's page, for a token. Each
-// attempt counts as a failure until it succeeds, because each causes a request to the issuer.
+// signInByCode exchanges a code, which the browser received at the issuer's page, for a token. An
+// attempt counts as a failure until it succeeds, because each attempt causes a request to the
+// issuer.
 func (a *Authenticator) signInByCode(ctx context.Context, in SignIn, e Evidence) (Binding, error) {
 	b := Binding{who: Identity{Method: ByCode}}
 	f := a.issuers.flow
@@ -209,7 +208,8 @@ func (f *codeFlow) exchange(ctx context.Context, in SignIn) (map[string]any, err
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
 // exchangeError returns the reason why the issuer did not issue a token. The error contains only
-// the status and error code of the issuer's response, because the response could quote secrets.
+// the status and error code of the issuer's response, because other parts of the response could
+// quote secrets.
 func exchangeError(err error) error {
 	var answer *oauth2.RetrieveError
 	if !errors.As(err, &answer) {

@@ -40,7 +40,7 @@ func newBrowser(t *testing.T, secret string) *browser {
 	return b
 }
 
-// visit follows the address of the issuer's page and returns the code that the issuer sends back.
+// visit follows a link to the issuer's page, and returns the code that the issuer sends back.
 func (b *browser) visit(page string) string {
 	pool := x509.NewCertPool()
 	require.True(b.t, pool.AppendCertsFromPEM(b.issuer.CA))
@@ -90,7 +90,7 @@ func TestCodeIsExchangedForASession(t *testing.T) {
 	}
 }
 
-// Only the browser that began a sign-in can use its code.
+// A code is accepted only from the browser that began the sign-in.
 func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	for name, c := range map[string]struct {
@@ -132,8 +132,7 @@ func TestCodeFromAnotherSignInIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "compare oidc.console with the issuer's registration")
 }
 
-// The browser can influence the content of the issuer's response, so the proxy does not repeat any
-// part of the response.
+// The browser can influence the issuer's response, so the proxy does not repeat any part of it.
 func TestFailedExchangesDoNotRepeatTheResponse(t *testing.T) {
 	b := newBrowser(t, "s3cret")
 	b.issuer.AnswerExchanges(`{"error": "access_denied", "error_description": "canary"}`)
@@ -169,8 +168,8 @@ func TestIssuerRefusalsStateWhatToDo(t *testing.T) {
 	assert.ErrorIs(t, exchangeError(canary), ErrCannotTell)
 }
 
-// Anyone can make the proxy query the issuer, so after a failure, the proxy waits before it queries
-// that issuer again.
+// Anyone can make the proxy query the issuer, so the proxy waits after a failure before it queries
+// the issuer again.
 func TestIssuersPagesAreCached(t *testing.T) {
 	asked, answer := 0, map[string]any{}
 	status := http.StatusOK

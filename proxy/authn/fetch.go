@@ -20,14 +20,14 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxIssuerAnswer is the maximum length of an issuer's response in bytes.
+// maxIssuerAnswer is the maximum length of an issuer's response, in bytes.
 const maxIssuerAnswer = 1 << 20
 
-// A keySource defines where an issuer's keys come from. It is comparable, so that a reload can
+// A keySource describes how to obtain an issuer's keys. It is comparable, so that a reload can
 // detect changes.
 type keySource struct {
-	issuer     string // URL where discovery begins
-	jwksURL    string // used instead of discovery
+	issuer     string // URL at which discovery begins
+	jwksURL    string // if set, replaces discovery
 	authority  string // PEM-encoded certificates; "" means the system's authorities
 	bearerFile string // file with a token to send to jwksURL
 }
@@ -49,7 +49,7 @@ func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 		return nil, fmt.Errorf("fetch keys: %w", err)
 	}
 	if s.bearerFile != "" {
-		token, err := os.ReadFile(s.bearerFile) // read each time, because such tokens are renewed
+		token, err := os.ReadFile(s.bearerFile) // read each time, because these tokens are renewed
 		if err != nil {
 			return nil, fmt.Errorf("bearer_file: %w", err)
 		}
@@ -74,7 +74,7 @@ func (s keySource) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return keys, nil
 }
 
-// discover returns the URL of an issuer's keys.
+// discover returns the URL of an issuer's keys, as found by discovery.
 func discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), issuer)
 	if err != nil {
@@ -92,8 +92,8 @@ func discover(ctx context.Context, client *http.Client, issuer string) (string, 
 	return document.JWKSURI, nil
 }
 
-// client returns the HTTP client for one fetch. Fetches are rare, so the client keeps no connection
-// open.
+// client returns the HTTP client for a single fetch. Fetches are rare, so the client keeps no
+// connections open.
 func (s keySource) client() (*http.Client, error) {
 	var pool *x509.CertPool
 	if s.authority != "" {
@@ -107,8 +107,8 @@ func (s keySource) client() (*http.Client, error) {
 			Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
 		}},
-		// Do not follow redirects, because they could send the bearer token to another server, or
-		// fetch keys from it.
+		// Do not follow redirects: they could send the bearer token to another server, or fetch
+		// keys from there.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }
@@ -135,8 +135,8 @@ func checkURL(text string) error {
 	return nil
 }
 
-// parseKeys reads a JSON Web Key Set. As RFC 7517 requires, it ignores keys that cannot verify a
-// token.
+// parseKeys parses a JSON Web Key Set. As RFC 7517 requires, it ignores keys that it cannot use to
+// verify a token.
 func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -156,7 +156,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, err error) {
 			}
 		case *ecdsa.PublicKey, ed25519.PublicKey:
 		default:
-			continue // such as symmetric keys, which do not identify the signer
+			continue // for example symmetric keys, which do not identify the signer
 		}
 		keys = append(keys, key)
 	}

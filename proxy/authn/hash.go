@@ -17,21 +17,21 @@ import (
 // A Hash is a password hash.
 type Hash interface {
 	// ID returns a string that identifies the password in logs. It is the beginning of the hash's
-	// salt, which does not help anyone guess the password.
+	// salt, which does not help in guessing the password.
 	ID() string
-	// matches reports whether this is a hash of the given password.
+	// matches reports whether the hash belongs to this password.
 	matches(password string) bool
 	// kind returns the algorithm and its parameters, which determine how long matches takes.
 	kind() string
-	// decoy returns a hash of the same kind that no password matches.
+	// decoy returns a hash of the same kind that matches no password.
 	decoy() Hash
 }
 
-// idLength is the length of an ID in characters. An ID contains 48 bits of a salt that has at least
-// 64, so two passwords of a user almost never have the same ID.
+// idLength is the length of an ID in characters. These characters encode 48 bits of a salt of at
+// least 64 bits, so two passwords of a user almost never have the same ID.
 const idLength = 8
 
-// ParseHash reads a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC form
+// ParseHash parses a bcrypt hash ($2a$, $2b$, $2y$) or an argon2id hash in PHC format
 // ($argon2id$v=19$m=…,t=…,p=…$salt$hash). The error never contains the text.
 func ParseHash(text string) (Hash, error) {
 	if m := bcryptText.FindStringSubmatch(text); m != nil {
@@ -47,7 +47,7 @@ func ParseHash(text string) (Hash, error) {
 	return nil, errors.New("neither a bcrypt nor an argon2id hash: `spdk-proxy hash-password` creates one")
 }
 
-// ParseHashes reads a file with one hash per line. Empty lines and comments after a # are allowed.
+// ParseHashes parses a file with one hash per line. Empty lines and comments after a # are ignored.
 func ParseHashes(text string) (hashes []Hash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -71,8 +71,8 @@ const (
 	// maxBcryptCost is the highest accepted cost. A hash with this cost already takes seconds. With
 	// a higher cost, clients would give up before they received a response.
 	maxBcryptCost = 16
-	// maxBcryptPassword is the maximum length in bytes of a password, because bcrypt ignores the
-	// rest.
+	// maxBcryptPassword is the maximum length of a password in bytes. bcrypt ignores all bytes
+	// beyond it.
 	maxBcryptPassword = 72
 	bcryptCost        = 11
 )
@@ -91,7 +91,7 @@ func (h bcryptHash) matches(password string) bool {
 	return bcrypt.CompareHashAndPassword([]byte(h.text), []byte(password)) == nil
 }
 
-// ID returns the part after the prefix, such as $2b$11$.
+// ID returns the text after the prefix, such as $2b$11$.
 func (h bcryptHash) ID() string { return h.text[7 : 7+idLength] }
 
 func (h bcryptHash) kind() string { return fmt.Sprintf("bcrypt %d", h.rounds) }
@@ -104,9 +104,9 @@ func (h bcryptHash) decoy() Hash {
 	return bcryptHash{text: string(text), rounds: h.rounds}
 }
 
-// These are the argon2id parameters that HashPassword uses, and the largest ones that are accepted.
-// HashPassword uses OWASP's second recommendation, because more memory would increase the resident
-// size of an idle proxy.
+// These are the argon2id parameters that HashPassword uses, and the maximum values that are
+// accepted. HashPassword uses OWASP's second recommendation, because more memory would increase the
+// resident size of an idle proxy.
 const (
 	argon2MemoryKiB  = 19 << 10
 	argon2Passes     = 2

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// cheapBcrypt returns a bcrypt hash with low cost, for tests in which the cost does not matter.
+// cheapBcrypt returns a low-cost bcrypt hash, for tests in which the cost does not matter.
 func cheapBcrypt(t *testing.T, password string) string {
 	text, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestHashesMatchOnlyTheirPassword(t *testing.T) {
 	}
 }
 
-// The hash is a test vector from the reference implementation.
+// A test vector of the reference implementation is accepted.
 func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	h, err := ParseHash("$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestForeignArgon2idHashesAreAccepted(t *testing.T) {
 	assert.False(t, h.matches("differentpassword"))
 }
 
-// The parameters are OWASP's second recommendation. More passes or memory would slow down each
+// These parameters are OWASP's second recommendation. More passes or memory would slow down each
 // client's first call; fewer would help an attacker.
 func TestHashPasswordUsesOWASPParameters(t *testing.T) {
 	text, err := HashPassword("secret")

@@ -8,23 +8,23 @@ import (
 	"sync"
 )
 
-// maxUnknownWaiting is the maximum number of waiting logins from unknown sources. A hash takes
+// maxUnknownWaiting is the maximum number of logins from unknown sources that wait. A hash takes
 // about 25 ms, so the last login in the queue waits for about 2 s.
 const maxUnknownWaiting = 64
 
 // hashing limits how many passwords are hashed concurrently. A source is known if a user has logged
-// in from its address before. Logins from known sources take precedence, so they wait for at most
-// one hash of a login from an unknown source. Logins from unknown sources wait in a queue of
-// limited length.
+// in from its network before. Logins from known sources take precedence: they wait for at most one
+// hash of a login from an unknown source. Logins from unknown sources wait in a queue of limited
+// length.
 type hashing struct {
 	mu      sync.Mutex
 	free    int
-	known   list.List // elements are of type chan struct{}, closed when the login may hash
+	known   list.List // elements are of type chan struct{}; each is closed when its login may hash
 	unknown list.List
 	sources map[netip.Prefix]struct{} // the known sources
 }
 
-// maxKnownSources is the maximum number of known sources that are remembered.
+// maxKnownSources is the maximum number of known sources that are stored.
 const maxKnownSources = 4096
 
 func newHashing() *hashing {
@@ -32,8 +32,8 @@ func newHashing() *hashing {
 }
 
 // acquire waits until a password may be hashed. The caller must then call release. The error is
-// ErrBusy or ctx's error. If too many logins from unknown sources are waiting, acquire returns
-// ErrBusy immediately.
+// ErrBusy or ctx's error. If too many logins from unknown sources are already waiting, acquire
+// returns ErrBusy immediately.
 func (h *hashing) acquire(ctx context.Context, source netip.Addr) error {
 	h.mu.Lock()
 	lane := &h.unknown
@@ -80,8 +80,8 @@ func (h *hashing) release() {
 	h.free++
 }
 
-// addSource records that a source is known, because a user has logged in from there. If the
-// limit is reached, addSource first removes an arbitrary known source.
+// addSource records a source from which a user has logged in. If the limit is reached, addSource
+// first removes an arbitrary source.
 func (h *hashing) addSource(source netip.Addr) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,8 +94,8 @@ func (h *hashing) addSource(source netip.Addr) {
 	h.sources[networkOf(source)] = struct{}{}
 }
 
-// networkOf returns the network that counts as one source: an IPv4 address, or the /64 of an IPv6
-// address, because a client can choose any address in its /64.
+// networkOf returns the network that counts as one source: a single IPv4 address, or an IPv6 /64,
+// because a client can choose any address in its /64.
 func networkOf(source netip.Addr) netip.Prefix {
 	source = source.Unmap().WithZone("")
 	bits := source.BitLen()

@@ -17,10 +17,10 @@ func stranger(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 0xc6120000+uint32(i))))
 }
 
-// A login from a known source is next, no matter how many logins from unknown sources are waiting
-// for a password hash. If too many logins from unknown sources are waiting, more of them are
+// A login from a known source is next in line, however many logins from unknown sources are waiting
+// for a password hash. When too many of them are waiting, further logins from unknown sources are
 // refused immediately.
-func TestUnknownSourcesDoNotDelayKnownOnes(t *testing.T) {
+func TestUnknownSourcesDoNotDelayKnownSources(t *testing.T) {
 	ann, bob := newCountingHash("a", 1), newCountingHash("b", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{ann}}, User{Name: "bob", Hashes: []Hash{bob}})
 	a.passwords.hashing.free = 1
@@ -73,7 +73,7 @@ func TestNumberOfKnownSourcesIsLimited(t *testing.T) {
 	assert.Contains(t, h.sources, networkOf(stranger(maxKnownSources+9)), "the latest source is known")
 }
 
-// A login whose client gives up leaves the queue and does not occupy a slot.
+// If a client gives up, its login leaves the queue and does not occupy a slot.
 func TestCanceledLoginLeavesTheQueue(t *testing.T) {
 	h := newHashing()
 	h.free = 0

@@ -14,15 +14,15 @@ const (
 	schemeBearer scheme = "bearer"
 )
 
-// An authorization is the decoded value of an Authorization header.
+// An authorization is a decoded Authorization header.
 type authorization struct {
 	scheme         scheme
 	name, password string // of a Basic header
 	token          string // of a Bearer header
 }
 
-// parseAuthorization reads the Authorization header of a request. It refuses a request with several
-// of these headers, because a gateway in front of the proxy may have checked a different one.
+// parseAuthorization parses the Authorization header of a request. It rejects multiple headers,
+// because a gateway in front of the proxy may have checked a different header.
 func parseAuthorization(values []string) (authorization, error) {
 	if len(values) != 1 {
 		return authorization{}, fmt.Errorf("%w: there must be one Authorization header, not %d", ErrNoCredentials, len(values))
@@ -46,8 +46,8 @@ func parseAuthorization(values []string) (authorization, error) {
 	return authorization{}, fmt.Errorf("%w: the Authorization header is neither Basic nor Bearer", ErrNoCredentials)
 }
 
-// isToken reports whether a string consists of the characters that RFC 6750 allows in a token,
-// apart from trailing equals signs.
+// isToken reports whether a string consists of characters that RFC 6750 allows in a token, apart
+// from trailing equals signs.
 func isToken(text string) bool {
 	for i := range len(text) {
 		if !tokenCharacters[text[i]] {

@@ -30,7 +30,7 @@ func TestParseAuthorization(t *testing.T) {
 		"two in one":     {basic("ann", "a") + ", Bearer abc"},
 		"a tab":          {"Basic\t" + basic("ann", "a")[len("Basic "):]},
 		"no space":       {strings.ReplaceAll(basic("ann", "a"), " ", "")},
-		// decodes as "ann:a", but other decoders may disagree
+		// decodes as "ann:a" here, but may decode differently elsewhere
 		"stray bits":           {"Basic YW5uOmF="},
 		"no colon":             {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann"))},
 		"URL alphabet":         {"Basic -_-_"},
@@ -48,8 +48,8 @@ func TestParseAuthorization(t *testing.T) {
 	}
 }
 
-// An accepted header is unambiguous. If its parsed form is formatted and parsed again, the result
-// is the same.
+// An accepted header is unambiguous: formatting its parsed form and parsing the result again yields
+// the same value.
 func FuzzParseAuthorization(f *testing.F) {
 	for _, seed := range []string{basic("ann", "a:b"), "Bearer abc", "basic  YTpi", "Bearer a.b.c=", "Basic", "", "Bearer " + NewToken(), "Digest x"} {
 		f.Add(seed)

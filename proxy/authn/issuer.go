@@ -10,31 +10,30 @@ import (
 	"time"
 )
 
-// An Issuer signs JWTs. An issuer can be an OpenID provider or the API server of a Kubernetes
-// cluster. Its keys are in JWKS, or are fetched from JWKSURL or from the address that discovery at
-// URL returns.
+// An Issuer signs JWTs. It can be an OpenID provider or the API server of a Kubernetes cluster. Its
+// keys are given in JWKS, or are fetched from JWKSURL or from the URL found by discovery at URL.
 type Issuer struct {
 	Name     string // the name by which rules refer to it; if it is "", they use the URL
-	URL      string // the claim iss in the issuer's tokens
-	Audience string // the audience that the issuer's tokens must have
+	URL      string // the claim iss of the issuer's tokens
+	Audience string // the audience required in the issuer's tokens
 
 	JWKS    []byte // a JSON Web Key Set
 	JWKSURL string
-	// PEM-encoded authorities that sign the TLS certificate of JWKSURL or URL; "" means the
+	// PEM-encoded authorities that sign the TLS certificate of JWKSURL or URL; "" selects the
 	// system's authorities
 	Authority  string
 	BearerFile string // file with a token to send to JWKSURL
 
-	CodeFlow *CodeFlow // nil if the console does not offer sign-in at the issuer's page
+	CodeFlow *CodeFlow // nil if the console does not offer to sign in at the issuer's page
 }
 
-// A JWTRule defines which tokens authenticate a user: those from one issuer with this subject,
+// A JWTRule defines which tokens authenticate a user: tokens from one issuer with this subject,
 // these claims, or both.
 type JWTRule struct {
 	Issuer  string // the issuer's name
 	Subject string
-	// Claims maps the name of a claim, or a JSON pointer to it (/kubernetes.io/namespace), to the
-	// value that it must have. A boolean claim is "true" or "false".
+	// Claims maps the name of a claim, or a JSON pointer such as /kubernetes.io/namespace, to the
+	// required value. A boolean claim is written as "true" or "false".
 	Claims map[string]string
 }
 
@@ -50,7 +49,7 @@ func (r *JWTRule) requiredClaims() map[string]string {
 	return all
 }
 
-// An issuer is an Issuer with its keys and with the users' rules that refer to it.
+// An issuer is an Issuer with its keys and with the users' rules for its tokens.
 type issuer struct {
 	name, url, audience string
 	source              keySource
@@ -150,10 +149,10 @@ func newIssuer(c Issuer, opts Options) (*issuer, error) {
 	return i, errors.Join(wrong...)
 }
 
-// bind adds a user's rule. It returns an error if one token could match the rules of two users,
-// because the result would depend on the users' order. There is one exception, because a claim can
-// be a list, such as the groups of a person in two groups. In that case, the first user that
-// matches counts.
+// bind adds a user's rule. It returns an error if a token could match the rules of two users,
+// because the result would depend on the order of the users. It makes one exception: a claim can be
+// a list, such as a person's groups. If such a claim matches several users, the first of them
+// counts.
 func (s *issuers) bind(user string, r *JWTRule) error {
 	i := s.byName[r.Issuer]
 	if i == nil {
@@ -180,8 +179,8 @@ func (s *issuers) bind(user string, r *JWTRule) error {
 	return nil
 }
 
-// disjoint reports whether a and b require different values of the same claim, so that a token
-// cannot match both (unless the claim is a list).
+// disjoint reports whether a and b require different values of the same claim. Then no token
+// matches both, unless the claim is a list.
 func disjoint(a, b map[string]string) bool {
 	for path, value := range a {
 		if other, both := b[path]; both && other != value {
@@ -206,7 +205,7 @@ func (i *issuer) userOf(claims map[string]any) (string, error) {
 	return "", rejected("the token is valid, but no user has its subject and claims: ask the administrator of this proxy to add a user with the subject %q of the issuer %s", subject, i.name)
 }
 
-// claimAt returns the claim with the given name or JSON pointer, or nil if there is none.
+// claimAt returns the claim with this name or JSON pointer, or nil if there is none.
 func claimAt(claims map[string]any, path string) any {
 	steps := []string{path}
 	if strings.HasPrefix(path, "/") {
@@ -223,8 +222,8 @@ func claimAt(claims map[string]any, path string) any {
 	return at
 }
 
-// has reports whether a claim equals want. The claim may be a string, a boolean, or a list of
-// strings that contains want, such as groups.
+// has reports whether a claim has the value want. The claim may be a string, a boolean, or a list
+// of strings that contains want, such as groups.
 func has(claim any, want string) bool {
 	switch v := claim.(type) {
 	case string:

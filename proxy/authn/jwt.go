@@ -13,32 +13,32 @@ import (
 	strict "github.com/go-json-experiment/json"
 )
 
-// algorithms lists the accepted signature algorithms. All of them use a public key; "none" and
-// HMACs are not accepted.
+// algorithms lists the accepted signature algorithms. All of them use public keys; "none" and HMACs
+// are not accepted.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
 const (
-	// clockSkew is the maximum tolerated difference between the issuer's clock and the proxy's.
+	// clockSkew is the tolerated difference between the issuer's clock and the proxy's.
 	clockSkew = time.Minute
-	// jwtRemembered is the maximum time for which a verified token is remembered. The time is
-	// limited so that a key that the issuer has withdrawn soon stops working.
+	// jwtRemembered is how long a verified token is cached at most. The limit ensures that a key
+	// withdrawn by the issuer soon stops working.
 	jwtRemembered = 5 * time.Minute
 )
 
 // issuers authenticates users by JWTs.
 type issuers struct {
-	byURL  map[string][]*issuer // a list, because two clusters may have the same URL
+	byURL  map[string][]*issuer // lists, because two clusters may have the same URL
 	byName map[string]*issuer
-	flow   *codeFlow // nil if no issuer has one
+	flow   *codeFlow // nil if no issuer has a code flow
 	sums   *macer
 	memory *memory
 	now    func() time.Time
 }
 
-// identify returns the user identified by a token. The error is ErrCannotTell if an issuer may have
-// signed the token but its keys are unavailable.
+// identify returns the user identified by a token. If an issuer may have signed the token but its
+// keys are unavailable, the error is ErrCannotTell.
 func (s *issuers) identify(ctx context.Context, token string) (Identity, error) {
 	if len(s.byURL) == 0 {
 		return Identity{Method: ByToken}, ErrWrongCredentials
@@ -54,7 +54,7 @@ func (s *issuers) identify(ctx context.Context, token string) (Identity, error) 
 	return v.who, err
 }
 
-// A verifiedToken is a token that an issuer signed for one of the users.
+// A verifiedToken is a token that an issuer signed for a user.
 type verifiedToken struct {
 	who    Identity
 	issuer *issuer
@@ -62,15 +62,15 @@ type verifiedToken struct {
 	until  time.Time // when the token must be verified again
 }
 
-// verify verifies a token. If it returns an error, the result contains the token's unverified
-// content.
+// verify verifies a token. If it returns an error, the result contains unverified data from the
+// token.
 func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, error) {
 	v := verifiedToken{who: Identity{Method: ByJWT}}
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
 		return v, ErrWrongCredentials
 	}
-	// Use the unverified claims only to choose the issuer, and in the log.
+	// Use unverified claims only to choose the issuer, and for the log.
 	var unverified struct {
 		Issuer  string `json:"iss"`
 		Subject string `json:"sub"`
@@ -92,8 +92,9 @@ func (s *issuers) verify(ctx context.Context, token string) (verifiedToken, erro
 	return v, err
 }
 
-// moreConclusive selects the error to report if two issuers with the same URL reject a token. It
-// prefers ErrCannotTell to an error with a reason, and an error with a reason to any other error.
+// moreConclusive selects the error to report if two issuers with the same URL reject a token.
+// ErrCannotTell takes precedence over errors with a reason, which take precedence over all other
+// errors.
 func moreConclusive(a, b error) error {
 	var reason *RejectedError
 	if errors.Is(b, ErrCannotTell) || errors.As(b, &reason) && !errors.Is(a, ErrCannotTell) {
@@ -102,8 +103,8 @@ func moreConclusive(a, b error) error {
 	return a
 }
 
-// verify verifies a token for the given audience with the keys of one issuer. It returns the
-// claims, and the time until which the result may be remembered.
+// verify verifies a token with the keys of one issuer and for this audience. It returns the claims,
+// and the time until which the result may be cached.
 func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSignature, audience string) (claims map[string]any, until time.Time, err error) {
 	keys, err := i.keys.find(ctx, jws.Signatures[0].Header.KeyID)
 	if err != nil {
@@ -133,10 +134,10 @@ func (i *issuer) verify(ctx context.Context, token string, jws *jose.JSONWebSign
 	return claims, earlier(verified.Expiry.Add(clockSkew), now.Add(jwtRemembered)), nil
 }
 
-// claims reads the claims of a verified token. If a claim occurs twice or in a different letter
-// case, libraries disagree about its value, and the issuer may have meant another one. Therefore,
-// claims requires that names match exactly and occur once, and checks again what the library has
-// checked. It does not check iss, by which the issuer was chosen.
+// claims reads the claims of a verified token. If a claim occurs twice or with a different letter
+// case, libraries disagree about its value, and the issuer may have meant the other value.
+// Therefore, claims requires that each name matches exactly and occurs once, and repeats the
+// library's checks. It does not check iss, which determined the issuer.
 func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, error) {
 	var payload json.RawMessage
 	claims := map[string]any{}
@@ -163,7 +164,7 @@ func (i *issuer) claims(token *oidc.IDToken, audience string) (map[string]any, e
 	return claims, nil
 }
 
-// A signature is an oidc.KeySet that verifies a token with the keys that may have signed it.
+// A signature is an oidc.KeySet that contains the keys that may have signed a token.
 type signature struct {
 	jws  *jose.JSONWebSignature
 	keys []jose.JSONWebKey
@@ -171,7 +172,7 @@ type signature struct {
 }
 
 // VerifySignature verifies the signature of jws and returns the payload. It ignores its second
-// parameter, which is the text of jws.
+// parameter, the text of jws.
 func (s *signature) VerifySignature(context.Context, string) ([]byte, error) {
 	algorithm := s.jws.Signatures[0].Header.Algorithm
 	for _, key := range s.keys {

@@ -28,7 +28,7 @@ const (
 	driver   = "system:serviceaccount:spdkcsi:controller"
 )
 
-// fresh returns Evidence with a token sent from a new address.
+// fresh returns Evidence with a token from a new address.
 func fresh(token string) Evidence {
 	addresses.Lock()
 	defer addresses.Unlock()
@@ -41,7 +41,7 @@ var addresses = struct {
 	last netip.Addr
 }{last: netip.MustParseAddr("198.51.100.0")}
 
-// jwtUsers returns users that authenticate with tokens from the issuer "cluster".
+// jwtUsers returns users who authenticate with tokens of the issuer "cluster".
 func jwtUsers() []User {
 	return []User{
 		{Name: "csi", JWT: &JWTRule{Issuer: "cluster", Subject: driver, Claims: map[string]string{"/kubernetes.io/namespace": "spdkcsi"}}},
@@ -94,7 +94,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 	ours := func() map[string]any { return inNamespace("spdkcsi") }
 
 	for name, c := range map[string]struct {
-		token, user, says string // says is a part of the error sent to the client
+		token, user, says string // says is part of the error sent to the client
 	}{
 		"a service account's":     {token: good, user: "csi"},
 		"audience by itself":      {token: signed(with(ours(), "aud", audience)), user: "csi"},
@@ -142,7 +142,7 @@ func TestOnlyValidJWTsAuthenticate(t *testing.T) {
 		"five parts":                             {token: good + ".a.b"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second result comes from the cache if it can be cached
+			for range 2 { // the second time from the cache, if the result can be cached
 				who, err := a.Authenticate(t.Context(), fresh(c.token))
 				assert.Equal(t, c.user, who.User)
 				assert.Equal(t, ByJWT, who.Method)
@@ -183,7 +183,7 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	_, err = newJWTAuthenticator(t, i, nil).Authenticate(t.Context(), fresh(i.Token(audience, driver, inNamespace("spdkcsi"))))
 	require.NoError(t, err)
 
-	// The proxy does not use any symmetric or weak keys that are among the issuer's keys.
+	// The proxy ignores symmetric and weak keys among the issuer's keys.
 	i.Show(jose.JSONWebKey{Key: []byte("a secret that was published by mistake"), KeyID: "secret", Algorithm: "HS256"})
 	weak := weakKey(t)
 	i.Show(jose.JSONWebKey{Key: weak.Public(), KeyID: "weak", Algorithm: "RS256"})
@@ -199,7 +199,7 @@ func TestJWTsSignedWithOtherKeysAreRefused(t *testing.T) {
 	}
 }
 
-// A verified token is cached until it expires, but for a few minutes at most.
+// A verified token is cached until it expires, but only for a few minutes.
 func TestJWTCacheExpires(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
@@ -221,14 +221,14 @@ func TestJWTCacheExpires(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.NoError(t, err)
 
-	// A key that the issuer has removed soon stops working.
+	// A key removed by the issuer soon stops working.
 	i.Rotate()
 	now = now.Add(overdueAge)
 	_, err = a.Authenticate(t.Context(), fresh(long))
 	require.ErrorIs(t, err, ErrWrongCredentials)
 }
 
-// The proxy refuses malformed rules, and rules of two users that could match the same token.
+// Malformed rules, and rules of two users that the same token could match, are rejected.
 func TestConflictingJWTRulesAreRejected(t *testing.T) {
 	rule := func(subject string, claims ...string) *JWTRule {
 		r := &JWTRule{Issuer: "i", Subject: subject, Claims: map[string]string{}}
@@ -263,9 +263,9 @@ func TestConflictingJWTRulesAreRejected(t *testing.T) {
 	}
 }
 
-// All members of a group are one user of the proxy. A person in two groups is the user that is
+// All members of a group act as one user of the proxy. A person in two groups acts as the user
 // listed first.
-func TestGroupMembersAreOneUser(t *testing.T) {
+func TestGroupMembersShareOneUser(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	group := func(name string) User {
 		return User{Name: name, JWT: &JWTRule{Issuer: "sso", Claims: map[string]string{"groups": name}}}

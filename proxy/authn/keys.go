@@ -10,19 +10,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// These constants define how long an issuer's keys are used, and when they are fetched.
+// These constants control when an issuer's keys are fetched, and how long they are used.
 const (
-	fetchInterval = 10 * time.Second // minimum time between fetches, for any key
+	fetchInterval = 10 * time.Second // minimum time between fetches, whichever key is needed
 	fetchTimeout  = 5 * time.Second
-	// age of the keys at which they are fetched again, while the old ones are still used
+	// age at which keys are fetched again while still being used
 	refreshAge = 5 * time.Minute
-	// age of the keys at which requests wait for a fetch that is in progress
+	// age at which requests wait for the fetch in progress
 	overdueAge = 15 * time.Minute
-	// age of the keys at which they are no longer used, even if the issuer does not respond
+	// age at which keys are no longer used, even if the issuer does not respond
 	maxKeyAge = 24 * time.Hour
 )
 
-// A keyring holds the keys of one issuer. It fetches the keys when the first token from that issuer
+// A keyring contains the keys of one issuer. It fetches them when the first token from that issuer
 // arrives.
 type keyring struct {
 	fetch func(context.Context) ([]jose.JSONWebKey, error)
@@ -30,15 +30,15 @@ type keyring struct {
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	fetched time.Time     // when keys were fetched
-	tried   time.Time     // when the last fetch ended, or when the running one began
+	fetched time.Time     // when the keys were fetched
+	tried   time.Time     // when the last fetch ended or, if a fetch is running, when it began
 	failure error         // error of the last fetch
-	flight  chan struct{} // closed when the running fetch ends; nil if none is running
+	flight  chan struct{} // closed when the running fetch ends; nil if no fetch is running
 }
 
-// find returns the keys with the given id, or all keys if id is "". It returns no keys if the
-// issuer has no such key, and ErrCannotTell if it cannot find out. If the cached keys are younger
-// than overdueAge, only a caller that needs a new key waits for the issuer.
+// find returns the keys with this id, or all keys if id is "". If the issuer has no such key, find
+// returns no keys; if this cannot be determined, it returns ErrCannotTell. While the cached keys
+// are younger than overdueAge, find waits for the issuer only if it needs a new key.
 func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	for {
 		k.mu.Lock()
@@ -69,8 +69,8 @@ func (k *keyring) find(ctx context.Context, id string) ([]jose.JSONWebKey, error
 	}
 }
 
-// start begins a fetch, unless one is running or ended less than fetchInterval ago. The caller must
-// hold k.mu.
+// start begins a fetch, unless a fetch is running or ended less than fetchInterval ago. The caller
+// must hold k.mu.
 func (k *keyring) start(now time.Time) {
 	if k.flight != nil || !k.tried.IsZero() && now.Sub(k.tried) < fetchInterval {
 		return
@@ -93,8 +93,8 @@ func (k *keyring) start(now time.Time) {
 	}()
 }
 
-// withID returns the keys with the given id, or all keys if id is "", because any key may have
-// signed a token without a key id.
+// withID returns the keys with this id. If id is "", it returns all keys, because any of them may
+// have signed a token without a key id.
 func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	for _, key := range keys {
 		if id == "" || key.KeyID == id {
@@ -104,7 +104,7 @@ func withID(keys []jose.JSONWebKey, id string) (found []jose.JSONWebKey) {
 	return found
 }
 
-// fixedKeys returns a keyring that contains the given keys and never fetches others.
+// fixedKeys returns a keyring that contains these keys and never fetches any.
 func fixedKeys(keys []jose.JSONWebKey, now func() time.Time) *keyring {
 	return &keyring{
 		fetch: func(context.Context) ([]jose.JSONWebKey, error) { return keys, nil },

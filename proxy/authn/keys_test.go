@@ -34,8 +34,8 @@ func weakKey(t *testing.T) *rsa.PrivateKey {
 
 func errorsAs[T error](err error, target *T) bool { return errors.As(err, target) }
 
-// While an issuer is unavailable, its users get ErrCannotTell, other users are not affected, and
-// the proxy rarely retries.
+// While an issuer is unavailable, its users get ErrCannotTell, and the proxy rarely retries. Other
+// users are not affected.
 func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	i.SetAway(true)
@@ -75,17 +75,16 @@ func TestUnavailableIssuerIsNotAFailedLogin(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The error of a failed fetch contains the reason, which the log needs.
+// When a fetch fails, the error contains the cause, which is logged.
 func TestFetchErrorsStateTheCause(t *testing.T) {
 	i := authntest.NewIssuer(t)
-	// the fetch fails without the authority's certificate
+	// without the authority's certificate, the fetch fails
 	_, err := keySource{jwksURL: i.URL + "/keys"}.fetch(t.Context())
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, err, &unknown)
 }
 
-// A login that is waiting for its issuer does not delay other logins, and it ends when its caller's
-// context ends.
+// A login that waits for its issuer does not delay other logins, and ends when its context ends.
 func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	slow, quick := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	held := make(chan struct{})
@@ -122,8 +121,8 @@ func TestSlowIssuerDelaysOnlyItsUsers(t *testing.T) {
 	assert.Equal(t, 1, slow.Fetches())
 }
 
-// Clients can invent key ids. Invented ids must not cause many requests to the issuer, or prevent
-// the proxy from finding a new key.
+// Clients can invent key ids. Invented ids must neither cause many requests to the issuer nor
+// prevent the proxy from finding a new key.
 func TestUnknownKeysAreFetchedRarely(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	now := time.Now()
@@ -213,8 +212,8 @@ func TestKeysComeFromFileOrDiscovery(t *testing.T) {
 	require.ErrorContains(t, err, "jwks_uri must be https://")
 }
 
-// A reload keeps the keys of an issuer whose configuration is unchanged, so it needs no network.
-// The reload drops the keys of an issuer whose configuration has changed.
+// A reload keeps the keys of issuers with unchanged configuration, so that it does not depend on
+// the network. It drops the keys of all other issuers.
 func TestReloadKeepsIssuerKeys(t *testing.T) {
 	i := authntest.NewIssuer(t)
 	first := newJWTAuthenticator(t, i, nil)
@@ -231,8 +230,9 @@ func TestReloadKeepsIssuerKeys(t *testing.T) {
 	require.ErrorIs(t, err, ErrCannotTell)
 }
 
-// Two clusters may have the same issuer URL. The tokens of each cluster are valid only for that
-// cluster's users. If one cluster is unavailable, the other's verdict is not final.
+// Two clusters may have the same issuer URL. A token is valid only for users of the cluster that
+// issued it. While one cluster is unavailable, a rejection based on the other cluster's keys is not
+// final.
 func TestIssuersWithTheSameURLAreDistinguished(t *testing.T) {
 	one, two := authntest.NewIssuer(t), authntest.NewIssuer(t)
 	const url = "https://kubernetes.default.svc"

@@ -9,8 +9,8 @@ import (
 )
 
 // A limiter limits the rate of failed logins. It has a token bucket for each pair of source and
-// user name, and a larger bucket for each source, which limits attempts with many names. It treats
-// existing and unknown user names in the same way.
+// user name, and a larger bucket for each source, which limits attempts with many names. User names
+// that do not exist are treated like existing ones.
 type limiter struct {
 	perSecond float64
 	burst     float64
@@ -23,7 +23,7 @@ type limiter struct {
 
 type bucketKey struct {
 	source netip.Prefix
-	name   uint64 // a hash, so that long names need no extra memory; 0 means all names
+	name   uint64 // hash of the name, so that long names need no extra memory; 0 stands for all names
 }
 
 type bucket struct {
@@ -33,7 +33,7 @@ type bucket struct {
 
 const (
 	maxBuckets    = 8192
-	sourceFactor  = 4 // a source's bucket is this many times as large as a user's
+	sourceFactor  = 4 // ratio of the size of a source's bucket to that of a user's
 	failuresBurst = 10
 )
 
@@ -44,7 +44,7 @@ func newLimiter(perMinute int, now func() time.Time) *limiter {
 	}
 }
 
-// take reserves one attempt. If none is left, it returns how long to wait.
+// take reserves an attempt. If none is left, it returns how long to wait.
 func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	user, all := l.keys(source, name)
 	l.mu.Lock()
@@ -61,7 +61,7 @@ func (l *limiter) take(source netip.Addr, name string) (wait time.Duration) {
 	return 0
 }
 
-// forget resets a user's attempts, from all sources.
+// forget resets the attempts with this user name from all sources.
 func (l *limiter) forget(name string) {
 	user, _ := l.keys(netip.Addr{}, name)
 	l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *limiter) keys(source netip.Addr, name string) (user, all bucketKey) {
 	return bucketKey{prefix, maphash.String(l.seed, name) | 1}, bucketKey{source: prefix}
 }
 
-// size returns how many tokens a full bucket contains.
+// size returns the number of tokens in a full bucket.
 func (l *limiter) size(key bucketKey) float64 {
 	if key.name == 0 {
 		return sourceFactor * l.burst
@@ -103,8 +103,8 @@ func (l *limiter) refilled(key bucketKey, size float64, now time.Time) bucket {
 	return bucket{tokens: min(size, b.tokens+now.Sub(b.at).Seconds()*l.perSecond), at: now}
 }
 
-// makeRoom removes full buckets, and then arbitrary ones until a quarter of the space is free. This
-// limits the memory and time that an attack can use.
+// makeRoom removes full buckets, and then arbitrary buckets until a quarter of the space is free.
+// This limits the memory and time that an attack can consume.
 func (l *limiter) makeRoom(now time.Time) {
 	if len(l.buckets) < maxBuckets {
 		return

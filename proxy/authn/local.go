@@ -14,15 +14,14 @@ type Peer struct {
 	Groups []uint32 // supplementary groups
 }
 
-// unmapped is the number that the kernel reports as the uid or gid of users and groups outside this
-// process's user namespace. This number does not identify a user, so it never authenticates a
-// request.
+// unmapped is the uid or gid that the kernel reports for users and groups outside this process's
+// user namespace. It does not identify a user, so it never authenticates a request.
 const unmapped = 65534
 
 // locals maps processes on this host to users.
 type locals struct {
 	byUID map[uint32]string
-	byGID []groupRule // in the order in which users are configured
+	byGID []groupRule // in the order of the users in the configuration
 }
 
 type groupRule struct {
@@ -58,8 +57,8 @@ func newLocals(users []User) (*locals, error) {
 	return l, errors.Join(wrong...)
 }
 
-// identify returns the user that is configured for the process's uid. If there is none, it returns
-// the first user in the configuration with one of the process's groups.
+// identify returns the user configured for the process's uid or, if there is none, the first user
+// in the configuration with one of the process's groups.
 func (l *locals) identify(p Peer) (Identity, error) {
 	who := Identity{Method: ByPeer, Credential: fmt.Sprintf("uid %d", p.UID)}
 	if p.UID == unmapped {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A mac is an HMAC of credentials with a random key of this process, so that a copy of the cache is
-// useless elsewhere.
+// A mac is an HMAC of credentials. Its key is random and known only to this process, so that a copy
+// of the cache is useless elsewhere.
 type mac [sha256.Size]byte
 
-// A macer computes macs.
+// pool contains *macState values, initialized with the key
 type macer struct{ pool sync.Pool } // pool contains *macState, initialized with the key
 
 func newMacer() *macer {
@@ -21,8 +21,8 @@ func newMacer() *macer {
 	return &macer{sync.Pool{New: func() any { return &macState{hash: hmac.New(sha256.New, key)} }}}
 }
 
-// sumOf returns the mac of several strings. The mac includes the strings' lengths, so that the macs
-// of "ab", "c" and "a", "bc" differ.
+// sumOf returns the mac of several strings. The lengths of the strings are included, so that the
+// macs of "ab", "c" and "a", "bc" differ.
 func sumOf[T string | []byte](s *macer, method Method, texts ...T) mac {
 	m := s.pool.Get().(*macState)
 	defer s.pool.Put(m)
@@ -47,8 +47,8 @@ type macState struct {
 // maxRemembered is the maximum number of entries in a memory.
 const maxRemembered = 4096
 
-// A memory caches verified credentials and their users for a limited time. Failures are never
-// cached.
+// A memory caches verified credentials and their users for a limited time. It never caches
+// failures.
 type memory struct {
 	now func() time.Time
 
@@ -79,8 +79,8 @@ func (m *memory) keep(sum mac, who Identity, until time.Time) {
 	m.known[sum] = remembered{who, until}
 }
 
-// makeRoom removes expired entries, and then arbitrary ones until a quarter of the space is free.
-// Removed credentials are verified again when they are next used.
+// makeRoom removes expired entries, and then arbitrary entries until a quarter of the space is
+// free. Removed credentials are verified again when they are next used.
 func (m *memory) makeRoom() {
 	now := m.now()
 	for sum, r := range m.known {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A countedHash counts, for each kind, how often real hashes and decoys are computed.
+// A countedHash counts the computations of hashes and decoys, by kind.
 type countedHash struct {
 	Hash
 	work map[string]int
@@ -23,8 +23,8 @@ func (h countedHash) matches(password string) bool {
 
 func (h countedHash) decoy() Hash { return countedHash{h.Hash.decoy(), h.work} }
 
-// Even if users have argon2id hashes and bcrypt hashes of several costs, a wrong password causes
-// the same hash computations for every user and for an unknown name.
+// Even if users have argon2id hashes and bcrypt hashes of different costs, a wrong password causes
+// the same computations for every user and for unknown names.
 func TestMixedAlgorithmsCostTheSame(t *testing.T) {
 	const sum = "$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	texts := map[string][]string{

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Keys that cannot verify a token are skipped, regardless of their position in the list.
+// Keys that cannot verify a token are skipped, wherever they are in the list.
 func TestKeysThatCannotVerifyAreSkipped(t *testing.T) {
 	weak := weakKey(t)
 	strong, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -50,8 +50,8 @@ func TestKeysThatCannotVerifyAreSkipped(t *testing.T) {
 	require.ErrorContains(t, err, "not a JSON Web Key Set")
 }
 
-// An issuer's URL must be https:// and have a host. A fragment or credentials in the URL are
-// mistakes.
+// An issuer's URL must begin with https:// and contain a host, but neither a fragment nor
+// credentials.
 func TestIssuerURLsMustUseHTTPS(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"https://i.example": true, "https://i.example:8443/realms/a?x=y": true, "https://[fd00::1]/": true,

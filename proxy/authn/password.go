@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// MaxPasswords is the maximum number of passwords of one user. Two passwords let clients switch
-// from one to the next. A wrong password costs one hash computation for each of them.
+// MaxPasswords is the maximum number of passwords per user. With two passwords, clients can switch
+// from one to the next. A wrong password costs one hash computation for each password.
 const MaxPasswords = 2
 
 // passwords authenticates users by name and password.
 //
-// Hashing is deliberately slow, so the last successful login with each hash is remembered. Failures
-// are never remembered.
+// Hashing is deliberately slow, so the last successful login with each hash is cached. Failures are
+// never cached.
 type passwords struct {
-	names   map[string]bool // of all users, including those without passwords
+	names   map[string]bool // names of all users, including users without passwords
 	hashes  map[string][]Hash
-	decoys  map[string][]Hash // by kind; the largest number of hashes of that kind that any user has
+	decoys  map[string][]Hash // by kind; as many as the user with the most hashes of that kind has
 	limiter *limiter
 	sums    *macer
 	hashing *hashing
@@ -80,7 +80,7 @@ func checkHashes(u User) error {
 	return nil
 }
 
-// countOf returns how many of the hashes are of the given kind.
+// countOf returns how many hashes have this kind.
 func countOf(hashes []Hash, kind string) (n int) {
 	for _, h := range hashes {
 		if h.kind() == kind {
@@ -90,7 +90,7 @@ func countOf(hashes []Hash, kind string) (n int) {
 	return n
 }
 
-// carryOver copies the state of former: failures, known sources, and logins with unchanged hashes.
+// carryOver copies failures, known sources, and logins with unchanged hashes from former.
 func (p *passwords) carryOver(former *passwords) {
 	p.hashing = former.hashing
 	if p.limiter.perSecond == former.limiter.perSecond {
@@ -133,7 +133,7 @@ func (p *passwords) identify(ctx context.Context, name, password string, source 
 	return who, err
 }
 
-// recall returns the hash of a remembered login, or nil.
+// recall returns the hash of a cached login, or nil.
 func (p *passwords) recall(name string, sum mac) Hash {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -145,7 +145,7 @@ func (p *passwords) recall(name string, sum mac) Hash {
 	return nil
 }
 
-// remember stores a login in place of the last one with the same hash.
+// remember caches a login, and replaces the last login with the same hash.
 func (p *passwords) remember(name string, l login) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +158,8 @@ func (p *passwords) remember(name string, l login) {
 	p.known[name] = append(kept, l)
 }
 
-// check hashes the password, once for all concurrent requests with the same credentials and source,
-// and returns the hash that matched.
+// check hashes the password, and returns the hash that matched. Concurrent requests with the same
+// credentials from the same source share one computation.
 func (p *passwords) check(ctx context.Context, name, password string, sum mac, source netip.Addr) (Hash, error) {
 	done := p.flights.DoChan(source.String()+string(sum[:]), func() (any, error) {
 		if wait := p.limiter.take(source, name); wait > 0 {
@@ -192,9 +192,8 @@ func (p *passwords) check(ctx context.Context, name, password string, sum mac, s
 }
 
 // match returns the user's hash that matches a password, or nil. A failure costs the same for every
-// name. It takes as many hashes of each kind as the user with the most hashes of that kind has. The
-// duration therefore does not reveal whether a user exists, even if users have hashes of different
-// algorithms.
+// name: as many hashes of each kind as the user with the most hashes of that kind has. Therefore,
+// even if users have hashes of different kinds, the duration does not reveal whether a user exists.
 func (p *passwords) match(name, password string) Hash {
 	hashes := p.hashes[name]
 	for _, h := range hashes {

@@ -16,11 +16,11 @@ import (
 
 var here = netip.MustParseAddr("192.0.2.1")
 
-// A countingHash is a Hash that counts how often it is computed.
+// A countingHash is a Hash that counts its computations.
 type countingHash struct {
 	password string
-	price    uint64        // the kind of the hash
-	hashed   *atomic.Int32 // counts real hashes and decoys
+	price    uint64        // kind of the hash
+	hashed   *atomic.Int32 // number of computations, including those of decoys
 	decoyed  *atomic.Int32
 	block    chan struct{} // if not nil, matches waits for it
 }
@@ -46,7 +46,7 @@ func basic(name, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"+password))
 }
 
-// by is an Authenticator with a helper that authenticates by password.
+// by adds a helper that authenticates by password to an Authenticator.
 type by struct{ *Authenticator }
 
 func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (string, error) {
@@ -58,7 +58,8 @@ func (a by) Authenticate(ctx context.Context, header string, from netip.Addr) (s
 	return who.User, err
 }
 
-// Concurrent logins with the same credentials from different sources do not share an attempt.
+// Concurrent logins from different sources do not share an attempt, even if their credentials are
+// the same.
 func TestSourcesDoNotShareAttempts(t *testing.T) {
 	h := newCountingHash("right", 1)
 	a, elsewhere := newBasic(t, Options{}, User{Name: "admin", Hashes: []Hash{h}}), netip.MustParseAddr("198.51.100.1")
@@ -111,7 +112,7 @@ func TestAuthenticateByPassword(t *testing.T) {
 		"no colon":          {"Basic " + base64.StdEncoding.EncodeToString([]byte("ann")), "", ErrNoCredentials},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // the second time, from the cache if the result can be cached
+			for range 2 { // the second time from the cache, if the result can be cached
 				user, err := b.Authenticate(t.Context(), c.header, here)
 				assert.Equal(t, c.user, user)
 				if c.err == nil {
@@ -146,7 +147,7 @@ func TestSuccessIsCachedAndFailureIsNot(t *testing.T) {
 	}
 }
 
-// A reload keeps the cached logins of users whose password is unchanged, and drops the others.
+// A reload keeps the cached logins of users with unchanged passwords, and drops all others.
 func TestReloadKeepsCachedLogins(t *testing.T) {
 	ann, bob, carl := newCountingHash("a", 1), newCountingHash("b", 1), newCountingHash("c", 1)
 	now := func() time.Time { return time.Unix(0, 0) }
@@ -187,9 +188,8 @@ func TestReloadKeepsCachedLogins(t *testing.T) {
 	assert.Equal(t, hashed+1, carl.hashed.Load(), "the password of a user that was added again is checked")
 }
 
-// A wrong password costs the same number of hashes of each kind for every name, namely that of the
-// user with the most hashes of that kind. Otherwise, the duration would reveal whether a user
-// exists.
+// For every name, a wrong password causes as many hash computations of each kind as the user with
+// the most hashes of that kind has. Otherwise, the duration would reveal whether a user exists.
 func TestUnknownUsersCostAsMuchAsWrongPasswords(t *testing.T) {
 	kinds := map[string][]uint64{"cheap": {1}, "dear": {9}, "both": {1, 9}, "twice": {1, 1}, "none": nil}
 	var users []User
@@ -305,8 +305,8 @@ func TestLimiterMemoryIsLimited(t *testing.T) {
 	assert.LessOrEqual(t, len(l.buckets), maxBuckets+2)
 }
 
-// If there are too many buckets, full ones are removed. The bucket of a source that has used half
-// of its tokens is kept.
+// When there are too many buckets, full buckets are removed. A bucket with only half of its tokens
+// left is kept.
 func TestEvictionKeepsUsedBuckets(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := newLimiter(1, func() time.Time { return now })

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// revocations holds the lists of revoked certificates. If it is nil, revocation is not
-// checked. Otherwise, there must be a valid list from each authority in a certificate's path,
-// because the certificate could be on a list that is missing.
+// revocations contains certificate revocation lists. If it is nil, revocation is not checked.
+// Otherwise, it must contain a valid list from each authority in a certificate's path, because a
+// missing list could contain the certificate.
 type revocations []*x509.RevocationList
 
 // check returns an error if a certificate in path was revoked, or if this cannot be determined.
-// Otherwise, it returns the time until which the result is valid. path is the path from a verified
+// Otherwise, it returns the time until which the result is valid. path leads from a verified
 // certificate to its authority.
 func (r revocations) check(path []*x509.Certificate, now time.Time) (until time.Time, err error) {
 	until = path[0].NotAfter

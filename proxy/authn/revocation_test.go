@@ -58,7 +58,7 @@ func TestRevokedCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-// A verified certificate is remembered only until the first of the revocation lists expires.
+// A verified certificate is cached only until the first revocation list expires.
 func TestRevocationListsExpire(t *testing.T) {
 	authority, now := authntest.NewAuthority(t, "ours"), time.Now()
 	client := authority.Client(func(c *x509.Certificate) {

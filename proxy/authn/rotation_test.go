@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// While clients switch from one password to the next, both are valid, each is hashed once, and the
-// Identity shows which one was used.
+// While clients switch from one password to the next, both passwords are valid, each is hashed
+// once, and the Identity shows which password was used.
 func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	a := newBasic(t, Options{}, User{Name: "ann", Hashes: []Hash{before, after}})
@@ -32,7 +32,8 @@ func TestTwoPasswordsAreValidDuringRotation(t *testing.T) {
 	require.ErrorContains(t, err, "two password hashes of user ann begin with the same salt")
 }
 
-// For any user name, a wrong password costs as many hashes as for the user with the most passwords.
+// Whatever the user name, a wrong password causes as many hash computations as the user with the
+// most passwords has passwords.
 func TestWrongPasswordsCostTheSame(t *testing.T) {
 	two := []Hash{newCountingHash("a1", 1), newCountingHash("a2", 1)}
 	one := newCountingHash("b", 1)
@@ -51,7 +52,7 @@ func TestWrongPasswordsCostTheSame(t *testing.T) {
 	}
 }
 
-// A second password does not allow more guesses.
+// A second password does not increase the number of allowed guesses.
 func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 	now := func() time.Time { return time.Unix(0, 0) }
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
@@ -68,8 +69,8 @@ func TestSecondPasswordDoesNotSpeedUpGuessing(t *testing.T) {
 	require.ErrorAs(t, err, new(*TooManyFailuresError), "removing a password does not reset the limit")
 }
 
-// A reload that adds or removes one of a user's passwords keeps the remembered logins with the
-// other password.
+// If a reload adds or removes one of a user's passwords, cached logins with the other password
+// remain valid.
 func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	before, after := newCountingHash("old", 1), newCountingHash("new", 1)
 	login := func(a by, password string) error {
@@ -88,7 +89,7 @@ func TestReloadKeepsLoginsWithTheOtherPassword(t *testing.T) {
 	require.ErrorIs(t, login(third, "old"), ErrWrongCredentials)
 }
 
-// A password's ID is a part of the salt, which does not help anyone guess the password.
+// A password's ID is part of the salt, which does not help in guessing the password.
 func TestPasswordIDIsPartOfTheSalt(t *testing.T) {
 	for text, id := range map[string]string{
 		"$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz": "c29tZXNh",

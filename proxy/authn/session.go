@@ -12,7 +12,7 @@ import (
 )
 
 // A SignIn contains what a person provides to begin a session. Method determines which of the other
-// fields are used. With ByCertificate, none are, because the certificate belongs to the connection.
+// fields are used. ByCertificate uses no fields, because the certificate belongs to the connection.
 type SignIn struct {
 	Method         Method // ByPassword, ByToken, ByCertificate or ByCode
 	User, Password string
@@ -22,23 +22,23 @@ type SignIn struct {
 	Code, Nonce, Verifier string
 }
 
-// A Binding ties a session to the credential that was used to begin it. A Binding does not reveal
-// the credential.
+// A Binding ties a session to the credential with which it began. It does not reveal the
+// credential.
 type Binding struct {
-	// Until is when the credential expires. It is zero if the credential does not expire.
+	// Until is when the credential expires, or zero if it does not expire.
 	Until time.Time
 
 	who    Identity
-	token  [sha256.Size]byte // the hash of the token
-	issuer string            // the issuer of the JWT
-	// mac of the configured credential, or of the certificate
+	token  [sha256.Size]byte // hash of the token
+	issuer string            // issuer of the JWT
+	// mac of the credential in the configuration, or of the certificate
 	fingerprint mac
 }
 
-// Identity returns the user who signed in, and how.
+// Identity returns the user who signed in, and the credential that was used.
 func (b Binding) Identity() Identity { return b.who }
 
-// These are the errors that Holds returns.
+// Holds returns these errors.
 var (
 	ErrCredentialChanged = errors.New("the credential with which the session began was changed or removed, or has expired")
 	ErrOtherConnection   = errors.New("the session belongs to a client certificate that this connection does not have")
@@ -52,8 +52,8 @@ func (a *Authenticator) TakesCertificates() bool {
 	return a.certificates.authorities != nil && len(a.certificates.users) > 0
 }
 
-// SignIn authenticates a person who begins a session, with the same limits as Authenticate.
-// Together with an error, it returns an Identity that describes the failed attempt.
+// SignIn authenticates a person who begins a session, with the same limits as Authenticate. If
+// SignIn returns an error, the Identity describes the failed attempt.
 func (a *Authenticator) SignIn(ctx context.Context, in SignIn, e Evidence) (Identity, Binding, error) {
 	if a.certificates.required {
 		if who, err := a.certificates.check(e.Certificates); err != nil {
@@ -109,9 +109,10 @@ func (a *Authenticator) signInByJWT(ctx context.Context, token string) (Binding,
 	return b, nil
 }
 
-// Holds returns nil if a session's credential still authenticates its user. A reload therefore ends
-// the sessions of users whose credential was changed or removed. The error is ErrCredentialChanged,
-// ErrOtherConnection, or the error for a client certificate that every request needs.
+// Holds returns nil if the credential of a session still authenticates its user. Therefore, a
+// reload ends the sessions of users whose credential it changes or removes. The error is
+// ErrCredentialChanged, ErrOtherConnection, or the error for a client certificate that every
+// request needs.
 func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	if a.certificates.required {
 		if _, err := a.certificates.check(e.Certificates); err != nil {
@@ -149,16 +150,16 @@ func (a *Authenticator) Holds(b Binding, e Evidence) error {
 	return nil
 }
 
-// Each session's mac includes one of these strings, so that the session's mac cannot equal that of
-// a remembered credential.
+// The mac of a session includes one of these strings, so that it cannot equal the mac of a cached
+// credential.
 const (
 	sessionPassword    Method = "session:basic"
 	sessionCertificate Method = "session:certificate"
 	sessionJWT         Method = "session:jwt"
 )
 
-// passwordFingerprint returns the mac of the hash of the password with which a user signed in, or
-// false if the user no longer has that password.
+// passwordFingerprint returns the mac of the hash with which a user signed in, or false if the user
+// no longer has that password.
 func (a *Authenticator) passwordFingerprint(who Identity) (mac, bool) {
 	for _, h := range a.passwords.hashes[who.User] {
 		if h.ID() == who.Credential {
@@ -183,8 +184,8 @@ func (s *issuers) bindingOf(who Identity, i *issuer) Binding {
 	return b
 }
 
-// fingerprint returns the mac of an issuer and a user's rule for its tokens, or false if the user
-// has no such rule.
+// fingerprint returns the mac of an issuer and of a user's rule for its tokens, or false if the
+// user has no such rule.
 func (s *issuers) fingerprint(i *issuer, user string) (mac, bool) {
 	for _, r := range i.rules {
 		if r.user == user {

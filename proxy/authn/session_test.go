@@ -11,8 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn/authntest"
 )
 
-// A session ends when its credential is changed or removed, but not when another user's credential
-// is changed or removed.
+// A session ends when its own credential is changed or removed, but not when another user's is.
 func TestSessionCredentialIsValidUntilChanged(t *testing.T) {
 	authority, issuer := authntest.NewAuthority(t, "ours"), authntest.NewIssuer(t)
 	token, until := NewToken(), time.Now().Add(time.Hour)

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// TokenPrefix begins every bearer token made by this proxy, so that people and secret scanners
-// recognize it: spdkgate_[0-9A-Za-z]{46}.
+// TokenPrefix is the beginning of every bearer token that this proxy creates. It makes tokens
+// recognizable for people and secret scanners: spdkgate_[0-9A-Za-z]{46}.
 const TokenPrefix = "spdkgate_"
 
 const (
-	// number of random characters, with 5.95 bits each, which is enough entropy for a fast hash
+	// number of random characters of 5.95 bits each: enough entropy for a fast hash
 	tokenRandom   = 40
 	tokenChecksum = 6
 	base62        = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// NewToken creates a bearer token. The token's last characters are a checksum, which detects
-// truncated and mistyped tokens, and lets scanners avoid false alarms.
+// NewToken creates a bearer token. Its last characters are a checksum, which reveals truncated and
+// mistyped tokens, and saves scanners from false alarms.
 func NewToken() string {
 	text := []byte(TokenPrefix)
 	for len(text) < len(TokenPrefix)+tokenRandom {
@@ -46,7 +46,8 @@ func checksum(text string) string {
 	return string(digits[:])
 }
 
-// isComplete reports whether a token has the length, prefix and checksum of one made by NewToken.
+// isComplete reports whether a token has the length, prefix and checksum of a token created by
+// NewToken.
 func isComplete(token string) bool {
 	if !strings.HasPrefix(token, TokenPrefix) || len(token) != len(TokenPrefix)+tokenRandom+tokenChecksum {
 		return false
@@ -55,7 +56,7 @@ func isComplete(token string) bool {
 	return checksum(body) == token[len(body):]
 }
 
-// A TokenHash is the stored form of a token: its SHA-256 and its expiry. A TokenHash is not secret.
+// A TokenHash is the stored form of a token: its SHA-256 and its expiry. It is not secret.
 type TokenHash struct {
 	sum      [sha256.Size]byte
 	NotAfter time.Time // zero if the token does not expire
@@ -74,7 +75,7 @@ const (
 // ID returns the beginning of the hash, which identifies a token in logs.
 func (h TokenHash) ID() string { return hex.EncodeToString(h.sum[:4]) }
 
-// String returns the line that ParseTokenHash reads.
+// String returns the line that ParseTokenHash parses.
 func (h TokenHash) String() string {
 	line := hashAlgorithm + hex.EncodeToString(h.sum[:])
 	if !h.NotAfter.IsZero() {
@@ -83,7 +84,7 @@ func (h TokenHash) String() string {
 	return line
 }
 
-// ParseTokenHash reads "sha256:HEX", followed by "not_after=2027-01-31T00:00:00Z" if the token
+// ParseTokenHash parses "sha256:HEX", followed by "not_after=2027-01-31T00:00:00Z" if the token
 // expires, and an optional comment after a #. The error never contains the text.
 func ParseTokenHash(line string) (h TokenHash, err error) {
 	line, _, _ = strings.Cut(line, "#")
@@ -112,7 +113,8 @@ func ParseTokenHash(line string) (h TokenHash, err error) {
 
 var errTokenHash = errors.New("not the hash of a token: it must have the form `sha256:` and 64 hexadecimal digits, followed by `not_after=2027-01-31T00:00:00Z` if the token expires. Create one with `spdk-proxy new-token`")
 
-// ParseTokenHashes reads a file with one token hash per line. Empty lines and comments are allowed.
+// ParseTokenHashes parses a file with one token hash per line. Empty lines and comments are
+// ignored.
 func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	number := 0
 	for line := range strings.Lines(text) {
@@ -130,10 +132,10 @@ func ParseTokenHashes(text string) (hashes []TokenHash, err error) {
 	return hashes, err
 }
 
-// tokens authenticates users by their tokens' hashes.
+// tokens authenticates users by the hashes of their tokens.
 //
-// Looking up a hash in the map does not take constant time. This is harmless, because the duration
-// could reveal only parts of a token's SHA-256, and even the whole hash would not reveal the token.
+// A look-up in the map does not take constant time. This is harmless, because the duration could
+// reveal only part of a token's SHA-256, and even the whole hash would not reveal the token.
 type tokens struct {
 	bySum map[[sha256.Size]byte]storedToken
 	now   func() time.Time

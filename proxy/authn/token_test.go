@@ -38,7 +38,7 @@ func TestTokensMatchTheirHash(t *testing.T) {
 	}
 }
 
-// swapped returns s with its first two differing adjacent letters exchanged.
+// swapped returns s with its first pair of differing adjacent letters exchanged.
 func swapped(s string) string {
 	b := []byte(s)
 	for i := range len(b) - 1 {
@@ -130,7 +130,7 @@ func TestTokensIdentifyUsers(t *testing.T) {
 	_, err = a.Authenticate(t.Context(), bearer(next))
 	require.NoError(t, err)
 
-	// A token must not be accepted as a password, or a password as a token.
+	// A token is not accepted as a password, and a password is not accepted as a token.
 	for _, password := range []string{"", next, old} {
 		who, err = a.Authenticate(t.Context(), Evidence{Authorization: []string{basic("backup", password)}, Source: here})
 		require.ErrorIs(t, err, ErrWrongCredentials)
@@ -144,7 +144,8 @@ func TestTokenBelongsToOneUser(t *testing.T) {
 	require.ErrorContains(t, err, "token "+h.ID()+" is listed for user a and for user b")
 }
 
-// Wrong tokens are rate limited. Valid tokens and passwords from the same address are not affected.
+// Attempts with wrong tokens are rate limited. Valid tokens and passwords from the same address are
+// not affected.
 func TestWrongTokensAreRateLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	right := NewToken()

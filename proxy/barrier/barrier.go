@@ -1,10 +1,10 @@
-// Package barrier lets a call wait briefly until the client's other calls have reached the same
-// point.
+// Package barrier lets a call wait briefly until other calls of the same client have reached the
+// same point.
 //
-// To take snapshots on several targets at the same moment, a client makes a call to each target.
-// Each call freezes its volumes, arrives at its barrier, and waits there. Once the client knows
-// that all calls have arrived, it opens the barriers. A barrier that is not opened in time fails
-// the call, so hosts never wait for a client that has died.
+// To take snapshots on several targets at the same time, a client makes a call to each target. Each
+// call freezes its volumes, arrives at its barrier, and waits there. Once all calls have arrived,
+// the client opens the barriers. If a barrier is not opened in time, its call fails, so that hosts
+// never wait for a client that has died.
 //
 // The package must not depend on what the calls do or who makes them: a barrier is identified only
 // by a key.
@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// These are the errors with which a call at a barrier fails. After such an error, the waiting call
-// does not continue.
+// A call that waits at a barrier fails with one of these errors, and does not continue.
 var (
 	ErrTaken   = errors.New("another call is waiting at a barrier with this id")
 	ErrGivenUp = errors.New("the barrier was abandoned")
@@ -27,8 +26,8 @@ var (
 	ErrNobody  = errors.New("no call is waiting at a barrier with this id")
 )
 
-// Barriers holds the barriers of one process. The zero value is empty and ready to use. It is safe
-// for concurrent use.
+// Barriers contains the barriers of one process. The zero value is empty and ready to use. It is
+// safe for concurrent use.
 type Barriers struct {
 	mu    sync.Mutex
 	byKey map[string]*Barrier
@@ -38,16 +37,16 @@ type Barriers struct {
 type Barrier struct {
 	barriers *Barriers
 	key      string
-	calls    int  // number of calls that refer to the barrier; at 0, the barrier is removed
-	claimed  bool // a call will wait at the barrier
+	calls    int  // number of calls that refer to the barrier; the barrier is removed when it reaches 0
+	claimed  bool // whether a call waits or will wait at the barrier
 
-	arrived chan struct{} // closed when that call has arrived
+	arrived chan struct{} // closed when that call arrives
 	decided chan struct{} // closed when the barrier is opened or given up
 	arrive  sync.Once
-	opened  bool // the outcome, valid once decided is closed
+	opened  bool // the outcome, valid after decided is closed
 }
 
-// refer returns the barrier with a key. The caller must release it.
+// refer returns the barrier with this key. The caller must release it.
 func (s *Barriers) refer(key string, claim bool) (*Barrier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +74,7 @@ func (b *Barrier) release() {
 	}
 }
 
-// decide opens the barrier or gives it up, unless either has already happened. It reports whether
+// decide opens the barrier or gives it up, unless this has already been decided. It reports whether
 // the barrier is open.
 func (b *Barrier) decide(open bool) (opened bool) {
 	b.barriers.mu.Lock()
@@ -89,19 +88,18 @@ func (b *Barrier) decide(open bool) (opened bool) {
 	return b.opened
 }
 
-// Claim returns the barrier with a key, for a call that will wait at it. When the call ends, it
-// must leave the barrier.
+// Claim returns the barrier with this key for a call that will wait there. The call must leave the
+// barrier when it ends.
 func (s *Barriers) Claim(key string) (*Barrier, error) { return s.refer(key, true) }
 
-// Leave ends the claim of the call that has claimed the barrier.
+// Leave releases the barrier that the call has claimed.
 func (b *Barrier) Leave() {
 	b.decide(false) // no client should wait for a call that failed before it arrived
 	b.release()
 }
 
-// Wait records the arrival at the barrier, and waits until the barrier is opened. It returns an
-// error if the barrier is not opened in time, or if ctx ends. The barrier cannot be opened after
-// that.
+// Wait announces the call's arrival, and waits until the barrier is opened. If the barrier is not
+// opened in time, or if ctx ends, Wait returns an error, and the barrier can no longer be opened.
 func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	b.arrive.Do(func() { close(b.arrived) })
 	late := time.NewTimer(most)
@@ -114,14 +112,14 @@ func (b *Barrier) Wait(ctx context.Context, most time.Duration) error {
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	}
-	if b.decide(false) { // the barrier was opened, perhaps at the last moment
+	if b.decide(false) { // the barrier was opened just in time
 		return nil
 	}
 	return why
 }
 
-// Arrived waits until a call has arrived at the barrier with the given key. It returns an error if
-// no call arrives in time, or if the call has ended.
+// Arrived waits until a call has arrived at the barrier with this key. It returns an error if no
+// call arrives in time, or if the call has ended.
 func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -146,8 +144,8 @@ func (s *Barriers) Arrived(ctx context.Context, key string, most time.Duration) 
 	}
 }
 
-// Open lets the call that is waiting at the barrier with the given key continue. It returns an
-// error if no call is waiting there, or if the barrier was abandoned.
+// Open lets the call that is waiting at the barrier with this key continue. It returns an error if
+// no call is waiting there, or if the barrier has been given up.
 func (s *Barriers) Open(key string) error {
 	b, err := s.refer(key, false)
 	if err != nil {
@@ -165,8 +163,8 @@ func (s *Barriers) Open(key string) error {
 	return nil
 }
 
-// GiveUp fails the call that is waiting, or will wait, at the barrier with the given key. It has no
-// effect if there is no such call, or if the barrier is open.
+// GiveUp fails the call that is waiting, or will wait, at the barrier with this key. It does
+// nothing if there is no such call, or if the barrier is open.
 func (s *Barriers) GiveUp(key string) {
 	b, err := s.refer(key, false)
 	if err != nil {

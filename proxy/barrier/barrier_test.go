@@ -86,7 +86,7 @@ func TestUnopenedBarriersTimeOut(t *testing.T) {
 	})
 }
 
-// The call continues if and only if a call of Open has succeeded.
+// The call continues if and only if Open has succeeded.
 func TestBarrierOpensAtTheLastMoment(t *testing.T) {
 	var s Barriers
 	for range 2000 {

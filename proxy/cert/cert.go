@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// A Source defines where the server's certificate comes from: two PEM files, which may be the same
-// file, or a self-signed certificate.
+// A Source describes where the server's certificate comes from: two PEM files, which may be the
+// same file, or a self-signed certificate.
 type Source struct {
 	CertFile, KeyFile string
-	// where to store a self-signed certificate; if "", it is kept in memory until the process ends
+	// directory for a self-signed certificate; if "", the certificate stays in memory until the
+	// process ends
 	SelfSignedDir string
-	Listen        string // the server's address, for the names in a self-signed certificate
+	Listen        string // the server's address, which determines the names in a self-signed certificate
 
-	// ReadFile reads a certificate or key. It must return an error for a file that it does not
-	// trust.
+	// ReadFile reads a certificate or key. It must return an error for an untrusted file.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Shown holds the certificate that a server presents. Load replaces the certificate. Load and
-// Current may be called concurrently, but only one Load may run at a time.
+// Shown contains the certificate that a server presents. Load replaces it. Load and Current may be
+// called concurrently, but only one Load may run at a time.
 type Shown struct {
 	current atomic.Pointer[tls.Certificate]
-	// inMemory is a self-signed certificate that is not stored in a file. This certificate is
-	// reused until the process ends, because clients may trust it.
+	// inMemory is a self-signed certificate that is not stored in a file. It is reused until the
+	// process ends, because clients may trust it.
 	inMemory *tls.Certificate
-	// warned contains the fingerprints of the self-signed certificates that have been logged,
-	// because each is logged only once.
+	// warned contains the fingerprints of self-signed certificates for which a warning has been
+	// logged. Each of them causes only one warning.
 	warned map[string]bool
 }
 
 // Current returns the current certificate, or nil before the first Load.
 func (s *Shown) Current() *tls.Certificate { return s.current.Load() }
 
-// Load makes a source's certificate the current one. If it fails, the previous certificate stays in
-// use. Load logs a warning if the certificate expires soon, and one for each new self-signed
+// Load makes a source's certificate current. If it fails, the previous certificate remains in use.
+// Load logs a warning if the certificate expires soon, and a warning for each new self-signed
 // certificate.
 func (s *Shown) Load(from Source, log *slog.Logger) error {
 	cert, err := s.load(from, log)
@@ -105,8 +105,8 @@ func readPair(certFile, keyFile string, read func(string) ([]byte, error)) (*tls
 }
 
 // LoadClientCAs reads the authorities that sign client certificates. expire is when the first of
-// the authorities' certificates expires. If path is empty, the pool is nil. read must refuse a file
-// that it does not trust.
+// the authorities' certificates expires. If path is empty, the pool is nil. read must refuse an
+// untrusted file.
 func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.CertPool, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -127,8 +127,8 @@ func LoadClientCAs(path string, read func(string) ([]byte, error)) (pool *x509.C
 	return pool, expire, nil
 }
 
-// LoadRevocationLists reads the lists of revoked certificates (CRLs) in a PEM file. It also returns
-// the time at which the first list expires. If path is empty, it returns no lists.
+// LoadRevocationLists reads the certificate revocation lists (CRLs) in a PEM file. It also returns
+// when the first list expires. If path is empty, it returns no lists.
 func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists []*x509.RevocationList, expire time.Time, err error) {
 	if path == "" {
 		return nil, expire, nil
@@ -156,7 +156,7 @@ func LoadRevocationLists(path string, read func(string) ([]byte, error)) (lists 
 	return lists, expire, nil
 }
 
-// Fingerprint returns the SHA-256 of a certificate as `openssl x509 -fingerprint` writes it.
+// Fingerprint returns the SHA-256 of a certificate in the format of `openssl x509 -fingerprint`.
 func Fingerprint(cert *tls.Certificate) string {
 	sum := sha256.Sum256(cert.Certificate[0])
 	pairs := make([]string, len(sum))

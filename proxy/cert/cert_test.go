@@ -53,8 +53,8 @@ func TestSelfSignedCertificateIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "remove both", "a certificate without its key is not replaced")
 }
 
-// A certificate in memory stays the same until the process ends, even if other certificates are
-// presented in between.
+// A self-signed certificate in memory stays the same until the process ends, even if other
+// certificates are presented in between.
 func TestInMemoryCertificateIsReused(t *testing.T) {
 	var shown Shown
 	assert.Nil(t, shown.Current())
@@ -136,7 +136,7 @@ func TestClientTrustsSelfSignedCertificate(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A state directory that cannot be read or written is an error.
+// A state directory that cannot be read or written causes an error.
 func TestUnusableDirectoryIsReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -150,7 +150,7 @@ func TestUnusableDirectoryIsReported(t *testing.T) {
 	require.Error(t, generateInto(dir, filepath.Join(dir, "none", "tls.crt"), filepath.Join(dir, "key"), ":1"))
 }
 
-// A certificate that expires soon causes a warning; an expired one is refused.
+// A certificate that expires soon causes a warning. An expired certificate is rejected.
 func TestExpiredCertificatesAreRejected(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If there are several authorities, LoadClientCAs returns the earliest expiry, regardless of their
-// order. PEM blocks other than certificates are skipped.
-func TestFirstClientCAExpiryIsReturned(t *testing.T) {
+// If there are several authorities, LoadClientCAs returns the earliest expiry, in whatever order
+// they are listed. It skips PEM blocks other than certificates.
+func TestEarliestClientCAExpiryIsReturned(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	now := time.Now().UTC().Truncate(time.Second)

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If there are several lists of revoked certificates, LoadRevocationLists returns the earliest
-// expiry. It refuses any other content.
+// If there are several revocation lists, LoadRevocationLists returns the earliest expiry. It
+// rejects files with any other content.
 func TestRevocationListsAreLoaded(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestRevocationListsAreLoaded(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// A self-signed certificate contains all addresses at which clients may reach the server.
+// A self-signed certificate contains all addresses at which clients can reach the server.
 func TestSelfSignedCertificateNames(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestSelfSignedCertificateNames(t *testing.T) {
 	assert.WithinDuration(t, time.Now().Add(selfSignedFor), cert.Leaf.NotAfter, time.Hour)
 }
 
-// There is one warning for each new self-signed certificate, and none for other certificates.
+// Each new self-signed certificate causes one warning; other certificates cause none.
 func TestSelfSignedCertificatesCauseOneWarning(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -19,12 +19,12 @@ import (
 	"time"
 )
 
-// selfSignedFor is the validity period of a self-signed certificate, ten years. Clients that trust
-// it trust no other certificate, so a new one would lock them out.
+// selfSignedFor is the validity of a self-signed certificate: ten years. Clients trust exactly this
+// certificate, so a new certificate would lock them out.
 const selfSignedFor = 10 * 365 * 24 * time.Hour
 
-// selfSigned returns a self-signed certificate. It stores the certificate in the state directory,
-// if there is one, so that a restart does not change it.
+// selfSigned returns a self-signed certificate. If there is a state directory, the certificate is
+// stored there, so that it survives restarts.
 func selfSigned(from Source) (*tls.Certificate, error) {
 	dir := from.SelfSignedDir
 	if dir == "" {
@@ -41,8 +41,8 @@ func selfSigned(from Source) (*tls.Certificate, error) {
 	return readSelfSigned(from)
 }
 
-// CheckSelfSigned returns the error with which Load would refuse a stored self-signed certificate.
-// It creates nothing, and returns nil if no certificate is stored.
+// CheckSelfSigned checks a stored self-signed certificate, and returns the error that Load would
+// return. It creates nothing, and returns nil if no certificate is stored.
 func CheckSelfSigned(from Source) error {
 	if from.SelfSignedDir == "" {
 		return nil
@@ -112,7 +112,7 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	template := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: names[len(names)-1], Organization: []string{"spdk-proxy, self-signed"}},
-		NotBefore:    now.Add(-time.Hour), // in case clients' clocks are slow
+		NotBefore:    now.Add(-time.Hour), // tolerates clients whose clocks are slow
 		NotAfter:     now.Add(selfSignedFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
@@ -136,7 +136,7 @@ func generate(listen string) (cert *tls.Certificate, certPEM, keyPEM []byte, err
 	return &pair, certPEM, keyPEM, nil
 }
 
-// addressesOf returns the names and addresses by which clients may reach a server that listens at
+// addressesOf returns the names and addresses at which clients can reach a server that listens at
 // listen.
 func addressesOf(listen string) (names []string, addresses []net.IP) {
 	names = []string{"localhost"}

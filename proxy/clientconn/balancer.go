@@ -10,15 +10,15 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// Balancers configures the peers that connect on behalf of many clients.
+// Balancers configures peers that connect on behalf of many clients.
 type Balancers struct {
 	// Trusted reports whether a peer is a load balancer. If Trusted is nil, no peer is trusted. A
-	// load balancer may have more connections than other sources can.
+	// load balancer may have more connections than other sources.
 	Trusted func(netip.Addr) bool
 	// ProxyProtocol means that each connection from a load balancer begins with a PROXY protocol
-	// header, which contains the client's address.
+	// header with the client's address.
 	ProxyProtocol bool
-	// Wait is how long the proxy waits for a PROXY protocol header.
+	// Wait limits how long the proxy waits for a PROXY protocol header.
 	Wait time.Duration
 }
 
@@ -28,8 +28,8 @@ var (
 	errTooMany   = errors.New("the client has too many connections")
 )
 
-// accept adds a connection to the set, or closes it. A load balancer's connection belongs to the
-// load balancer until the connection's header has been read.
+// accept adds a connection to the set, or closes it. A connection from a load balancer counts
+// against the load balancer until its header has been read.
 func (s *Set) accept(raw net.Conn) (*Conn, bool) {
 	from := sourceOf(raw.RemoteAddr())
 	b := s.limits.Balancers
@@ -45,8 +45,8 @@ func (s *Set) accept(raw net.Conn) (*Conn, bool) {
 	return s.admit(c)
 }
 
-// identify waits for the header of a load balancer's connection, and attributes the connection to
-// the client's address.
+// identify waits for the header of a connection from a load balancer, and then counts the
+// connection against the client's address.
 func (c *Conn) identify() error {
 	if c.header == nil {
 		return nil
@@ -78,8 +78,8 @@ func (c *Conn) readHeader() error {
 	return nil
 }
 
-// noteUnidentified logs, from time to time, that load balancers send no headers. A connection that
-// sent no bytes is a health check.
+// noteUnidentified occasionally logs that load balancers send no headers. A connection without any
+// bytes is a health check.
 func (s *Set) noteUnidentified(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *Set) noteUnidentified(c *Conn) {
 	}
 }
 
-// move attributes a load balancer's connection to another source. It returns false if that source
-// already has too many connections, or if the connection was closed.
+// move counts a load balancer's connection against another source. It returns false if that source
+// has too many connections, or if the connection has been closed.
 func (s *Set) move(c *Conn, from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Set) move(c *Conn, from string) bool {
 	return true
 }
 
-// Read reads the client's data, without the PROXY protocol header. A PROXY protocol error ends the
+// Read reads the client's data after the PROXY protocol header. A PROXY protocol error ends the
 // connection.
 func (c *Conn) Read(b []byte) (int, error) {
 	if err := c.identify(); err != nil {
@@ -116,14 +116,15 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// RemoteAddr returns the client's address. It waits for the header of a load balancer's connection.
+// RemoteAddr returns the client's address. On a connection from a load balancer, it waits for the
+// header.
 func (c *Conn) RemoteAddr() net.Addr {
 	_ = c.identify() // on failure, Read returns the error
 	return c.Conn.RemoteAddr()
 }
 
-// Peer returns the peer's address for a connection from a Listener: the client's, or a load
-// balancer's. For other connections, the address is not valid.
+// Peer returns the address of a connection from a Listener: the client's own address, or that of a
+// load balancer. For other connections, the address is invalid.
 func Peer(conn net.Conn) netip.Addr {
 	c := connOf(conn)
 	if c == nil {
@@ -138,7 +139,7 @@ func Peer(conn net.Conn) netip.Addr {
 // A peerConn is a load balancer's connection, including its header.
 type peerConn struct {
 	net.Conn
-	some atomic.Bool // at least one byte has been read
+	some atomic.Bool // whether at least one byte has been read
 }
 
 func (p *peerConn) Read(b []byte) (int, error) {
@@ -152,7 +153,7 @@ func (p *peerConn) Read(b []byte) (int, error) {
 func addressOf(a net.Addr) netip.Addr {
 	from, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return netip.Addr{} // such as the address of a UNIX socket
+		return netip.Addr{} // for example the address of a UNIX socket
 	}
 	return from.Addr().Unmap().WithZone("")
 }

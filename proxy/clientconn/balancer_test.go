@@ -38,7 +38,7 @@ func balanced(t *testing.T, l Limits, log io.Writer) (*Set, func(text string) (c
 	}
 }
 
-// header returns a version 2 header for a client.
+// header returns a PROXY protocol header, version 2, with a client's address.
 func header(t *testing.T, client string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -47,7 +47,7 @@ func header(t *testing.T, client string) string {
 	return b.String()
 }
 
-// A load balancer's connection counts as a connection of the client named in its header.
+// A connection from a load balancer counts against the client named in its header.
 func TestClientsBehindALoadBalancerAreDistinguished(t *testing.T) {
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 2, WriteWait: time.Second}, io.Discard)
 	for text, client := range map[string]string{
@@ -78,12 +78,12 @@ func TestClientsBehindALoadBalancerAreDistinguished(t *testing.T) {
 	assert.Empty(t, s.sources)
 }
 
-// Each client has its own limit. The load balancer is subject only to the limit on the total number
+// Each client has its own limit. Load balancers are subject only to the limit on the total number
 // of connections.
 func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 6, PerSource: 2, WriteWait: time.Second}, &log)
-	for range 4 { // no connection has sent a header yet
+	for range 4 { // these connections have sent no header yet
 		dial("")
 	}
 	assert.Equal(t, 4, s.Open())
@@ -99,8 +99,7 @@ func TestLimitsApplyToClientsBehindALoadBalancer(t *testing.T) {
 	assert.Contains(t, log.String(), "too many were open")
 }
 
-// Connections without a valid header are closed. A connection closed in this way is logged if the
-// peer sent any bytes.
+// Connections with an invalid header are closed. This is logged if the peer sent any bytes.
 func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	var log bytes.Buffer
 	s, dial := balanced(t, Limits{Connections: 10, PerSource: 10, WriteWait: time.Second}, &log)
@@ -120,7 +119,7 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	assert.Empty(t, log.String(), "health checks")
 
 	for text, reason := range map[string]error{
-		// the beginning of TLS
+		// the beginning of a TLS handshake
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\x00\x00": errNoHeader,
 		"PROXY TCP4 198.51.100.2 192.0.2.99 x 9009\r\n":        errNoHeader,
 		// an address for UDP
@@ -134,7 +133,7 @@ func TestInvalidHeadersCloseTheConnection(t *testing.T) {
 	assert.Equal(t, 1, bytes.Count(log.Bytes(), []byte("\n")), "not each time")
 }
 
-// Only a load balancer can specify a client's address in a header.
+// The proxy accepts a client's address only from load balancers.
 func TestOnlyLoadBalancersNameClientAddresses(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1, Balancers: Balancers{Trusted: func(netip.Addr) bool { return false }, ProxyProtocol: true}}, slog.New(slog.DiscardHandler))
 	c, ok := s.accept(&from{address: "[::ffff:192.0.2.1]:1"})

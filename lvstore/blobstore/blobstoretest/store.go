@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// These are sizes, in bytes and in pages.
+// These constants are sizes, in bytes or pages.
 const (
 	PageSize      = 4096
 	MetadataStart = 4 // number of pages before the metadata
@@ -27,22 +27,22 @@ type Store struct {
 // An Lvol describes a logical volume or snapshot.
 type Lvol struct {
 	UUID, Name string
-	Blob       int    // number of the blob, and its page; 0 for the default
-	Parent     int    // blob of the parent lvol; 0 for none
+	Blob       int    // number of the blob and of its page; 0 selects the default
+	Parent     int    // blob of the parent lvol, or 0
 	Clusters   uint64 // size in clusters
 	Allocated  []uint64
-	At         []uint32 // clusters of the device, one for each of Allocated; nil for the next ones
-	Extents    []uint32 // pages for the parts of the extent table; nil for the next ones
+	At         []uint32 // the allocated clusters on the device, in the order of Allocated; nil for the next free clusters
+	Extents    []uint32 // pages for the parts of the extent table; nil for the next free pages
 
 	Writable, External, Taking, Removing bool
 
 	RunLength bool // list the clusters as run lengths
 	Continued bool // list the clusters on a second page
 
-	Start []byte // content of the first cluster, if that is allocated
+	Start []byte // content of the first cluster, if it is allocated
 }
 
-// Image returns the device's content.
+// Image returns the content of the whole device.
 func (s Store) Image() []byte {
 	m := make([]byte, s.Clusters*s.ClusterSize)
 	for at, content := range s.Content() {
@@ -51,7 +51,7 @@ func (s Store) Image() []byte {
 	return m
 }
 
-// Content returns the parts of Image's content that are not zero, by offset in bytes.
+// Content returns the parts of Image that are not zero, by offset in bytes.
 func (s Store) Content() map[int64][]byte {
 	b := make([]byte, PageSize)
 	copy(b, "SPDKBLOB")
@@ -73,10 +73,10 @@ func (s Store) Content() map[int64][]byte {
 	return w.content
 }
 
-// Page returns a metadata page of an image. After changing the page, call Seal.
+// Page returns a metadata page of an image. Call Seal after changing it.
 func Page(image []byte, n int64) []byte { return image[(MetadataStart+n)*PageSize:][:PageSize] }
 
-// Seal writes a page's checksum.
+// Seal writes the checksum of a page.
 func Seal(page []byte) {
 	le.PutUint32(page[PageSize-4:], crc32.Checksum(page[:PageSize-4], crc32.MakeTable(crc32.Castagnoli)))
 }

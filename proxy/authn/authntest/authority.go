@@ -72,7 +72,7 @@ func (a *Authority) sign(template *x509.Certificate, key *ecdsa.PrivateKey) *x50
 }
 
 // Client returns a client certificate, valid for an hour, followed by the certificates of the
-// authorities in above. change, if not nil, may modify the certificate before it is signed.
+// authorities in above. If change is not nil, it may modify the certificate before it is signed.
 func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) tls.Certificate {
 	key, template := newKey(a.t), a.template()
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -86,8 +86,7 @@ func (a *Authority) Client(change func(*x509.Certificate), above ...*Authority) 
 	return pair
 }
 
-// Revoke returns a's PEM-encoded list of revoked certificates, valid for an hour from the given
-// time.
+// Revoke returns a PEM-encoded revocation list, valid for an hour from the given time.
 func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []byte {
 	template := &x509.RevocationList{Number: big.NewInt(from.UnixNano()), ThisUpdate: from, NextUpdate: from.Add(time.Hour)}
 	for _, c := range certificates {
@@ -98,24 +97,24 @@ func (a *Authority) Revoke(from time.Time, certificates ...*x509.Certificate) []
 	return encode("X509 CRL", der)
 }
 
-// Certificate returns a's certificate.
+// Certificate returns the authority's certificate.
 func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
-// Pool returns a pool that contains only a.
+// Pool returns a pool that contains only this authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// PEM returns a's PEM-encoded certificate.
+// PEM returns the authority's PEM-encoded certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// WritePair writes NAME.crt and NAME.key to a directory.
+// WritePair writes a certificate and its key to NAME.crt and NAME.key in a directory.
 func WritePair(t testing.TB, dir, name string, pair tls.Certificate) (certFile, keyFile string) {
 	var certs []byte
 	for _, der := range pair.Certificate {

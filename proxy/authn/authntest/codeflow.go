@@ -11,7 +11,7 @@ import (
 
 // A flow is the state of the authorization code flow at an Issuer.
 type flow struct {
-	client, secret string // of the registered client
+	client, secret string // credentials of the registered client
 	subject        string // the user who signs in
 	more           map[string]any
 	answer         string                // response of /token; "" means that it returns a token
@@ -19,16 +19,16 @@ type flow struct {
 	exchanges      int
 }
 
-// Register registers a client. /authorize signs in the user with the given subject without a
-// prompt. more replaces claims in the tokens; a nil value removes the claim.
+// Register registers a client. /authorize signs in the user with this subject without a prompt.
+// more replaces claims in the tokens; a nil value removes the claim.
 func (i *Issuer) Register(client, secret, subject string, more map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.flow = flow{client: client, secret: secret, subject: subject, more: more, codes: map[string]url.Values{}}
 }
 
-// AnswerExchanges makes /token respond with the given text and status 400. If the text is empty,
-// /token works normally.
+// AnswerExchanges makes /token respond with this text and status 400. If the text is empty, /token
+// works normally.
 func (i *Issuer) AnswerExchanges(text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -57,7 +57,7 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 }
 
-// token exchanges a code for a token, once.
+// token exchanges a code for a token. Each code can be used once.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	client, secret, _ := r.BasicAuth()
 	secret, _ = url.QueryUnescape(secret) // RFC 6749, section 2.3.1

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An Issuer signs JWTs and serves its keys over HTTPS at /keys. It supports discovery, and /moved
+// An Issuer signs JWTs and serves its keys over HTTPS at /keys. It supports discovery. /moved
 // redirects to /keys.
 type Issuer struct {
 	t   testing.TB
@@ -36,7 +36,7 @@ type Issuer struct {
 	flow     flow
 }
 
-// NewIssuer starts an issuer with an RSA key. It stops when the test ends.
+// NewIssuer starts an issuer with an RSA key. The issuer stops when the test ends.
 func NewIssuer(t testing.TB) *Issuer {
 	i := &Issuer{t: t}
 	server := httptest.NewTLSServer(i.handler())
@@ -110,7 +110,7 @@ func (i *Issuer) Rotate() {
 	i.SignWith(key, jose.RS256)
 }
 
-// SignWith is like Rotate, but the caller provides the key, which may be of any kind.
+// SignWith is like Rotate, but uses the given key, which may be of any type.
 func (i *Issuer) SignWith(key crypto.Signer, algorithm jose.SignatureAlgorithm) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -133,28 +133,28 @@ func (i *Issuer) Key() (crypto.PublicKey, string) {
 	return i.key.Public().Key, i.key.KeyID
 }
 
-// SetAway makes all requests fail if away is true, and succeed again if it is false.
+// SetAway sets whether all requests fail.
 func (i *Issuer) SetAway(away bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.away = away
 }
 
-// Hold makes requests for keys wait until the given channel is closed.
+// Hold delays requests for keys until the channel is closed.
 func (i *Issuer) Hold(until chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.held = until
 }
 
-// Want makes /keys require the given bearer token.
+// Want makes /keys require this bearer token.
 func (i *Issuer) Want(bearer string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.bearer = bearer
 }
 
-// PointTo sets the URI of the keys that discovery returns.
+// PointTo sets the key URI that discovery returns.
 func (i *Issuer) PointTo(uri string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -168,8 +168,8 @@ func (i *Issuer) Fetches() int {
 	return i.fetches
 }
 
-// Claims returns the claims for a subject's token, valid for an hour. more replaces claims; a nil
-// value removes the claim.
+// Claims returns the claims of a token for a subject, valid for an hour. more replaces claims; a
+// nil value removes the claim.
 func (i *Issuer) Claims(audience, subject string, more map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{
@@ -201,7 +201,7 @@ func (i *Issuer) SignText(payload []byte) string {
 	return SignAs(i.t, payload, jose.SignatureAlgorithm(key.Algorithm), key.Key, key.KeyID)
 }
 
-// SignAs signs a payload with the given key, which need not belong to any issuer.
+// SignAs signs a payload with any key, whether or not it belongs to an issuer.
 func SignAs(t testing.TB, payload []byte, algorithm jose.SignatureAlgorithm, key any, id string) string {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	require.NoError(t, err)
