@@ -77,7 +77,7 @@ func requestOf(v any) (*Request, error) {
 	r.ID = id
 	for name := range object {
 		if !slices.Contains([]string{"jsonrpc", "id", "method", "params"}, name) {
-			return r, Errorf(CodeInvalidRequest, "unknown member %q: a request has jsonrpc, id, method and params, spelled exactly so", name)
+			return r, Errorf(CodeInvalidRequest, "unknown member %q: a request has only jsonrpc, id, method and params, spelled exactly like this", name)
 		}
 	}
 	if version, given := object["jsonrpc"]; given && version != "2.0" {

@@ -101,7 +101,7 @@ func (c *Client) confirm(ctx context.Context, method string, params any) error {
 		return err
 	}
 	if !ok {
-		return &Error{Method: method, Kind: Failed, Message: "SPDK answered false"}
+		return &Error{Method: method, Kind: Failed, Message: "SPDK returned false"}
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func (s *suite) fails(code int, method string, params any) {
 	s.Helper()
 	raw, err := s.settled(code, method, params)
 	var e *spdkrpc.Error
-	require.ErrorAs(s, err, &e, "%s %v was answered with %s", method, params, raw)
+	require.ErrorAs(s, err, &e, "%s %v succeeded with %s", method, params, raw)
 	if s.env.Validates && !s.valid(method, params) {
 		code = jsonrpc.CodeInvalidParams
 	}

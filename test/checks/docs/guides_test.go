@@ -32,8 +32,8 @@ func figures(text string) (found []string) {
 	return found
 }
 
-// Each figure in the sizing page's tables must also be on the measurements page, or on the page to
-// which its cell links.
+// Each figure in the sizing page's tables must also be on the measurements page, or on the page
+// that its cell links to.
 func TestSizesAreMeasured(t *testing.T) {
 	measurements := readPage(t, "docs/measurements.md")
 	found := 0

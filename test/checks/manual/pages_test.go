@@ -5,8 +5,8 @@ type page struct {
 	path string
 	// setup contains commands to run before the page.
 	setup string
-	// before maps blocks to commands to run before them. Here and below, a block is identified by a
-	// string that occurs only in that block, so that blocks can be added to a page.
+	// before maps blocks to the commands to run before each block. Here and below, a string that
+	// occurs only in one block identifies that block, so that blocks can be added to a page.
 	before map[string]string
 	// typed maps the words that a reader must replace to their replacements. Each of these words
 	// must be on the page.
@@ -18,7 +18,7 @@ type page struct {
 	leave []string
 }
 
-// installed prepares a host on which the package is installed and the service is running.
+// installed prepares a host with the package installed and the service running.
 const installed = `
 (mkdir -p /tmp/pkg && cd /tmp/pkg && make package && dpkg -i bin/*.deb)
 spdk-proxy hash-password --out /etc/spdk-proxy/secrets/admin.hash

@@ -17,16 +17,15 @@ import (
 const (
 	// commentWidth is the column at which comments are wrapped.
 	commentWidth = 100
-	// shortWidth is the width up to which a line counts as too short if the next word fits on it.
-	// It is less than commentWidth, so that replacing a word does not require rewrapping the
-	// paragraph.
+	// A line counts as too short if the next word would end within shortWidth. shortWidth is less
+	// than commentWidth, so that replacing a word does not require rewrapping the paragraph.
 	shortWidth = 80
 	// tabWidth is the number of columns that a tab occupies.
 	tabWidth = 4
 )
 
-// All comments must be wrapped at the same width, so that an edit changes only a few lines of a
-// comment. The check ignores comments after code on the same line, directives, code, and tables.
+// All comments must be wrapped at the same width, so that an edit changes only a few of a comment's
+// lines. The check ignores comments after code on the same line, directives, code, and tables.
 func TestCommentsWrapAtOneWidth(t *testing.T) {
 	checked := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {
@@ -65,7 +64,7 @@ func wrapping(set *token.FileSet, file *ast.File) (lines int, problems []string)
 	return lines, problems
 }
 
-// linesOfCode returns the lines on which a token begins or ends.
+// linesOfCode returns the lines where a token begins or ends.
 func linesOfCode(set *token.FileSet, file *ast.File) map[int]bool {
 	code := map[int]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ofReleases lists the names in package rpcschema with which code compares releases.
+// ofReleases lists the names in package rpcschema that code needs to compare releases.
 var ofReleases = []string{"Before", "MustRelease", "Year", "Month"}
 
 var releaseText = regexp.MustCompile("^[\"`]v[0-9]{2}\\.[0-9]{2}[\"`]$")
@@ -49,7 +49,7 @@ func TestOnlyTheSchemaComparesReleases(t *testing.T) {
 	}
 }
 
-// comparisons returns the places at which a package's files compare SPDK releases or name one.
+// comparisons returns the places where a package's files compare SPDK releases or name one.
 func comparisons(set *token.FileSet, importPath string, files []*ast.File, from types.Importer) (found []string, err error) {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Types: map[ast.Expr]types.TypeAndValue{}}
 	checker := types.Config{Importer: from}

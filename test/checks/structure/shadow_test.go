@@ -50,7 +50,7 @@ func sources(t *testing.T, visit func(file string, set *token.FileSet, parsed *a
 	}))
 }
 
-// A name such as len or config.Load must always have its usual meaning.
+// Names such as len and config.Load must always have their usual meaning.
 func TestNamesShadowNeitherPackagesNorBuiltins(t *testing.T) {
 	files := 0
 	sources(t, func(_ string, set *token.FileSet, parsed *ast.File) {

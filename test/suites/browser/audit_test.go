@@ -26,7 +26,7 @@ func (p *page) postCall(user, method, params string) int {
 const (
 	auditRows  = `document.querySelectorAll(".body .row[id]").length`
 	auditCalls = `[...document.querySelectorAll(".body .row[id] .c-call")].map((c) => c.innerText)`
-	// cutNames lists the methods' names of which the audit page does not show every letter.
+	// cutNames lists the method names that the audit page truncates.
 	cutNames = `[...document.querySelectorAll(".body .row[id]")].flatMap((row) => [...row.querySelectorAll(".c-call .mono")].filter((name) => {
 		const text = document.createRange(), at = row.querySelector(".c-call").getBoundingClientRect(), next = row.querySelector(".c-decision").getBoundingClientRect();
 		text.selectNodeContents(name);
@@ -124,7 +124,7 @@ func TestAuditShowsLongMethodNamesOnPhones(t *testing.T) {
 	p := newPageAt(t, realOrSharedTestbed(t))
 	p.signIn("admin")
 	p.look(390, 844, false)
-	// the longest names; parameters that are missing do not keep calls from being logged
+	// the longest names; calls are logged even if parameters are missing
 	for _, long := range []string{"iscsi_initiator_group_remove_initiators", "nvmf_subsystem_listener_set_ana_state"} {
 		p.postCall("admin", long, `{}`)
 		p.show("audit?q=method:" + long)

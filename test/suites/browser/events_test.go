@@ -47,8 +47,9 @@ func TestHiddenPageClosesItsStreams(t *testing.T) {
 	require.Eventually(t, func() bool { return streams() == 2 }, limit, 20*time.Millisecond, "the page must listen again")
 }
 
-// The console does not ask for events that the user's roles forbid, and says so: a tenant would
-// otherwise read that nothing has happened, and each sign-in would appear as a refused call.
+// The console does not request events that the user's roles forbid, and shows this. Otherwise, the
+// page would tell a tenant that nothing has happened, and each sign-in would be logged as a refused
+// call.
 func TestForbiddenEventsAreNotRequested(t *testing.T) {
 	p := newPageAt(t, exportTestbed(t))
 	p.signIn("team")

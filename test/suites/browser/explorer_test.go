@@ -148,7 +148,7 @@ func TestExplorerPutsNoSecretsInArguments(t *testing.T) {
 	}
 }
 
-// The commands that are shown on the page make the same calls.
+// The commands on the page make the calls that the page shows.
 func TestExplorerCommandsRun(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -190,8 +190,8 @@ func TestExplorerCommandsRun(t *testing.T) {
 	}
 }
 
-// The page refuses a value that the schema does not allow, and does not send anything.
-func TestExplorerRefusesInvalidValues(t *testing.T) {
+// The page rejects a value that the schema does not allow, and sends nothing.
+func TestExplorerRejectsInvalidValues(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
 	p.show("explorer?method=bdev_lvol_create")
@@ -248,7 +248,6 @@ func TestExplorerAcceptsJSON(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Fields for object names suggest the names that the user may see.
 func TestExplorerSuggestsNames(t *testing.T) {
 	offered := func(p *page, method, field, typed string) string {
 		p.show("explorer?method=" + method)
@@ -268,7 +267,6 @@ func TestExplorerSuggestsNames(t *testing.T) {
 	tenant.until(`[...document.querySelectorAll(".entry datalist option")].every((o) => o.value.startsWith("team/"))`)
 }
 
-// If the policy refuses a call, the page shows the reason.
 func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	p := newPage(t)
 	p.signIn("operator")
@@ -292,7 +290,6 @@ func TestExplorerShowsWhyACallIsRefused(t *testing.T) {
 	assert.NotContains(t, string(lvols), "refused")
 }
 
-// Before a destructive call, the page asks for the object's name.
 func TestDestructiveCallAsksForTheObjectsName(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")

@@ -11,7 +11,7 @@ import (
 )
 
 // To find out what else exposes a volume, the export dialog calls only methods that the target has
-// and the user may call. Other calls would fail, and be failures in the audit log.
+// and the user may call. Other calls would fail, and the audit log would show the failures.
 func TestExportDialogAvoidsCallsThatWouldFail(t *testing.T) {
 	w := exportTestbed(t)
 	var built []string
@@ -34,8 +34,8 @@ func TestExportDialogAvoidsCallsThatWouldFail(t *testing.T) {
 	}
 }
 
-// "100 %" means exactly that. Overcommitted lvstores show more, and lvstores that have free space
-// show less.
+// "100 %" means exactly 100 %: an overcommitted lvstore shows more, and an lvstore with free space
+// shows less.
 func TestPercentagesAreNotRoundedTo100(t *testing.T) {
 	p := newPage(t)
 	p.open("")
@@ -44,8 +44,7 @@ func TestPercentagesAreNotRoundedTo100(t *testing.T) {
 		eval[[]string](p, `[0, 0.004, 0.094, 0.096, 0.994, 0.9969, 0.99999, 1, 1.00001, 64 / 63.7, 1.006, NaN].map(model.percent)`))
 }
 
-// Unless the administrator chooses it, an address of a tenant is not used for volumes that do not
-// belong to the tenant.
+// The dialog does not use a tenant's address for other volumes unless the administrator chooses it.
 func TestExportDialogAvoidsAddressesOfOtherTenants(t *testing.T) {
 	w := exportTestbed(t)
 	const other = "nqn.2026-01.example.storage:other"

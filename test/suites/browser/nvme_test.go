@@ -23,7 +23,7 @@ func (d *nvmeDevices) any() bool {
 	return len(d.attached) > 0
 }
 
-// nvmeRequest returns the request that the simulated target gets in place of one about NVMe
+// nvmeRequest returns the request to send to the simulated target instead of a request about NVMe
 // devices.
 func (r *relayed) nvmeRequest(m message, text json.RawMessage) json.RawMessage {
 	d := &r.calls.nvme
@@ -55,7 +55,7 @@ func (r *relayed) nvmeRequest(m message, text json.RawMessage) json.RawMessage {
 	return text
 }
 
-// result returns SPDK's result of a method in place of the simulated target's.
+// result returns what SPDK would return for a method, to replace the simulated target's result.
 func (d *nvmeDevices) result(method string, result json.RawMessage) any {
 	if method == "bdev_nvme_attach_controller" {
 		return []json.RawMessage{result}

@@ -192,7 +192,7 @@ func (p *page) fill(label, value string) {
 	eval[chromedp.Void](p, fmt.Sprintf(`(() => { const f = %s; f.focus(); f.value = %s; f.dispatchEvent(new Event("input", { bubbles: true })); f.dispatchEvent(new Event("change", { bubbles: true })); return null })()`, find, text))
 }
 
-// keys presses keys, as on a keyboard.
+// keys types the given keys.
 func (p *page) keys(pressed string) {
 	p.t.Helper()
 	p.do(chromedp.KeyEvent(pressed))

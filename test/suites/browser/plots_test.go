@@ -22,8 +22,8 @@ const fewSamples = `(() => {
 	};
 })()`
 
-// drawn returns an expression for the number of pixels in one of a volume's plots that have the
-// color of the reads.
+// drawn returns an expression that counts the pixels in the color of reads in one of a volume's
+// plots.
 func drawn(plot int) string {
 	return `(() => {
 	const canvas = document.querySelectorAll(".panel .io .plot canvas")[` + strconv.Itoa(plot) + `], probe = document.createElement("span");

@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// The volumes of a real target to which hosts write while TestRealTargetWithIO runs, with the NQNs
-// of their exports.
+// busyVolumes maps volumes on a real target to the NQNs of their exports. Hosts write to these
+// volumes during TestRealTargetWithIO.
 var busyVolumes = map[string]string{
 	"ssd/postgres-0": "nqn.2026-01.example.storage:postgres-0", "ssd/postgres-1": "nqn.2026-01.example.storage:postgres-1",
 	"ssd/registry": "nqn.2026-01.example.storage:registry", "team/web": teamNQN + "web",
@@ -47,7 +47,7 @@ func (w *testbed) fillDisks(t *testing.T) {
 	}
 	w.call(t, "bdev_lvol_snapshot", object{"lvol_name": "ssd/mail", "snapshot_name": "mail-daily-1"})
 	w.call(t, "bdev_lvol_clone", object{"snapshot_name": "ssd/mail-daily-1", "clone_name": "mail-test"})
-	// now, 64 GiB are provisioned to the store's volumes, which is slightly more than its capacity
+	// 64 GiB are now provisioned, slightly more than the lvstore's capacity
 	w.call(t, "bdev_set_qos_limit", object{"name": "ssd/registry", "rw_ios_per_sec": 2000})
 	for name, nqn := range busyVolumes {
 		w.call(t, "nvmf_create_subsystem", object{"nqn": nqn, "serial_number": filepath.Base(name), "ana_reporting": true})

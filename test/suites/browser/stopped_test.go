@@ -69,20 +69,20 @@ log: {format: json}
 	return w, target
 }
 
-// The test covers a new user's first visit.
-func TestFirstVisit(t *testing.T) {
+// The console shows a new user accurate warnings, limits, names and errors.
+func TestNewUserSeesAccurateConsole(t *testing.T) {
 	w, _ := smallTestbed(t, "--no-auto-examine")
 	p := newPageAt(t, w)
 	p.signIn("admin")
-	t.Run("no warning about a target that loads nothing written by hosts", func(t *testing.T) {
+	t.Run("no warning about a target that loads nothing that hosts wrote", func(t *testing.T) {
 		p.has("108 %")
 		assert.NotContains(t, eval[string](p, `document.querySelector("main").innerText`), "bdev_auto_examine")
 	})
-	t.Run("overcommitment is marked", func(t *testing.T) {
+	t.Run("overcommitment is highlighted", func(t *testing.T) {
 		p.has("108 %")
 		p.until(`!!document.querySelector(".provisioned.over") && !!document.querySelector("span.over")`)
 	})
-	t.Run("a chosen configuration is named", func(t *testing.T) {
+	t.Run("a saved configuration that was chosen is named", func(t *testing.T) {
 		saved := command(w.dir, filepath.Join(w.dir, "spdk-proxy"), "saved", "use", "--dir", filepath.Join(w.dir, "saved"), "current.json")
 		require.NoError(t, saved.Run())
 		p.do(chromedp.Reload())
@@ -93,7 +93,7 @@ func TestFirstVisit(t *testing.T) {
 		p.has("The console has no page volume")
 		p.until(`document.title === "Page not found – SPDKGate"`)
 	})
-	t.Run("each search follows the address", func(t *testing.T) {
+	t.Run("search fields follow the address", func(t *testing.T) {
 		for _, page := range []string{"volumes", "exports", "access", "audit", "explorer"} {
 			for _, q := range []string{"", "spdk_get_version", "iostat", ""} {
 				p.show(page + "?q=" + q)
@@ -103,7 +103,7 @@ func TestFirstVisit(t *testing.T) {
 		p.show("explorer?q=spdk_get_version")
 		p.until(`document.querySelectorAll(".methods a").length < 10`)
 	})
-	t.Run("errors of SPDK have a meaning", func(t *testing.T) {
+	t.Run("SPDK's error codes are shown", func(t *testing.T) {
 		p.show("explorer?method=bdev_null_create")
 		p.fill("name", "disk0")
 		p.fill("num_blocks", "8")
@@ -112,7 +112,7 @@ func TestFirstVisit(t *testing.T) {
 		p.press("Make the call")
 		p.has("code -17")
 	})
-	t.Run("names are cut in their middle", func(t *testing.T) {
+	t.Run("long names are shortened in the middle", func(t *testing.T) {
 		p.look(900, 800, false)
 		p.show("exports")
 		p.until(`!!document.querySelector(".body .c-id .ends")`)
@@ -135,7 +135,7 @@ func TestFirstVisit(t *testing.T) {
 			return data.getData("text/plain") === name.textContent;
 		})()`), "a name is copied as one line")
 	})
-	t.Run("dialogs focus their first field and state what is lost", func(t *testing.T) {
+	t.Run("dialogs focus their first field and state what will be lost", func(t *testing.T) {
 		p.show("volumes")
 		p.until(`/ [GM]iB$/.test(document.querySelector(".body .c-size")?.innerText)`)
 		p.press("Create")
@@ -147,7 +147,7 @@ func TestFirstVisit(t *testing.T) {
 		p.has("All data of lvs0/v (nothing allocated) is lost.")
 		p.press("Cancel")
 	})
-	t.Run("a tenant sees itself, and nothing untrue", func(t *testing.T) {
+	t.Run("a tenant sees its own quota and no misleading messages", func(t *testing.T) {
 		p.press("admin")
 		p.press("Sign out")
 		p.signIn("team")
@@ -208,7 +208,7 @@ func TestFirstVisit(t *testing.T) {
 		}
 		p.look(1440, 900, false)
 	})
-	t.Run("the quota follows what the tenant creates", func(t *testing.T) {
+	t.Run("the quota is updated when the tenant creates a volume", func(t *testing.T) {
 		_, err := w.target.call("bdev_lvol_create", object{"lvol_name": "w", "size_in_mib": 400, "lvs_name": "lvs0", "thin_provision": true})
 		require.NoError(t, err)
 		p.show("overview")

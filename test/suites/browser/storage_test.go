@@ -110,8 +110,7 @@ func TestStoreWithExportsIsNotDeleted(t *testing.T) {
 	assert.False(t, eval[bool](p, `document.querySelector("dialog").innerText.includes("To confirm")`))
 }
 
-// Users who are only allowed to read do not see any buttons, and a tenant's users see only the
-// tenant's lvstores.
+// Users with read-only access see no buttons, and a tenant's users see only the tenant's lvstores.
 func TestStoragePageShowsOnlyPermittedActions(t *testing.T) {
 	w, all := realOrSharedTestbed(t), 4
 	if w != shared {

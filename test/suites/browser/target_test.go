@@ -15,8 +15,8 @@ import (
 )
 
 // relay listens on a socket in front of the simulated target, and adds device I/O with latencies,
-// busy reactors, connected hosts, and NVMe devices, which the simulation lacks. The gate can hold
-// back calls. The function that relay returns stops the relay.
+// busy reactors, connected hosts, and NVMe devices, which the simulation lacks. The gate calls can
+// delay calls. The returned function stops the relay.
 func relay(path, target string, calls *gate) (stop func(), err error) {
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -41,7 +41,7 @@ func relay(path, target string, calls *gate) (stop func(), err error) {
 	return func() { _ = listener.Close() }, nil
 }
 
-// A gate holds back calls of one method while it is shut. It is open initially.
+// A gate delays the calls of one method while it is shut. It is open initially.
 type gate struct {
 	mu     sync.Mutex
 	method string        // the method whose calls wait
@@ -49,7 +49,7 @@ type gate struct {
 	nobody bool          // report no connected hosts
 	asIs   bool          // change no responses
 
-	histograms map[string]time.Time // by bdev, the time at which its histogram was enabled
+	histograms map[string]time.Time // by bdev, the time when its histogram was enabled
 	nvme       nvmeDevices
 }
 
@@ -65,8 +65,8 @@ func (g *gate) histogram(bdev string, on bool) {
 	}
 }
 
-// counts returns a histogram in which, each second, 980 operations took 0.26 ms and 20 took 4.2 ms.
-// If the histogram is off, it returns nil.
+// counts returns a histogram of 980 operations per second that took 0.26 ms and 20 that took 4.2
+// ms. If the histogram is off, it returns nil.
 func (g *gate) counts(bdev string) any {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +107,7 @@ func (g *gate) changes() bool {
 	return !g.asIs
 }
 
-// shut holds back a method's calls until open is called.
+// shut delays a method's calls until open is called.
 func (g *gate) shut(method string) (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,8 +204,8 @@ func answer(id json.RawMessage, result any) []byte {
 	return text
 }
 
-// answers forwards the target's responses, and replaces only the statistics and NVMe devices that
-// they contain.
+// answers forwards the target's responses, and replaces only the statistics and NVMe devices in
+// them.
 func (r *relayed) answers() {
 	defer r.close()
 	for from := json.NewDecoder(bufio.NewReaderSize(r.server, 1<<20)); ; {

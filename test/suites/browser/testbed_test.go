@@ -30,7 +30,7 @@ type testbed struct {
 	target *caller
 	log    *logFile
 	hash   string // hash of the password
-	calls  gate   // holds back calls to the target
+	calls  gate   // can delay calls to the target
 	stops  []func()
 }
 
@@ -211,15 +211,15 @@ func (l *logFile) tail() string {
 	return text[max(0, len(text)-4000):]
 }
 
-// refused returns the log's lines about refused calls of a user.
+// refused returns the log lines for a user's refused calls.
 func (l *logFile) refused(user string) []string {
 	return l.lines(func(line string) bool {
 		return strings.Contains(line, `"user":"`+user+`"`) && strings.Contains(line, `"decision":"deny"`)
 	})
 }
 
-// failed returns the log's lines about calls of a user that were refused or that failed, but not
-// those that the browser aborted (status 499).
+// failed returns the log lines for a user's refused and failed calls, except those that the browser
+// aborted (status 499).
 func (l *logFile) failed(user string) []string {
 	return l.lines(func(line string) bool {
 		return strings.Contains(line, `"user":"`+user+`"`) && (strings.Contains(line, `"decision":"deny"`) || strings.Contains(line, `"error":`)) && !strings.Contains(line, `"status":499`)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shifts adds up the layout shifts on a page that the user did not cause.
+// shifts adds up a page's layout shifts, except those that the user caused.
 const shifts = `new Promise((done) => {
 	let sum = 0;
 	const observer = new PerformanceObserver((list) => { for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value; });
@@ -40,7 +40,7 @@ func TestFirstContentAppearsWithoutLayoutShifts(t *testing.T) {
 	}
 }
 
-// wholeRead is true when the page has loaded the list of all bdevs, which it requests last.
+// wholeRead is true once the page has loaded the list of all bdevs, its last request.
 const wholeRead = `performance.getEntriesByType("resource").some((e) => e.encodedBodySize > 8e6)`
 
 // Volumes and exports are listed before SPDK has returned the long list of bdevs.
@@ -208,7 +208,7 @@ func TestVolumeIOIsShown(t *testing.T) {
 
 // Once a volume's histogram is switched on, its latency percentiles are shown, and the list can be
 // sorted by them. Until then, the list and the panel show that the histogram is off. The proxy
-// needs two readings, one minute apart.
+// needs two samples, one minute apart.
 func TestVolumeLatencyPercentilesAreShown(t *testing.T) {
 	p := newPage(t)
 	p.signIn("admin")
@@ -244,8 +244,7 @@ func TestVolumeLatencyPercentilesAreShown(t *testing.T) {
 	assert.False(t, eval[bool](p, `[...document.querySelectorAll(".panel button")].some((b) => b.innerText.includes("Measure"))`))
 }
 
-// A tenant's user sees only the tenant's own objects.
-func TestTenantSeesOnlyItsOwn(t *testing.T) {
+func TestTenantSeesOnlyItsOwnObjects(t *testing.T) {
 	p := newPage(t)
 	p.signIn("team")
 	p.until(`document.querySelectorAll(".stores li").length === 1`)

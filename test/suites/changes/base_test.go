@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A base is a bdev for an lvstore.
+// A base is the bdev below an lvstore.
 type base struct {
 	bdev  string
 	image string // the file with the content

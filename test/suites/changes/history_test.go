@@ -260,7 +260,7 @@ func (w *testbed) restart() {
 	}
 	w.kill()
 	w.start()
-	require.Eventually(w.t, func() bool { // the proxy notices after a moment that the target responds again
+	require.Eventually(w.t, func() bool { // it takes the proxy a moment to notice that the target responds again
 		return w.proxy.call("spdk_get_version", nil, nil) == nil
 	}, long, 10*time.Millisecond)
 	for _, v := range w.vols {

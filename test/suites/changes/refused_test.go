@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// refusal returns the code and the text with which the proxy refuses to list a snapshot's changes.
+// refusal returns the code and the text of the proxy's refusal to list a snapshot's changes.
 func (w *proxy) refusal(t *testing.T, snapshot string) (code int, text string) {
 	var rpc *spdkrpc.Error
 	err := w.call("spdkgate_lvol_changes", p{"snapshot": snapshot}, nil)
@@ -18,8 +18,8 @@ func (w *proxy) refusal(t *testing.T, snapshot string) (code int, text string) {
 	return rpc.Code, rpc.Message
 }
 
-// SPDK does not rename snapshots, but changes the alias. The proxy's error contains the call that
-// restores the alias.
+// SPDK fails to rename a snapshot, but still changes its alias. The proxy's error contains the call
+// that restores the alias.
 func TestFailedRenameOfASnapshot(t *testing.T) {
 	w := newTestbed(t, "aio", *seed)
 	w.prepare()

@@ -248,8 +248,8 @@ func (w *testbed) compare(s, base *snapshot) (refused bool) {
 	return w.judge(kind, s, base, list, err)
 }
 
-// compareVolume checks the allocated clusters of an unused volume, and its changes since each of
-// several snapshots.
+// compareVolume checks an unused volume's allocated clusters, and its changes since each of several
+// snapshots.
 func (w *testbed) compareVolume(v *volume, bases ...*snapshot) {
 	s := &snapshot{v.uuid, w.content(v.uuid)}
 	list, err := w.query(p{"snapshot": v.uuid, "allow_volume": true}, s)
@@ -260,7 +260,7 @@ func (w *testbed) compareVolume(v *volume, bases ...*snapshot) {
 	}
 }
 
-// judge checks and counts the result of a query. kind is the kind of the query.
+// judge checks and counts the result of a query of the given kind.
 func (w *testbed) judge(kind string, s, base *snapshot, list []bool, err error) (refused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -81,7 +81,7 @@ func operations() (list []operation) {
 	return list
 }
 
-// A testbed is a target with a proxy, on which pairs of operations run.
+// A testbed is a target with a proxy. Pairs of operations run on it.
 type testbed struct {
 	t      *testing.T
 	dir    string
@@ -200,7 +200,7 @@ func (f *testbed) checkListed(pair [2]operation, outcomes [2]error) (wrong []str
 		}
 		listed := slices.ContainsFunc(volumes, func(l spdkrpc.LvolInfo) bool { return l.Alias == o.gone })
 		if deleted := outcomes[i] == nil; deleted == listed {
-			wrong = append(wrong, fmt.Sprintf("%s answered %v, and the volume is listed: %t", o, outcomes[i], listed))
+			wrong = append(wrong, fmt.Sprintf("%s returned %v, and the volume is listed: %t", o, outcomes[i], listed))
 		}
 	}
 	return wrong
@@ -268,7 +268,7 @@ func (f *testbed) clear() {
 
 // runAll runs pairs on a target until all rounds are complete, or the time limit is reached. Each
 // round runs the first pairs of a new random order. In half of the pairs, the second operation
-// begins later, at most by the time longest.
+// begins up to longest later.
 func (f *testbed) runAll(rounds, first int, longest time.Duration) {
 	f.createDisks()
 	defer f.call("nvmf_delete_subsystem", p{"nqn": subsystem}, nil)

@@ -126,7 +126,7 @@ func (n *namespace) event(object, reason, text string) {
 	})
 }
 
-// admitted returns the nodes to which the target gives access to a claim's volume.
+// admitted returns the nodes that have access to a claim's volume on the target.
 func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error) {
 	volume, err := n.kubectl.Run(ctx, "", "get", "pvc", claim, "--output=jsonpath={.spec.volumeName}")
 	if err != nil {
@@ -149,7 +149,7 @@ func (n *namespace) admitted(ctx context.Context, claim string) ([]string, error
 	return nil, err
 }
 
-// admits requires that the target gives access to a claim's volume to exactly the given nodes.
+// admits requires that exactly the given nodes have access to a claim's volume.
 func (n *namespace) admits(claim string, nodes ...string) {
 	n.t.Helper()
 	now, err := n.admitted(context.Background(), claim)
@@ -157,7 +157,7 @@ func (n *namespace) admits(claim string, nodes ...string) {
 	assert.ElementsMatch(n.t, nodes, now, "nodes that the target admits")
 }
 
-// awaitAdmitted waits until the target gives access to a claim's volume to exactly the given nodes.
+// awaitAdmitted waits until exactly the given nodes have access to a claim's volume.
 func (n *namespace) awaitAdmitted(claim string, nodes ...string) {
 	n.t.Helper()
 	n.eventually("the target admits only "+strings.Join(nodes, ", "), func(ctx context.Context) error {

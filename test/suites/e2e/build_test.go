@@ -36,7 +36,7 @@ type built struct {
 
 const snapshotter = "github.com/kubernetes-csi/external-snapshotter/"
 
-// The modules from which the tests apply manifests.
+// The tests apply manifests from these modules.
 const (
 	snapshotCRDs       = snapshotter + "client/v8"
 	snapshotController = snapshotter + "v8"

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The sizes that TestChangedBlocks uses.
+// TestChangedBlocks uses these sizes.
 const (
 	volumeMiB  = 400
 	writtenMiB = 200
@@ -147,7 +147,7 @@ func TestChangedBlocks(t *testing.T) {
 	other.ready("stranger")
 	assert.Contains(t, other.fails("stranger", lister), "PermissionDenied")
 
-	// A token for another audience is refused.
+	// A token for another audience is rejected.
 	service := n.run("get", "snapshotmetadataservice", driverName, "--output=jsonpath={.spec.caCert}")
 	n.apply(fmt.Sprintf("{apiVersion: cbt.storage.k8s.io/v1beta1, kind: SnapshotMetadataService, metadata: {name: another}, spec: {address: %q, audience: another, caCert: %s}}", metadataHost+":"+metadataPort, service))
 	t.Cleanup(func() { n.run("delete", "snapshotmetadataservice", "another") })

@@ -78,8 +78,8 @@ func (n *namespace) live(ctx context.Context, name string) error {
 	return err
 }
 
-// trouble ends or stops some of the driver's processes. There may be no such processes, because
-// they may still be ending or starting after the last disturbance.
+// trouble kills or pauses some of the driver's processes. It may find none, because they may still
+// be ending or starting after the last disturbance.
 func (n *namespace) trouble(ctx context.Context) error {
 	selected := func(app string) error {
 		_, err := env.driver.kubectl.Run(ctx, "", "delete", "pods", "--selector=app="+app, "--wait=false", "--grace-period=1")

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/storage"
 )
 
-// The names of objects in the chart.
+// These are the names of objects in the chart.
 const (
 	driverName       = "csi.spdk.io"
 	driverNamespace  = "spdkcsi"
@@ -27,7 +27,7 @@ const (
 // storageServer is the name of the storage server in the driver's configuration.
 const storageServer = "storage-1"
 
-// A driver is the driver in the cluster, together with its storage server.
+// A driver represents the driver in the cluster and its storage server.
 type driver struct {
 	dir     string // of the sandbox
 	server  *storage.Server
@@ -71,7 +71,7 @@ func start(ctx context.Context, dir string, b built) error {
 	if err != nil {
 		return err
 	}
-	progress("spdk-proxy answers")
+	progress("spdk-proxy responds")
 	env.driver = d
 	return d.install(ctx, b)
 }

@@ -49,7 +49,7 @@ func TestPodKeepsItsVolumeWhenKubeletIsKilled(t *testing.T) {
 	node := n.nodeOf("first")
 	require.NoError(t, node.Kubelet.Kill())
 	require.NoError(t, node.StartKubelet(t.Context()))
-	n.eventually("the pod answers", func(ctx context.Context) error {
+	n.eventually("the pod responds", func(ctx context.Context) error {
 		_, err := n.kubectl.Run(ctx, "", "exec", "first", "--", "true")
 		return err
 	})

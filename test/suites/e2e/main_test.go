@@ -129,7 +129,7 @@ func runInside(dir string, m *testing.M) (int, error) {
 	return code, nil
 }
 
-// An environment is the environment in which the tests run.
+// An environment contains what the tests use: the driver and the cluster.
 type environment struct {
 	cluster *cluster.Cluster
 	driver  *driver

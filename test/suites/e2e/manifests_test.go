@@ -55,7 +55,7 @@ func imageName(image string) string {
 	return name
 }
 
-// The driver's images: the one in the manifests, and another one for an upgrade.
+// These are the driver's images: the one in the manifests, and another one for an upgrade.
 const (
 	driverVersion = "v0.1.0"
 	otherVersion  = "v0.1.1-e2e"

@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/e2e/cluster"
 )
 
-// Names that csi-snapshot-metadata uses.
+// csi-snapshot-metadata uses these names.
 const (
 	metadataSecret  = "spdkcsi-snapshot-metadata-tls"
 	metadataService = "spdkcsi-snapshot-metadata"

@@ -61,7 +61,7 @@ func TestZones(t *testing.T) {
 }
 
 // immediate creates volumes before pods need them, on two storage servers that each have room for
-// only one. zones lists the servers' zones, each of which is a node.
+// only one volume. zones maps the servers to their zones. Each zone is a node.
 func (n *namespace) immediate(zones map[string]string) {
 	n.t.Helper()
 	const size = "40Gi" // of 64 GiB

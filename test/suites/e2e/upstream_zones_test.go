@@ -39,7 +39,7 @@ func TestUpstreamLimits(t *testing.T) {
 }
 
 // TestUpstreamSnapshotMetadata runs tests that TestUpstream cannot run, because the definition of
-// external drivers does not contain the namespace in which these tests create objects.
+// external drivers lacks the namespace where these tests create objects.
 func TestUpstreamSnapshotMetadata(t *testing.T) {
 	if !*upstream {
 		t.Skip("only with ARGS=-upstream")

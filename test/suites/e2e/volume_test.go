@@ -76,7 +76,7 @@ func TestSnapshots(t *testing.T) {
 	n.ready("cloned")
 	assert.Equal(t, first, n.sum("restored", "/volume/file"))
 	assert.Equal(t, second, n.sum("cloned", "/volume/file"))
-	// A snapshot on which volumes depend cannot be deleted, so these volumes are deleted first.
+	// A snapshot cannot be deleted while volumes depend on it, so these volumes are deleted first.
 	n.run("delete", "pod", "restored", "cloned")
 	n.run("delete", "pvc", "spdkcsi-pvc-restored", "spdkcsi-pvc-clone")
 	n.run("delete", "volumesnapshot", "spdkcsi-snapshot", "--timeout=4m")

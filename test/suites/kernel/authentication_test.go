@@ -10,8 +10,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// On a real kernel, TestAuthentication uses CSI calls to stage volumes that require authentication,
-// with the right keys, with wrong keys and without keys. It also changes the keys during I/O.
+// TestAuthentication stages volumes that require authentication, through CSI calls on a real
+// kernel, with the right keys, with wrong keys and without keys. It also changes the keys during
+// I/O.
 func TestAuthentication(t *testing.T) {
 	for method, targetType := range map[string]string{"dhchap": "nvme-tcp", "chap": "iscsi"} {
 		t.Run(method, func(t *testing.T) {

@@ -21,10 +21,9 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// In the machine, the command spdk-csi move copies volumes of a real target to another lvstore:
-// thin and thick ones, with a snapshot below them. A first copy is made while a node uses the
-// volume, and the second one contains what has changed since. All bytes are compared, and then the
-// copy is used.
+// In the machine, spdk-csi move copies thin and thick volumes with a snapshot below them to another
+// lvstore of a real target. A first copy is made while a node uses the volume; the second copy adds
+// what has changed since. All bytes are compared, and then the copy is used.
 func TestMovedCopyCanBeUsed(t *testing.T) {
 	realTarget.Lock()
 	t.Cleanup(realTarget.Unlock)
@@ -75,7 +74,7 @@ func addStore(t *testing.T, path, name string) {
 }
 
 // startPlainProxy starts a proxy for the guest. The proxy does not use TLS, because certificates do
-// not contain the address at which the guest reaches the host.
+// not contain the guest's address for the host.
 func (c *csiTarget) startPlainProxy(t *testing.T, path string) (port string) {
 	dir, port := t.TempDir(), freePort(t)
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
@@ -92,7 +91,7 @@ users:
 log: {level: error}
 `
 
-// guestConfig returns the driver's configuration with which the guest reaches the target.
+// guestConfig returns a driver configuration for reaching the target from the guest.
 func (c *csiTarget) guestConfig(proxyPort, otherStore string) (map[string]string, error) {
 	var config struct {
 		Nodes []map[string]any `json:"nodes"`

@@ -199,7 +199,7 @@ func capability() *csi.VolumeCapability {
 	}
 }
 
-// make creates or copies a volume, and publishes it to the guest's node.
+// make creates or copies a volume, and publishes the volume to the guest's node.
 func (c *csiTarget) make(ctx context.Context, call control.TargetCall) (map[string]string, error) {
 	req := &csi.CreateVolumeRequest{
 		Name: call.Volume, CapacityRange: &csi.CapacityRange{RequiredBytes: call.Bytes}, Parameters: call.Parameters,

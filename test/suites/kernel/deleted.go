@@ -22,7 +22,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// driverTarget is a real SPDK target on which the driver creates, exports and deletes the volumes.
+// driverTarget is a real SPDK target. The driver creates, exports and deletes its volumes.
 type driverTarget struct {
 	*volume.Service
 	store   string

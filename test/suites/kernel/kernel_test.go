@@ -35,9 +35,9 @@ func TestISCSI(t *testing.T) {
 	})
 }
 
-// TestClearingHidesDeletedData searches a thin volume for data of a deleted volume whose clusters
-// the thin volume reuses. Without clearing, the test finds this data, which proves that it reads
-// the right clusters.
+// TestClearingHidesDeletedData searches a thin volume that reuses the clusters of a deleted volume
+// for the deleted data. Without clearing, the test finds this data, which proves that it reads the
+// right clusters.
 func TestClearingHidesDeletedData(t *testing.T) {
 	const parts = control.OwnClusters * control.OwnBytes
 	for mode, exposed := range map[class.Clear]int64{

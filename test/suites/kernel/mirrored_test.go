@@ -10,7 +10,7 @@ import (
 )
 
 // TestMirror tests package mirror with the kernel's dm-mirror. A replica fails during writes and
-// returns, power is lost, and wrong replicas are refused.
+// returns, power is lost, and wrong replicas are rejected.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	m := NewMachine(t)

@@ -82,7 +82,7 @@ func (p *targetProcess) start(ctx context.Context) error {
 			text, _ := os.ReadFile(filepath.Join(p.dir, "log"))
 			return fmt.Errorf("the target ended: %s", lastOf(text))
 		case <-ctx.Done():
-			return fmt.Errorf("the target does not answer: %w", err)
+			return fmt.Errorf("the target does not respond: %w", err)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // exported describes the access that a restarted target allows: the hosts and the number of
-// namespaces of each subsystem other than the discovery subsystem.
+// namespaces of each subsystem except the discovery subsystem.
 func (w *testbed) exported() map[string][]string {
 	w.t.Helper()
 	subsystems, err := w.client.NVMfGetSubsystems(w.t.Context(), spdkrpc.NVMfGetSubsystemsParams{})
@@ -112,7 +112,7 @@ func TestConfirmedChangesSurviveTargetDeath(t *testing.T) {
 // A volume is deleted, alone or with its lvstore, and the target is killed before the deletion is
 // saved. Afterwards, the proxy does not report anything as missing, the export can be removed, and
 // new exports are saved.
-func TestTargetMayDieAfterADeletion(t *testing.T) {
+func TestUnsavedDeletionSurvivesTargetDeath(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
 		params p

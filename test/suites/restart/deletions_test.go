@@ -14,7 +14,7 @@ import (
 )
 
 // A volume and its snapshot are deleted concurrently through CSI. Afterwards, the volume, the
-// snapshot and their clusters are gone, and do not reappear after the target restarts.
+// snapshot and their clusters are gone, and a restart of the target does not bring them back.
 func TestVolumeAndSnapshotAreDeletedConcurrently(t *testing.T) {
 	rounds := 160
 	if os.Getenv("SPDK_TGT") == "" {

@@ -110,7 +110,7 @@ func (d *driverTestbed) dies(o operation, at int, lost bool) bool {
 	err := o.do(d, ctx)
 	method := d.relay.method
 	d.relay.at = 0
-	where := fmt.Sprintf("%s: died after call %d (%s, answer lost: %t); the first answer was %v", o.name, at, method, lost, err)
+	where := fmt.Sprintf("%s: target killed after call %d (%s, response lost: %t); the first response was %v", o.name, at, method, lost, err)
 	for deadline := time.Now().Add(long); err != nil; err = o.do(d, ctx) {
 		require.True(t, time.Now().Before(deadline), "%s, and then %v", where, err)
 		time.Sleep(50 * time.Millisecond)
@@ -131,7 +131,7 @@ func (d *driverTestbed) dies(o operation, at int, lost bool) bool {
 	return method != ""
 }
 
-// things contains the objects that operations can leave on a target.
+// things lists the objects that operations can leave on a target.
 type things struct {
 	free    uint64
 	lvols   []string
@@ -170,7 +170,7 @@ func (d *driverTestbed) everything() things {
 	return s
 }
 
-// admitted returns the nodes to which the target gives access to volumes.
+// admitted returns the nodes that have access to volumes on the target.
 func (d *driverTestbed) admitted(s things) (nodes []string) {
 	var names []string
 	for _, hosts := range s.exports {

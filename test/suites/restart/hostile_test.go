@@ -85,8 +85,8 @@ func (h *hostileTenant) takeSnapshot(name, target string) {
 	}
 }
 
-// any returns one of red's volumes in half of the cases, and otherwise any object whose name is
-// known to red.
+// any returns one of red's volumes in half of the cases, and otherwise any object whose name red
+// has learned.
 func (h *hostileTenant) any() string {
 	if own := slices.Sorted(maps.Keys(h.volumes)); len(own) > 0 && h.random.IntN(2) == 0 {
 		return pick(h.random, own...)
@@ -276,7 +276,7 @@ func (h *hostileTenant) check() {
 }
 
 // A tenant writes lvstores, RAID superblocks, partition tables and mutations of these to its
-// volumes, and makes random calls of all permitted kinds. In between, the target is killed and
+// volumes, and makes random calls of all permitted kinds. Now and then, the target is killed and
 // loads the saved configuration, which prevents it from loading lvstores, RAIDs and partitions that
 // hosts have written. The tenant must not gain access to anything, other tenants must not lose
 // anything, and no space may be lost in the end. go test ./test/suites/restart -run

@@ -165,7 +165,7 @@ func (w *testbed) copyData(nqn string, args ...string) {
 	}
 }
 
-// write writes data to a volume, acting as a host to which the volume's owner exports it.
+// write writes data to a volume, acting as a host that the volume's owner has admitted.
 func (w *testbed) write(by spdkrpc.Caller, volume string, data []byte) {
 	w.t.Helper()
 	require.NoError(w.t, os.WriteFile(w.at("data"), data, 0o600))

@@ -84,7 +84,7 @@ func TestDriverPlacesNothingInsideAVolume(t *testing.T) {
 	w.write(w.caller, uuid, w.forge("lvs1"))
 	snapshot, err := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: vm})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return len(w.stores()) == 2 }, long, 50*time.Millisecond, "SPDK examines bdevs after it has answered")
+	require.Eventually(t, func() bool { return len(w.stores()) == 2 }, long, 50*time.Millisecond, "SPDK examines bdevs after it has responded")
 	var stores []struct {
 		Free uint64 `json:"free_clusters"`
 	}

@@ -23,8 +23,7 @@ tenants:
 `
 )
 
-// An attack describes the steps with which a tenant, red, tries to access the volume of another
-// tenant, blue.
+// An attack describes how a tenant, red, tries to access the volume of another tenant, blue.
 type attack struct {
 	red, blue        spdkrpc.Caller
 	secret           []byte // the contents of blue's volume
@@ -71,7 +70,7 @@ func (w *testbed) attack() *attack {
 	return a
 }
 
-// nothingGained fails the test if red can see or use any object to which its payload refers.
+// nothingGained fails the test if red can see or use any object that its payload refers to.
 func (w *testbed) nothingGained(a *attack) {
 	w.t.Helper()
 	for method, params := range map[string]p{

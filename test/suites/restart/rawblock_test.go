@@ -110,7 +110,7 @@ func (h *rawBlockTrial) payload(uuid string, forged contents, name, decoy string
 // volume has changed.
 func (h *rawBlockTrial) check(when string) {
 	h.t.Helper()
-	time.Sleep(time.Second) // SPDK examines bdevs after it has answered
+	time.Sleep(time.Second) // SPDK examines bdevs after it has responded
 	assert.Equal(h.t, []string{"lvs0", "lvs1"}, h.stores(), when)
 	var all []spdkrpc.BdevInfo
 	h.testbed.call("bdev_get_bdevs", nil, &all)
@@ -128,14 +128,15 @@ func (h *rawBlockTrial) check(when string) {
 	assert.Equal(h.t, "disk1", found[h.snapshot], when)
 	maps.DeleteFunc(found, func(_, disk string) bool { return disk != "disk1" })
 	assert.Len(h.t, found, 2, when)
-	if h.simulated == nil { // it does not store data
+	if h.simulated == nil { // it stores no data
 		assert.True(h.t, bytes.Equal(h.secret, h.read(h.caller, volumeNQN+h.victim, h.victim)), when)
 	}
 }
 
 // A pod writes an lvstore, a RAID superblock or a partition table to its raw block volume. The
-// target does not load any of them from the volume, its snapshot or a volume restored from it, even
-// after a restart. Volumes of others remain unchanged, and the deletions leave nothing behind.
+// target loads none of them from the volume, its snapshot or a volume restored from that snapshot,
+// even after a restart. Other users' volumes remain unchanged, and the deletions leave nothing
+// behind.
 func TestRawBlockVolumeContentIsNotLoaded(t *testing.T) {
 	h := newRawBlockTrial(t)
 	names, forged := []string{"inner", "twin", "RAID"}, contents{}

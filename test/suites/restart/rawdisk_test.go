@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plant writes an lvstore named planted to a disk's file, as a host to which the disk is exported
-// could do.
+// plant writes an lvstore named planted to a disk's file, as a host with access to the disk could.
 func (w *testbed) plant(disk string) {
 	w.t.Helper()
 	w.call("bdev_aio_create", p{"filename": w.at("other"), "name": "other", "block_size": 4096}, nil)

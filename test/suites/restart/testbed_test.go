@@ -38,7 +38,7 @@ users:
 `
 )
 
-// A testbed consists of a real target, whose files are in a directory, and a proxy for it.
+// A testbed consists of a target, whose files are in one directory, and a proxy for the target.
 type testbed struct {
 	t       *testing.T
 	dir     string
@@ -55,7 +55,7 @@ type testbed struct {
 
 	disableAutoExamine bool // see target.save.disable_auto_examine
 	acceptLoading      bool // see target.accept_loading_what_hosts_write
-	// remaining configuration, in which HASH stands for the password's hash
+	// remaining configuration, with HASH for the password's hash
 	tenants string
 	port    string // where exports listen
 }

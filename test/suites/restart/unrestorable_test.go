@@ -21,7 +21,7 @@ func (w *testbed) raids() []string {
 	return names
 }
 
-// The proxy predicts which RAIDs will be restored by a restart.
+// The proxy predicts which RAIDs a restart will not restore.
 func TestRAIDsThatARestartLosesAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		superblock, memory, remove bool

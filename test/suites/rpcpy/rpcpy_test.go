@@ -97,7 +97,7 @@ func TestCommands(t *testing.T) {
 			o := w.run(socket, c.line, "")
 			o.printed = ids.replace(o.printed)
 			if c.counters {
-				// SPDK lists timed pollers in the order in which they run next
+				// SPDK lists timed pollers in the order of their next run
 				o.printed = inAnyOrder(number.ReplaceAllString(o.printed, "N"))
 			}
 			outcomes = append(outcomes, o)

@@ -78,7 +78,7 @@ func newTestbed(t *testing.T) *testbed {
 	return w
 }
 
-// configure returns a configuration in which one user on this host has a role.
+// configure returns a configuration that gives one user on this host a role.
 func (w *testbed) configure(uid int, role string) *config.Config {
 	hash, err := bcrypt.GenerateFromPassword([]byte("not a secret"), bcrypt.MinCost)
 	require.NoError(w, err)

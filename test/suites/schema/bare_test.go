@@ -43,7 +43,7 @@ func (b *bench) withoutParams() {
 			assert.False(b, same(object, none), "%s: both are refused alike: %v", m.Name, none)
 		default:
 			if !slices.Contains(onceOnly, m.Name) {
-				assert.True(b, object == nil && none == nil || same(object, none), "%s answers {} (%v) and no params (%v) differently", m.Name, object, none)
+				assert.True(b, object == nil && none == nil || same(object, none), "%s responds differently to {} (%v) and to no params (%v)", m.Name, object, none)
 			}
 		}
 		b.alive(m.Name)

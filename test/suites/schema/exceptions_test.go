@@ -72,8 +72,8 @@ type exception struct {
 	unsent       bool   // the call would have an effect, so the tests do not send it
 }
 
-// accepted contains the exceptions. The keys have the form "method what pointer", in which a star
-// matches anything.
+// accepted contains the exceptions. The keys have the form "method what pointer"; a star matches
+// anything.
 var accepted = map[string]exception{
 	"accel_get_stats unknown /no_such_parameter":                           {why: ignores},
 	"accel_set_options too-small /task_count":                              {why: "SPDK lets a sequence run out of tasks", until: "v24.05"},

@@ -69,8 +69,8 @@ func disagreements(t *testing.T, release string) (places []string) {
 	return places
 }
 
-// A manual is SPDK's doc/jsonrpc.md in which everything except the examples is blanked out, so that
-// line numbers remain the same.
+// A manual is SPDK's doc/jsonrpc.md with everything except the examples blanked out, so that line
+// numbers remain the same.
 type manual struct {
 	lines            []string
 	section          []string // the method that each line's section describes
@@ -79,7 +79,7 @@ type manual struct {
 
 func (m *manual) text() string { return strings.Join(m.lines, "\n") }
 
-// place returns the example to which a violation belongs.
+// place returns the example that contains a violation.
 func (m *manual) place(v check.Violation) string {
 	part, _, _ := strings.Cut(strings.TrimPrefix(v.Pointer, "/"), "/")
 	if v.Method != "" && (part == "params" || part == "result") {

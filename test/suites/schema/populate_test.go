@@ -52,7 +52,7 @@ func (b *bench) prepare() *strings.Replacer {
 	return strings.NewReplacer(words...)
 }
 
-// cpumask returns a mask for the first of the cores on which the target runs.
+// cpumask returns a mask for the target's first core.
 func (b *bench) cpumask() string {
 	answer, err := b.call("framework_get_reactors", nil)
 	require.NoError(b, err)

@@ -31,7 +31,7 @@ type bench struct {
 	release rpcschema.Release
 	doc     *rpcschema.Document
 	listed  []string // methods that the target lists, including aliases
-	current []string // methods that are allowed in its present state
+	current []string // methods that are allowed in its current state
 	tally   *tally
 }
 
@@ -142,8 +142,8 @@ func (b *bench) drift() {
 // inStartup reports whether the target is waiting for framework_start_init.
 func (b *bench) inStartup() bool { return slices.Contains(b.current, "framework_start_init") }
 
-// states compares the states in which methods may be called with the target's list for its current
-// state.
+// states compares the methods that the schema allows in the current state with the target's own
+// list.
 func (b *bench) states() {
 	state := "runtime"
 	if b.inStartup() {
@@ -191,7 +191,7 @@ func (b *bench) results(names map[string]string) {
 	b.Logf("%d results validated; refused: %s", answered, strings.Join(slices.Sorted(maps.Keys(refused)), ", "))
 }
 
-// queries returns the parameters with which a reading method is called.
+// queries returns the parameters for the calls of a reading method.
 func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[string]any {
 	if special, ok := specialQueries[m.Name]; ok {
 		return special

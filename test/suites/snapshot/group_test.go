@@ -93,8 +93,8 @@ func (g *target) held(uuids []string) (all []snapshotAt) {
 	return all
 }
 
-// broken reports whether snapshots, one for each volume in order, lack a write on which a later
-// write depends.
+// broken reports whether snapshots, one for each volume in order, lack a write that a later write
+// depends on.
 func broken(t *testing.T, snapshots []snapshotAt) bool {
 	t.Helper()
 	var copies []io.ReaderAt

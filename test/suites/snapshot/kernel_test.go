@@ -140,7 +140,7 @@ func (r *reports) next() {
 	}
 }
 
-// A guestWriter is a volume to which the guest writes.
+// A guestWriter is a volume that the guest writes to.
 type guestWriter struct {
 	*reports
 	i int

@@ -18,7 +18,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/initiator"
 )
 
-// A stage is a moment during a snapshot at which the proxy is killed: before or after the target
+// A stage is a point during a snapshot where the proxy is killed: before or after the target
 // receives a call.
 type stage struct {
 	name    string

@@ -61,8 +61,8 @@ func TestGroupSnapshotsAcrossTargetsPreserveWriteOrder(t *testing.T) {
 	groupsOnSeveralTargets(t, all, sources, startDependentWriter(t, targets))
 }
 
-// groupsOnSeveralTargets takes group snapshots of volumes to which a writer writes in turn. The
-// volumes alternate between the targets.
+// groupsOnSeveralTargets takes group snapshots of volumes while a writer writes to them in turn.
+// The volumes alternate between the targets.
 func groupsOnSeveralTargets(t *testing.T, all []*environment, sources []string, d orderedWriter) {
 	t.Helper()
 	at := func(uuids []string) (list []snapshotAt) {

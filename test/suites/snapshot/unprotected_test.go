@@ -23,8 +23,8 @@ const volumeBytes = 1 << 30
 const keep = 4
 
 // Without protection, SPDK destroys the lvstore. The tests of the protection are meaningful only as
-// long as unprotected snapshots destroy the lvstore. If this test fails on a new release, SPDK may
-// be fixed there, and the protection can be removed for that release.
+// long as unprotected snapshots destroy the lvstore. If this test fails on a new release, that
+// release may contain a fix, and may not need the protection.
 func TestUnprotectedSnapshotsDestroyTheStore(t *testing.T) {
 	for _, kind := range []string{"thin", "thick", "clone"} {
 		t.Run(kind, func(t *testing.T) {

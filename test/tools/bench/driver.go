@@ -75,7 +75,7 @@ func startDriver(ctx context.Context, p *proxy, program, host, port string) (_ *
 	defer cancel()
 	if _, err := csi.NewIdentityClient(d.conn).Probe(ready, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
 		text, _ := os.ReadFile(path("spdk-csi.log"))
-		return nil, fmt.Errorf("spdk-csi does not answer: %w\n%s", err, text)
+		return nil, fmt.Errorf("spdk-csi does not respond: %w\n%s", err, text)
 	}
 	return d, nil
 }

@@ -12,7 +12,7 @@
 //
 // It compares the figures with the limits for production.
 //
-// The bench measures in several rounds, and alternates between the things that it compares. A
+// The bench measures in several rounds, and alternates between the measurements that it compares. A
 // figure is the median of all rounds. A ratio is the median of all rounds' ratios, because both
 // figures of a round are measured within seconds of each other and under the same load.
 //
@@ -78,7 +78,7 @@ type options struct {
 }
 
 const (
-	atPeak          = 64 // calls in flight to which the limits apply
+	atPeak          = 64 // number of calls in flight that the limits apply to
 	idleConnections = 1000
 	volumesInFlight = 32
 	pythonSpan      = 6 * time.Second

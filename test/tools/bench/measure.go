@@ -118,7 +118,7 @@ func measure(ctx context.Context, caller spdkrpc.Caller, w work, inFlight int, s
 
 func figuresOf(latencies []time.Duration, all int, span time.Duration) (figures, error) {
 	if len(latencies) == 0 {
-		return figures{}, fmt.Errorf("no call was answered within %s", span)
+		return figures{}, fmt.Errorf("no call got a response within %s", span)
 	}
 	slices.Sort(latencies)
 	return figures{

@@ -15,8 +15,8 @@ type saving struct {
 	without, with figures // target.save
 }
 
-// savingSpan is the duration of each measurement with and without saving. Unlike the others, these
-// measurements are made only once.
+// savingSpan is the duration of each measurement with and without saving. These measurements,
+// unlike all others, are made only once.
 const savingSpan = 2 * time.Second
 
 // admit admits the worker's own host to the subsystem, and removes it again.

@@ -15,12 +15,12 @@ type report struct {
 	rounds  int
 	levels  []level
 	python  *figures // nil if not measured
-	lost    int      // calls to which rpc_http_proxy.py did not respond
+	lost    int      // calls without a response from rpc_http_proxy.py
 	saving  []saving
 	volumes int // cycles of volumes in each round; 0 if not measured
 	bare    volumeFigures
 	byCSI   volumeFigures
-	atPeak  int // calls in flight to which the limits apply
+	atPeak  int // number of calls in flight that the limits apply to
 	rss     int // KiB, idle after the first call
 	rssLoad int // KiB, idle after the load
 	rssIdle int // KiB, with idle connections

@@ -37,7 +37,7 @@ func DownloadAlone(ctx context.Context, dir, name string) (string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(apt, "*.deb"))
 	if err == nil && len(files) != 1 {
-		err = fmt.Errorf("apt-get download %s gave %d files", name, len(files))
+		err = fmt.Errorf("apt-get download %s returned %d files", name, len(files))
 	}
 	if err != nil {
 		return "", err
@@ -88,8 +88,8 @@ func run(ctx context.Context, apt string, args ...string) error {
 	return nil
 }
 
-// Unpack unpacks packages into root, with a merged /usr, in which bin, sbin, lib and lib64 are
-// links to directories in usr.
+// Unpack unpacks packages into root, with a merged /usr: bin, sbin, lib and lib64 are links to
+// directories in usr.
 func Unpack(ctx context.Context, root string, debs ...string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(root, "usr", d), 0o755); err != nil {

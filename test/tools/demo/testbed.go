@@ -210,7 +210,7 @@ func (w *testbed) wait(ctx context.Context, name string, ask func() error) error
 		}
 	}
 	log, _ := os.ReadFile(w.path(name + ".log"))
-	return fmt.Errorf("%s does not answer: %w\n%s", name, err, log)
+	return fmt.Errorf("%s does not respond: %w\n%s", name, err, log)
 }
 
 // stop stops everything in reverse order.

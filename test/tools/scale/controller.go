@@ -63,7 +63,7 @@ func startController(ctx context.Context, w *testbed) (_ *controller, err error)
 	defer cancel()
 	if _, err := csi.NewIdentityClient(c.conn).Probe(ready, &csi.ProbeRequest{}, grpc.WaitForReady(true)); err != nil {
 		text, _ := os.ReadFile(path("spdk-csi.log"))
-		return nil, fmt.Errorf("spdk-csi does not answer: %w\n%s", err, text)
+		return nil, fmt.Errorf("spdk-csi does not respond: %w\n%s", err, text)
 	}
 	return c, nil
 }

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// hostile is the address from which hostile clients connect. It differs from the tenants' address,
-// because the proxy limits failed logins by address.
+// hostile is the source address of hostile clients. It differs from the tenants' address, because
+// the proxy limits failed logins by address.
 var hostile = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 
 func (w *testbed) dial() (net.Conn, error) {
@@ -128,7 +128,7 @@ func (w *testbed) send(a attack) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, a.raw) // the proxy may answer before it has read everything
+	_, _ = io.WriteString(conn, a.raw) // the proxy may respond before it has read everything
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		if a.statuses != nil {
@@ -138,7 +138,7 @@ func (w *testbed) send(a attack) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		w.book.wrong("an incomplete answer to %.80q: %v", a.raw, err)
+		w.book.wrong("an incomplete response to %.80q: %v", a.raw, err)
 	}
 	w.expectRefusal(a.raw, a.statuses, resp.StatusCode)
 }

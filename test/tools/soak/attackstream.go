@@ -37,7 +37,7 @@ func (w *testbed) sendOnStream(m message) {
 		w.book.count("hung up")
 		return
 	}
-	_ = ws.WriteMessage(websocket.TextMessage, []byte(m.text)) // the proxy may answer before it has read everything
+	_ = ws.WriteMessage(websocket.TextMessage, []byte(m.text)) // the proxy may respond before it has read everything
 	_, text, err := ws.ReadMessage()
 	if err != nil {
 		w.book.wrong("no response on a stream to %.80q: %v", m.text, err)

@@ -46,7 +46,7 @@ func main() {
 	case *simulate != "":
 		err = runSimulation(ctx, *simulate, *data)
 	case p.over != overPOST && p.over != overStream && p.over != overBoth:
-		err = fmt.Errorf("-over is %q: give post, stream or both", p.over)
+		err = fmt.Errorf("-over is %q: use post, stream or both", p.over)
 	default:
 		err = soak(ctx, p)
 	}

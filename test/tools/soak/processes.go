@@ -104,7 +104,7 @@ func (w *testbed) startTarget(ctx context.Context) error {
 	for socket.Call(ctx, "spdk_get_version", nil, nil) != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the target did not answer within a minute; its last output:\n%s", lastLines(log))
+			return fmt.Errorf("the target did not respond within a minute; its last output:\n%s", lastLines(log))
 		case err := <-w.target.exited:
 			return fmt.Errorf("%s %s exited: %w; set $SPDK_TGT_ARGS to add arguments; its last output:\n%s", program, strings.Join(arguments, " "), err, lastLines(log))
 		case <-time.After(10 * time.Millisecond):

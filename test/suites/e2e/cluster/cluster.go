@@ -23,7 +23,7 @@ type Options struct {
 	Packages string            // directory with the unpacked packages listed in the variable Packages
 	Images   []string          // archives; one of them contains PauseImage
 	Nodes    int               // number of nodes
-	// StartupTaint is the key of the taint with which a new node registers.
+	// StartupTaint is the key of the taint that a new node registers with.
 	StartupTaint string
 	Log          func(format string, args ...any)
 	// Unplug detaches the block devices of a node that has lost power. It is called after the

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses that are used inside the sandbox.
+// These addresses are used inside the sandbox.
 const (
-	// Address is the address at which nodes and pods reach the control plane's machine.
+	// Address is the address of the control plane's machine for nodes and pods.
 	Address = "10.99.0.1"
 
 	// ServiceAddress is the address of the Service kubernetes. It is on the loopback interface,
@@ -22,7 +22,7 @@ const (
 	serviceRange   = "10.96.0.0/24"
 )
 
-// nodeFolders lists the directories of which every node has its own copy.
+// nodeFolders lists the directories that every node has its own copy of.
 var nodeFolders = []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log"}
 
 // prepareHost adds the packages' programs to /usr, creates the directories that nodes replace with
@@ -53,8 +53,8 @@ func (c *Cluster) prepareHost() error {
 	return c.prepareNetwork()
 }
 
-// network creates a bridge to which the nodes are connected. The bridge has a fixed MAC address,
-// because it would otherwise use the address of one of its ports.
+// network creates a bridge for the nodes. The bridge has a fixed MAC address, because it would
+// otherwise use the address of one of its ports.
 const network = `link set lo up
 address add ` + ServiceAddress + `/32 dev lo
 link add lan0 address 02:00:00:00:00:01 type bridge

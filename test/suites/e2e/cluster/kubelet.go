@@ -112,8 +112,8 @@ func (n *Node) ctr(ctx context.Context, args ...string) error {
 }
 
 // StartKubelet starts kubelet, even after it has been killed, and waits until it reports that the
-// node is ready. Like a service manager, StartKubelet starts it again if it exits. As long as
-// containerd's CRI service, which only kubelet queries, is not initialized, kubelet exits.
+// node is ready. Like a service manager, StartKubelet starts it again if it exits. kubelet exits
+// until containerd's CRI service, which only kubelet queries, is initialized.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	const starts, pause = 20, time.Second
 	for i := 1; ; i++ {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The users of the API. Each user has its own token.
+// These are the users of the API. Each user has its own token.
 const (
 	admin      = "admin"
 	controller = "controller-manager"

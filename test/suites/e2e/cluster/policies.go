@@ -10,14 +10,13 @@ import (
 	"strings"
 )
 
-// The programs in the package iptables. An installation of the package also creates links to these
-// programs.
+// The package iptables contains these programs. Installing the package also creates links to them.
 const (
 	iptablesFolder  = "/usr/sbin/"
 	iptablesProgram = "xtables-nft-multi"
 )
 
-// linkIPTables creates the links through which iptables is called. The new links hide those in the
+// linkIPTables creates the links that callers of iptables use. The new links hide those in the
 // host's /usr, which is visible in the sandbox.
 func linkIPTables() error {
 	var err error
@@ -32,7 +31,7 @@ func linkIPTables() error {
 	return err
 }
 
-// healthPort is the port on which kube-router reports its health.
+// healthPort is the port where kube-router reports its health.
 const healthPort = 20244
 
 // startPolicies starts kube-router on the node, for NetworkPolicies only, and waits until it is

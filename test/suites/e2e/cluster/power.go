@@ -45,7 +45,7 @@ func (n *Node) openVolumes() ([]*os.File, error) {
 
 // openEach opens each file system on a loop device that shutDown can end. It opens each file system
 // once, no matter how often it is mounted below root. It skips an XFS that has already been shut
-// down, on which even fstat fails with EIO.
+// down, because even fstat fails there with EIO.
 func openEach(root string, mounts []Mount) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After a shutdown, synced data still exists, and other data is lost. Another process may sync all
-// file systems at any time, so only one of several attempts has to show the loss.
+// After a shutdown, synced data still exists, and unsynced data is lost. Another process may sync
+// all file systems at any time, so only one of several attempts has to show the loss.
 func TestShutDownLosesUnsyncedData(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mounts and loop devices")
@@ -68,8 +68,8 @@ func TestShutDownLosesUnsyncedData(t *testing.T) {
 	assert.True(t, lost, "unsynced data survived 20 times")
 }
 
-// Only file systems on loop devices are shut down. The test uses /proc, which would not be harmed
-// even without this check.
+// Only file systems on loop devices are shut down. The test uses /proc, which a missing check would
+// not harm.
 func TestShutDownRefusesOtherFileSystems(t *testing.T) {
 	folder, err := os.Open("/proc")
 	require.NoError(t, err)

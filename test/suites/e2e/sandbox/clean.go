@@ -50,8 +50,8 @@ func prepare(dir string, o Options) error {
 	return nil
 }
 
-// clean removes everything that a sandbox, after its end, has left on the machine, and finally its
-// state directory.
+// clean removes everything that an ended sandbox has left on the machine, and finally its state
+// directory.
 func clean(dir string, o Options) error {
 	errs := []error{restoreSysctls(dir), eventually("loop devices", func() ([]string, error) { return detachLoops(filepath.Join(dir, o.LoopDir), anyLabel) })}
 	for _, h := range hierarchies() {

@@ -16,7 +16,7 @@ import (
 type file struct{ dev, inode uint64 }
 
 // Loops returns the loop devices on files below a directory, and the loop devices on top of these,
-// in the order in which they can be detached.
+// in an order that allows detaching them.
 func Loops(dir string) ([]string, error) { return loops(dir, anyLabel) }
 
 func anyLabel(string) bool { return true }
@@ -68,8 +68,8 @@ func loops(dir string, match func(label string) bool) ([]string, error) {
 	return found, nil
 }
 
-// loopInfo returns a loop device's state and number. If the device is not attached, there is no
-// state.
+// loopInfo returns a loop device's state and number. The state is nil if the device is not
+// attached.
 func loopInfo(path string) (*unix.LoopInfo64, uint64, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment variables of the processes inside the sandbox.
+// These environment variables are set in the processes inside the sandbox.
 const (
 	stageVariable = "SPDKGATE_SANDBOX_STAGE"
 	dirVariable   = "SPDKGATE_SANDBOX_DIR"

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// hosts is the UUID namespace in which all releases of the driver hash node names.
+// hosts is the UUID namespace that all releases of the driver use to hash node names.
 var hosts = uuid.MustParse("6a0c2f1e-7d55-5b0e-9c43-0c1b8d2f7a91")
 
 func hostID(node string) string { return uuid.NewSHA1(hosts, []byte(node)).String() }

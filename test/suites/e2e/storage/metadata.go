@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A metadataWriter writes an lvstore's metadata to the device in SPDK's format, from which the
-// proxy can read which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters
-// when other snapshots are created or deleted. Clusters that a snapshot takes over from another one
+// A metadataWriter writes an lvstore's metadata to the device in SPDK's format, so that the proxy
+// can read which clusters a snapshot owns. As on a real target, a snapshot keeps its clusters when
+// other snapshots are created or deleted. Clusters that a snapshot takes over from another snapshot
 // are moved to it.
 //
 // The device contains the metadata and the first bytes of each snapshot. The volumes' files contain
@@ -25,8 +25,8 @@ type metadataWriter struct {
 	blobs   map[string]int   // by the snapshot's UUID
 	extents map[string][]uint32
 	places  map[string]map[uint64]uint32 // clusters on the device
-	page    uint32                       // the next free one
-	cluster uint32                       // where to start the search for a free one
+	page    uint32                       // the next free page
+	cluster uint32                       // where to start the search for a free cluster
 }
 
 func newMetadataWriter() *metadataWriter {
@@ -107,7 +107,7 @@ func (w *metadataWriter) place(m spdktest.StoreMetadata) error {
 				w.page++
 			}
 			if uint64(w.page) > m.Pages {
-				return fmt.Errorf("%w: its metadata are full", errMetadataFull)
+				return fmt.Errorf("%w: its metadata area is full", errMetadataFull)
 			}
 		}
 		for _, i := range l.Own {
@@ -128,8 +128,8 @@ func (w *metadataWriter) place(m spdktest.StoreMetadata) error {
 	return nil
 }
 
-// startBytes is the number of bytes, at the beginning of a snapshot, in which the proxy looks for a
-// LUKS header.
+// startBytes is the number of bytes that the proxy searches for a LUKS header at the beginning of a
+// snapshot.
 const startBytes = 64 << 10
 
 func beginning(file string) ([]byte, error) {

@@ -167,7 +167,7 @@ func TestMetadataMatchesRandomHistories(t *testing.T) {
 	}
 }
 
-// names returns the snapshots in the order in which they were taken.
+// names returns the snapshots in the order of their creation.
 func (h *history) names() (list []string) {
 	for i := range 1000 {
 		if name := fmt.Sprintf("s%03d", i); h.snapshots[name] != nil {

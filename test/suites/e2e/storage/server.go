@@ -31,7 +31,7 @@ type Options struct {
 	Name    string // its name in the driver's configuration
 	Dir     string // for data and configuration
 	Proxy   string // the program spdk-proxy
-	Address string // IP address on which the proxy listens
+	Address string // the proxy's IP address
 	Port    string
 	Log     string // file for the proxy's log
 	JWKS    string // public keys of the cluster, whose service account Subject is TokenUser
@@ -154,7 +154,7 @@ func (s *Server) StartProxy(ctx context.Context) error {
 		case <-time.After(interval):
 		}
 	}
-	return fmt.Errorf("spdk-proxy does not answer: %w; see %s", err, s.options.Log)
+	return fmt.Errorf("spdk-proxy does not respond: %w; see %s", err, s.options.Log)
 }
 
 // StopProxy stops the proxy. The target continues to run, but cannot be reached.
@@ -197,8 +197,8 @@ func Stores(ctx context.Context, proxy spdkrpc.HTTPSConfig) ([]string, error) {
 
 func (s *Server) url() string { return "https://" + s.options.Address + ":" + s.options.Port + "/" }
 
-// Config returns the server's entry in the driver's configuration. caFile is the path under which
-// the driver finds the proxy's certificate.
+// Config returns the server's entry in the driver's configuration. caFile is the driver's path to
+// the proxy's certificate.
 func (s *Server) Config(caFile string) map[string]any {
 	return map[string]any{
 		"name": s.options.Name, "rpcURL": s.url(), "caFile": caFile, "lvstores": []string{lvstore},

@@ -4,10 +4,10 @@ package control
 
 import "time"
 
-// Address is the address at which the guest reaches the host's loopback.
+// Address is the guest's address for the host's loopback interface.
 const Address = "10.0.2.2"
 
-// The kernel parameters that configure the guest's init.
+// These kernel parameters configure the guest's init.
 const (
 	ParamPort     = "spdkgate.port"     // port of the host's HTTP server
 	ParamScenario = "spdkgate.scenario" // scenario to run
@@ -20,7 +20,7 @@ const (
 	ParamCase     = "spdkgate.case"     // regular expression of the cases to run
 )
 
-// Scenarios and targets.
+// These are the scenarios and the targets.
 const (
 	NVMe      = "nvme"
 	ISCSI     = "iscsi"
@@ -50,7 +50,7 @@ const (
 	SPDKISCSI = "spdk-iscsi" // an SPDK target on the host, over iSCSI
 )
 
-// The paths on the host's HTTP server.
+// These are the paths on the host's HTTP server.
 const (
 	PathStep     = "/step"     // Step
 	PathTarget   = "/target"   // TargetCall, answered by TargetReply
@@ -62,13 +62,13 @@ const (
 // Plugin is the path of spdk-csi in the guest.
 const Plugin = "/spdk-csi"
 
-// The node ids of the machines.
+// These are the node ids of the machines.
 const (
 	FirstNode  = "vm-node"
 	SecondNode = "vm-node-2"
 )
 
-// The phases of the scenario PowerLoss.
+// These are the phases of the scenario PowerLoss.
 const (
 	PhaseWrite = "write" // volumes are formatted and written until the power is lost
 	// volumes are staged again, compared, and written until power is lost again
@@ -96,7 +96,7 @@ type Step struct {
 	Error   string `json:",omitzero"`
 }
 
-// Values of TargetCall.Do.
+// These are the values of TargetCall.Do.
 const (
 	Make   = "make"   // create a volume and export it to one host
 	Resize = "resize" // resize a volume
@@ -121,7 +121,7 @@ const (
 	Forget         = "forget"          // the guest has deleted a volume
 )
 
-// The names of the volumes of the scenario Healed, each on its own target.
+// The scenario Healed uses volumes with these names, each on its own target.
 const (
 	ReplicaA = "replica-a"
 	ReplicaB = "replica-b"
@@ -168,7 +168,7 @@ const WriterNode = "kernel-writer"
 // seed for a volume's stream of writes is its position in this list, counted from 1.
 var WriterVolumes = []string{"thin", "thick", "clone"}
 
-// OrderedVolumes lists the volumes to which the scenario Ordered writes in turn.
+// OrderedVolumes lists the volumes that the scenario Ordered writes to in turn.
 var OrderedVolumes = []string{"ordered-0", "ordered-1", "ordered-2", "ordered-3"}
 
 // A Progress reports the writes to a volume.

@@ -19,8 +19,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// keysOf contains the secrets for both directions, by method. right contains the secrets with which
-// the volume is published, and other contains different ones.
+// keysOf contains the secrets for both directions, by method. right contains the published volume's
+// secrets, and other contains different secrets.
 var keysOf = map[string]struct{ right, other map[string]string }{
 	"dhchap": {
 		map[string]string{"dhchap-key": "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:", "dhchap-ctrl-key": "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:"},
@@ -144,7 +144,7 @@ func noSecretIn(secrets map[string]string, patterns ...string) (err error) {
 			text, _ := os.ReadFile(file) // a process may have ended in the meantime
 			for key, secret := range secrets {
 				if len(secret) > 8 && bytes.Contains(text, []byte(secret)) {
-					err = errors.Join(err, fmt.Errorf("%s has %s", file, key))
+					err = errors.Join(err, fmt.Errorf("%s contains %s", file, key))
 				}
 			}
 		}

@@ -16,8 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// copiedElsewhere is the scenario in which the command spdk-csi move copies a volume to another
-// lvstore.
+// copiedElsewhere is the scenario where spdk-csi move copies a volume to another lvstore.
 func (s *scenario) copiedElsewhere() error {
 	return s.withPlugin(func(p *plugin) {
 		s.step("start the node plugin", func(ctx context.Context) (string, error) { return "", p.start(ctx, false) })

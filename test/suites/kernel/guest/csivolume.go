@@ -131,7 +131,7 @@ func (v *csiVolume) stats(atLeast int64) func(context.Context) (string, error) {
 	}
 }
 
-// file returns the file to which a pod writes: a file on the file system, or the raw block device.
+// file returns the file that a pod writes to: a file on the file system, or the raw block device.
 func (v *csiVolume) file() string {
 	if v.fsType == "" {
 		return v.published

@@ -27,7 +27,7 @@ func (s *scenario) cutPaths(p *plugin, direct string) {
 			list = append(list, connect.Address{Addr: "127.0.0.1", Port: paths[i].port()})
 		}
 		v.context[connect.KeyTargetAddrs] = connect.FormatAddresses(list)
-		// Options of a StorageClass.
+		// These are options of a StorageClass.
 		v.context["reconnect_delay"], v.context["keep_alive_tmo"], v.context["ctrl_loss_tmo"] = "1", "3", "120"
 		return v.context[connect.KeyTargetAddrs], nil
 	})

@@ -12,13 +12,13 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// The bytes that are written to the deleted volume and to the new one.
+// These bytes are written to the deleted volume and to the new volume.
 const (
 	deletedByte = 0xA5
 	ownByte     = 0x5A
 )
 
-// deleted is the scenario in which a new volume reuses the clusters of a deleted one. It reports to
+// deleted is the scenario where a new volume reuses the clusters of a deleted volume. It reports to
 // the host which bytes can be read from the new volume.
 func (s *scenario) deleted() (err error) {
 	defer s.end(&err)

@@ -70,7 +70,7 @@ func (c cutServers) change(_ context.Context, do, volume string, _ int64, _ conn
 	return nil
 }
 
-// healed is the scenario in which storage servers fail while a volume is written to.
+// healed is the scenario where storage servers fail during writes to a volume.
 func (s *scenario) healed(t replicaServers) (err error) {
 	defer s.end(&err)
 	v := &healedVolume{mirroredVolume: &mirroredVolume{scenario: s, witness: replica.NewWitness(replica.SetOf(0, 1)).Publish(nodeID)}, servers: t}
@@ -169,7 +169,7 @@ func (v *healedVolume) call(step, do string, id int) {
 	})
 }
 
-// without waits until the volume is written without a replica.
+// without waits until writes succeed without a replica.
 func (v *healedVolume) without(id int, since time.Time) {
 	v.step("the witness no longer lists the replica", func(ctx context.Context) (string, error) {
 		return v.await(ctx, func(w replica.Witness) bool { return w.InSync == replica.SetOf(replica.ID(1-id)) })

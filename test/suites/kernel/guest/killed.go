@@ -31,13 +31,13 @@ var (
 
 type calls = []func(*csiVolume) func(context.Context) (string, error)
 
-// killed kills the node plugin before each system call by which the plugin, or a tool that it runs,
-// changes something during a CSI call. Then it starts the plugin again, and checks that the retried
-// call succeeds and that the volume can be used and removed. In every second case, it does not
-// retry the call, and checks only that the volume can be removed. Each run kills the plugin at only
-// a third of the steps, so that three runs can cover all steps; the clock determines which third.
-// With --all, it kills the plugin at every step, tests both cases there, and also lets tools
-// continue after their parent has been killed.
+// killed kills the node plugin before each system call that changes something during a CSI call,
+// whether the plugin or one of its tools makes it. Then it starts the plugin again, and checks that
+// the retried call succeeds and that the volume can be used and removed. In every second case, it
+// does not retry the call, and checks only that the volume can be removed. Each run kills the
+// plugin at only a third of the steps, so that three runs can cover all steps; the clock determines
+// which third. With --all, it kills the plugin at every step, tests both cases there, and also lets
+// tools continue after their parent has been killed.
 func (s *scenario) killed(p *plugin) {
 	k := &killing{scenario: s, plugin: p, parts: 3, first: time.Now().Second()}
 	fsTypes := []string{"ext4"}
@@ -140,8 +140,8 @@ var callPublishIfStaged = func(v *csiVolume) func(context.Context) (string, erro
 }
 
 // positions returns the indices of the points at which to kill. Of many writes to the same file, it
-// selects only the first one, one in the middle, and the last one. Without --all, positions returns
-// only some of these indices.
+// selects only the first, one in the middle, and the last. Without --all, positions returns only
+// some of these indices.
 func (k *killing) positions(points []point) (at []int) {
 	for from := 0; from < len(points); {
 		to := from + 1

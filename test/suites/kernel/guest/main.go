@@ -1,4 +1,4 @@
-// Command guest is the init process in the virtual machine in which spdk-csi's node side is tested.
+// Command guest is the init process of the virtual machine for the tests of spdk-csi's node side.
 // It sets the machine up, runs one scenario, reports each step to the host, and shuts the machine
 // down.
 package main

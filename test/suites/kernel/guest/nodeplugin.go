@@ -14,7 +14,7 @@ import (
 // kubelet. Each case is a line in the table that the host prints at the end.
 func (s *scenario) nodePlugin() error { return s.withPlugin(s.pluginCases) }
 
-// killedPlugin is the scenario in which the plugin is killed.
+// killedPlugin is the scenario where the plugin is killed.
 func (s *scenario) killedPlugin() error { return s.withPlugin(s.killed) }
 
 func (s *scenario) withPlugin(do func(*plugin)) (err error) {

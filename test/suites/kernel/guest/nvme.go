@@ -63,7 +63,7 @@ func (s *scenario) nvme() (err error) {
 	return nil
 }
 
-// end recovers from the panic with which a failed step ends the scenario, and sets *err.
+// end recovers from the panic of a failed step, which ends the scenario, and sets *err.
 func (s *scenario) end(err *error) {
 	r := recover()
 	var step failed

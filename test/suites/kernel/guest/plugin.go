@@ -97,7 +97,7 @@ func (p *plugin) start(ctx context.Context, traced bool) error {
 // stop sends the process a signal, and waits for it to exit.
 func (p *plugin) stop(signal unix.Signal) error {
 	if p.cmd == nil {
-		return errors.New("the plugin does not run")
+		return errors.New("the plugin is not running")
 	}
 	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -109,7 +109,7 @@ func (p *plugin) stop(signal unix.Signal) error {
 	select {
 	case err = <-ended:
 	case <-time.After(2 * stopTimeout):
-		return fmt.Errorf("the plugin does not end: %s", stacks(p.cmd.Process.Pid))
+		return fmt.Errorf("the plugin has not exited: %s", stacks(p.cmd.Process.Pid))
 	}
 	p.cmd = nil
 	if p.trace != nil {
@@ -122,7 +122,7 @@ func (p *plugin) stop(signal unix.Signal) error {
 	return err
 }
 
-// stacks returns the positions in the kernel at which a process's threads are waiting.
+// stacks returns the positions in the kernel where a process's threads are waiting.
 func stacks(pid int) string {
 	all := ""
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stack", pid))
@@ -145,7 +145,7 @@ func (p *plugin) lastLog() string {
 	return string(text[max(0, len(text)-3000):])
 }
 
-// pod contains the paths at which kubelet stages and publishes a volume.
+// pod contains a volume's staging path and published path.
 type pod struct{ staging, published string }
 
 func podOf(volume string) pod {

@@ -80,7 +80,7 @@ func mountDisk() error {
 	return errors.Join(os.MkdirAll("/var/lib", 0o755), unix.Mount(disk, "/var/lib", "ext4", 0, ""), os.MkdirAll("/var/lib/target", 0o755))
 }
 
-// A logVolume is a volume with a file to which blocks are appended, each with a sync.
+// A logVolume is a volume with a file. Blocks are appended to the file, each with a sync.
 type logVolume struct {
 	*csiVolume
 	seed  uint64

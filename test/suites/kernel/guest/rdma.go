@@ -20,7 +20,8 @@ func newRDMATarget() *nvmeTarget {
 	return t
 }
 
-// The message with which `rdma link add` adds a device (linux/include/uapi/rdma/rdma_netlink.h).
+// These values form the message that `rdma link add` sends to add a device
+// (linux/include/uapi/rdma/rdma_netlink.h).
 const (
 	rdmaNewLink  = 5<<10 + 3 // RDMA_NL_NLDEV, RDMA_NLDEV_CMD_NEWLINK
 	rdmaDevName  = 2

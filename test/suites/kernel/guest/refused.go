@@ -134,7 +134,8 @@ func (s *scenario) repaired(p *plugin) {
 	v.delete()
 }
 
-// The ext4 superblock: Linux's Documentation/filesystems/ext4/super.rst.
+// These are fields of the ext4 superblock, as described in Linux's
+// Documentation/filesystems/ext4/super.rst.
 const (
 	superblock      = 1024
 	freeBlocks      = 0x0c

@@ -38,8 +38,8 @@ type replicatedVolume struct {
 	unreported map[string]uint64 // acknowledged writes, by block
 }
 
-// replicated is the scenario in which the storage servers of a volume with two replicas fail and
-// return, and the node loses power, all during writes.
+// replicated is the scenario where, during writes to a volume with two replicas, its storage
+// servers fail and return, and the node loses power.
 func (s *scenario) replicated(phase string) (err error) {
 	defer s.end(&err)
 	if err := errors.Join(modprobe("virtio_blk", "loop", "ext4", "nvme-tcp", "dm_mirror", "dm_crypt"), mountDisk()); err != nil {
@@ -267,7 +267,7 @@ func (v *replicatedVolume) unstage() {
 	v.step("the stop was clean", func(ctx context.Context) (string, error) {
 		w, err := v.witnessNow(ctx)
 		if err == nil && (!w.Clean || w.InSync != replica.SetOf(0, 1)) {
-			err = errors.New("it was not, or a replica is not in sync")
+			err = errors.New("the stop was not clean, or a replica is not in sync")
 		}
 		return fmt.Sprintf("%+v", w), err
 	})

@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/kernel/control"
 )
 
-// restarted is the scenario in which the target is killed and started again while volumes are being
-// written to.
+// restarted is the scenario where the target is killed and started again during writes to its
+// volumes.
 func (s *scenario) restarted() (err error) {
 	defer s.end(&err)
 	t, ok := s.target.(hostTarget)

@@ -31,7 +31,7 @@ type scenario struct {
 	name     string         // of the test case
 	limit    time.Duration  // time limit for one step; 0 means 10 minutes
 
-	figures string // figures measured by the present step, for the table of cases
+	figures string // figures measured by the current step, for the table of cases
 	found   string // figures of earlier steps
 }
 

@@ -109,7 +109,7 @@ func (t *tracer) end() error {
 	return errors.Join(<-t.ended, unix.Close(t.listener))
 }
 
-// Structures and commands from linux/seccomp.h.
+// These structures and commands are from linux/seccomp.h.
 type seccompNotification struct {
 	id         uint64
 	pid, flags uint32
@@ -293,7 +293,7 @@ func readString(pid uint32, at uint64) string {
 	return text
 }
 
-// processOf returns the process to which a thread belongs.
+// processOf returns a thread's process.
 func processOf(thread uint32) int {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	for line := range strings.Lines(string(text)) {

@@ -16,8 +16,8 @@ import (
 	"github.com/spdkgate/spdkgate/test/suites/snapshot/blocks"
 )
 
-// writer is the scenario that writes to several volumes until the host tells it to end. Because of
-// the way in which it writes (package blocks), any copy of a volume can be verified.
+// writer is the scenario that writes to several volumes until the host tells it to end. It writes
+// in a way (package blocks) that allows verifying any copy of a volume.
 func (s *scenario) writer() (err error) {
 	defer s.end(&err)
 	n, err := newNode(control.WriterNode)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// OrderedBlocks is the number of blocks on each device to which WriteInTurn writes. The blocks are
+// OrderedBlocks is the number of blocks on each device that WriteInTurn writes to. The blocks are
 // in different clusters, so that writes allocate clusters after each snapshot.
 const OrderedBlocks = 16
 
 const clusterBytes = 1 << 20
 
-// PlaceOf returns the device and the offset at which WriteInTurn writes number n.
+// PlaceOf returns the device and the offset where WriteInTurn writes number n.
 func PlaceOf(n uint64, devices int) (device int, at int64) {
 	return int(n % uint64(devices)), int64(n / uint64(devices) % OrderedBlocks * clusterBytes)
 }

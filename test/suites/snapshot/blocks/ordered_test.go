@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Copies made at one moment are in order, and copies made at two moments are not.
-func TestCopiesFromOneMomentAreOrdered(t *testing.T) {
+// Copies made at the same time are in order, and copies made at different times are not.
+func TestSimultaneousCopiesAreOrdered(t *testing.T) {
 	for moment := uint64(1); moment < 3*2*OrderedBlocks; moment += 7 {
 		devices := []memory{make([]byte, OrderedBlocks*clusterBytes), make([]byte, OrderedBlocks*clusterBytes)}
 		var early []io.ReaderAt
@@ -34,8 +34,7 @@ func TestCopiesFromOneMomentAreOrdered(t *testing.T) {
 		ordered, err := InOrder(early)
 		require.NoError(t, err)
 		assert.True(t, ordered, "after write %d", moment)
-		// One device's copy lacks the write on which the last write, made to the other device,
-		// depends.
+		// One device's copy lacks a write that the last write to the other device depends on.
 		i, _ := PlaceOf(moment+1, len(devices))
 		mixed := copies()
 		mixed[i] = early[i]

@@ -57,7 +57,7 @@ func dial(address string) (*queue, error) {
 	}
 	kind, _, _, err := q.pdu()
 	if err == nil && kind != pduICResp {
-		err = fmt.Errorf("the target answered ICReq with a PDU of type %#x", kind)
+		err = fmt.Errorf("the target responded to ICReq with a PDU of type %#x", kind)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -134,7 +134,7 @@ func (q *queue) run(sqe *[64]byte, out, in []byte) (completion, error) {
 		case pduR2T:
 			at, length := int(binary.LittleEndian.Uint32(head[12:])), int(binary.LittleEndian.Uint32(head[16:]))
 			if at+length > len(out) {
-				return completion{}, fmt.Errorf("the target asked for %d bytes at %d of %d", length, at, len(out))
+				return completion{}, fmt.Errorf("the target requested %d bytes at %d of %d", length, at, len(out))
 			}
 			data := make([]byte, 24, 24+length)
 			header(data, pduH2CData, 0x04, 24, 24, 24+length)
