@@ -30,7 +30,7 @@ func TestConsoleIsServed(t *testing.T) {
 	assert.Equal(t, http.StatusOK, b.do("POST", "/consoles", "admin", adminPassword, strings.NewReader(version)).StatusCode, "a path of rpc_http_proxy.py's clients")
 }
 
-// With console: false, the console's paths do not exist and its cookies are ignored.
+// With console: false, the console's paths do not exist, and its cookies are ignored.
 func TestDisabledConsoleIsNotServed(t *testing.T) {
 	b := newBench(t, "v26.05")
 	u := b.browser()

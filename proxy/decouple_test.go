@@ -11,7 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A volume larger than its parent is not decoupled, because SPDK would read past the end of a list.
+// A volume that is larger than its parent is not decoupled, because SPDK would read past the end of
+// a list.
 func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
@@ -28,7 +29,7 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, http.StatusOK, g.StatusCode)
 	assert.Equal(t, jsonrpc.CodeInvalidParams, g.code(t))
 	assert.Contains(t, g.body, "Nothing was executed")
-	for skip := range 10 { // also while the parent's size is unknown
+	for skip := range 10 { // including calls while the parent's size is unknown
 		b.target.Inject(spdktest.Fault{Method: "bdev_get_bdevs", Skip: skip, Do: spdktest.Fail})
 		b.post(rpcCall(decoupleMethod, `{"name":"lvs0/larger"}`))
 		b.target.ClearFaults()
@@ -39,8 +40,8 @@ func TestEnlargedVolumesAreNotDecoupled(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall(decoupleMethod, `{"name":"lvs0/none"}`)).code(t), "SPDK's own answer")
 }
 
-// SPDK v24.01 would crash when inflating a volume larger than its parent, so the proxy refuses the
-// call.
+// The proxy refuses to inflate a volume that is larger than its parent on SPDK v24.01, which would
+// crash.
 func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 	for release, refused := range map[string]bool{"v24.01": true, "v26.05": false} {
 		b := newBench(t, release, withJournal(t))
@@ -59,7 +60,7 @@ func TestEnlargedVolumesAreNotInflatedByOldReleases(t *testing.T) {
 }
 
 // A snapshot must not become a clone of its own clone. SPDK would allow this, but the snapshot
-// could then no longer be read and, after a restart, no longer be loaded.
+// could no longer be read and, after a restart, could not be loaded.
 func TestParentLoopsAreRefused(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	for _, store := range []string{"lvs0", "lvs1"} {
@@ -89,8 +90,8 @@ func TestParentLoopsAreRefused(t *testing.T) {
 	assert.Equal(t, -19, b.post(rpcCall("bdev_lvol_set_parent", `{"lvol_name":"lvs0/none","parent_name":"lvs0/s1"}`)).code(t), "SPDK's own answer")
 }
 
-// The proxy refuses to set another parent for a snapshot, even one without clones, because that
-// would change the snapshot's content.
+// The proxy refuses to change the parent of a snapshot, even one without clones, because that would
+// change the snapshot's content.
 func TestSnapshotsKeepTheirParent(t *testing.T) {
 	b := newBench(t, "v26.05", withJournal(t))
 	b.call(t, "bdev_malloc_create", `{"name":"base","num_blocks":65536,"block_size":4096}`)
@@ -114,8 +115,8 @@ func TestSnapshotsKeepTheirParent(t *testing.T) {
 	b.call(t, "bdev_lvol_set_parent", `{"lvol_name":"lvs0/c","parent_name":"lvs0/b-s"}`)
 }
 
-// After a restart, SPDK reports a snapshot without clones as a volume that refuses writes. The
-// simulated target reports a read-only volume in the same way.
+// After a restart, SPDK reports a snapshot without clones as a read-only volume. The simulated
+// target does the same.
 func TestRestartedSnapshotsKeepParentAndName(t *testing.T) {
 	b := newRestartBench(t, withJournal(t))
 	b.call(t, "bdev_aio_create", `{"name":"disk","filename":"`+b.disk+`","block_size":4096}`)

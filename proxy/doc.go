@@ -1,5 +1,5 @@
-// Package proxy implements spdk-proxy, which lets people and programs without access to the
-// target's socket call SPDK's RPCs over HTTPS. A [Server] creates the parts of a proxy from its
+// Package proxy implements spdk-proxy, through which people and programs call SPDK's RPCs over
+// HTTPS without access to the target's socket. A [Server] creates the parts of a proxy from its
 // configuration, then serves, reloads and stops them. It makes no decisions about calls.
 //
 // A request arrives at an endpoint (packages web, stream and console) and passes through the stages
@@ -10,6 +10,6 @@
 // The proxy never forwards a client's text. It decodes the text strictly, makes its decisions, and
 // encodes a new request. A single table, in gate/errors.go, converts failures to responses.
 //
-// The package must not depend on the CSI driver. test/checks/structure checks which package may
-// import which.
+// The package must not depend on the CSI driver. test/checks/structure checks which packages may
+// import which others.
 package proxy

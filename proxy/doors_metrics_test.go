@@ -10,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countersOfCalls matches the counters that a call may increase.
+// countersOfCalls matches the counters that calls can increase.
 var (
 	countersOfCalls = regexp.MustCompile(`^spdk_proxy_((?:calls|outcomes|denials|authentication_failures|learned|panics)_total)(?:\{(.*)\})? (\S+)$`)
 	label           = regexp.MustCompile(`[a-z]+="[^"]*"`)
 )
 
-// counters returns the counters for refused calls, without the label method.
+// counters returns the counters of refused calls, without the label method.
 func (v *visitor) counters() map[string]float64 {
 	text, err := v.proxy.metrics.Text()
 	require.NoError(v.t, err)
@@ -35,7 +35,7 @@ func (v *visitor) counters() map[string]float64 {
 	return read
 }
 
-// increased returns the counters that have increased, with the differences.
+// increased returns by how much each counter has increased, omitting unchanged counters.
 func (v *visitor) increased(before map[string]float64) map[string]float64 {
 	after := v.counters()
 	for name, n := range before {

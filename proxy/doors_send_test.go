@@ -45,7 +45,7 @@ func (v *visitor) signIn() {
 }
 
 // sendHTTP returns a function that sends a request with the visitor's session or, if there is none,
-// with credentials. text returns the body; if text is nil, the body is empty.
+// with credentials. text returns the body; if it is nil, the body is empty.
 func sendHTTP(verb, path string, text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		body := ""
@@ -75,14 +75,14 @@ func sendSignIn(v *visitor, r request) response {
 		body = passwordOf("nobody", adminPassword)
 	}
 	got := v.exchange("POST", "/console/session", body, append([]string{"Content-Type", "application/json"}, r.header...))
-	// map the console's own wording to that of the other endpoints
+	// translate the console's wording to that of the other endpoints
 	if got.message == "the name or the password is wrong" {
 		got.message = "authentication failed: the credentials sent do not belong to a user of this proxy: correct the name, password or token"
 	}
 	return got
 }
 
-// exchange makes one HTTP request. It omits empty headers.
+// exchange sends an HTTP request, and omits empty headers.
 func (v *visitor) exchange(verb, path, body string, header []string) response {
 	r, err := http.NewRequest(verb, v.http.URL+path, strings.NewReader(body))
 	require.NoError(v.t, err)
@@ -104,8 +104,8 @@ func (v *visitor) exchange(verb, path, body string, header []string) response {
 	return got.read(text)
 }
 
-// read decodes the error in a response from the console or from JSON-RPC, for a single call or a
-// batch of one. A batch's HTTP status does not depend on the results of its calls.
+// read decodes the error in a response from the console or from JSON-RPC, for a single call or for
+// a batch of one call. The HTTP status of a batch does not depend on the results of its calls.
 func (got response) read(text []byte) response {
 	var batch []localAnswer
 	var one struct {
@@ -125,7 +125,7 @@ func (got response) read(text []byte) response {
 	return got
 }
 
-// connect connects to the socket for programs on this host.
+// connect connects to the socket for local programs.
 func (v *visitor) connect() {
 	l, err := stream.ListenLocal(v.config.ListenUnix)
 	require.NoError(v.t, err)
@@ -134,7 +134,7 @@ func (v *visitor) connect() {
 	v.program = (&serving{bench: v.bench}).program()
 }
 
-// sendLocally returns a function that sends a request to the socket for programs on this host.
+// sendLocally returns a function that sends a request to the socket for local programs.
 func sendLocally(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		var answer json.RawMessage
@@ -149,13 +149,13 @@ func sendUpgrade(v *visitor, r request) response {
 	return sendHTTP(http.MethodGet, web.StreamPath, nil)(v, r)
 }
 
-// openStream opens a stream for the caller.
+// openStream opens a stream for the visitor.
 func (v *visitor) openStream() {
 	s := &serving{bench: v.bench, addr: v.http.Listener.Addr().String()}
 	v.stream = s.stream(caller, adminPassword)
 }
 
-// sendMessage returns a function that sends a request on the stream.
+// sendMessage returns a function that sends a request over the stream.
 func sendMessage(text func(request) string) func(*visitor, request) response {
 	return func(v *visitor, r request) response {
 		_, answer, err := v.stream.send(text(r)).ws.ReadMessage()
@@ -189,7 +189,7 @@ func sendDryRun(v *visitor, r request) response {
 	return response{status: answer.Status, code: answer.Err.Code, message: answer.Err.Message, rule: rule}
 }
 
-// refusalOf returns the error with which the proxy would refuse the call.
+// refusalOf returns the error with which the proxy would refuse a call.
 func refusalOf(c *dryrun.Result) error {
 	switch {
 	case c.Decision.Rule == policy.NoRuleThere:

@@ -12,7 +12,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// The manual's example roles lead to the decisions that are documented in its table.
+// The example roles in the manual lead to the decisions in the manual's table.
 func TestDocumentedRolesDecideAsDocumented(t *testing.T) {
 	text := documented(t, "docs/authorization.md", "Custom roles", "yaml")[0]
 	table := documented(t, "docs/authorization.md", "Test a policy", "yaml")[0]
@@ -36,7 +36,7 @@ func TestDocumentedRolesDecideAsDocumented(t *testing.T) {
 		assert.Empty(t, failures, release)
 	}
 
-	// The example configuration is valid, including the files that it names.
+	// The example configuration and the files that it names are valid.
 	passwords := map[string]string{}
 	for _, u := range r.Users() {
 		passwords[u.Name] = adminPassword

@@ -18,7 +18,7 @@ const (
 	awaitISCSI = `{"protocol":"iscsi"}`
 )
 
-// exportISCSI exports the volume v to worker 3 at two portals, and creates a group for worker 4.
+// exportISCSI exports volume v to worker 3 at two portals, and creates a group for worker 4.
 func (r *restartBench) exportISCSI(t *testing.T) {
 	t.Helper()
 	r.call(t, "nvmf_delete_subsystem", `{"nqn":"`+volumeNQN+`"}`)
@@ -34,7 +34,7 @@ func (r *restartBench) createTargetNode(t *testing.T, group string) {
 	r.call(t, "iscsi_create_target_node", `{"name":"`+volumeIQN+`","alias_name":"v","pg_ig_maps":[{"pg_tag":1,"ig_tag":`+group+`},{"pg_tag":2,"ig_tag":`+group+`}],"luns":[{"bdev_name":"lvs0/v","lun_id":0}],"queue_depth":64}`)
 }
 
-// restartWithoutDisk restarts the target without the volume's disk, which returns afterwards.
+// restartWithoutDisk restarts the target without the volume's disk, and then returns the disk.
 func (r *restartBench) restartWithoutDisk(t *testing.T) {
 	t.Helper()
 	require.NoError(t, os.Rename(r.disk, r.disk+".away"))
@@ -42,8 +42,8 @@ func (r *restartBench) restartWithoutDisk(t *testing.T) {
 	require.NoError(t, os.Rename(r.disk+".away", r.disk))
 }
 
-// If the target lacks a target node because of a missing disk, clients can detect which initiators
-// a restart would admit, although the target has their group, and remove the target node.
+// If the target lacks a target node because of a missing disk, but still has its group, clients can
+// find out which initiators a restart would admit, and can remove the target node.
 func TestTargetNodeIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -60,7 +60,7 @@ func TestTargetNodeIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	assert.Equal(t, "[]", r.call(t, "iscsi_get_target_nodes", ""))
 }
 
-// A group that only the saved file contains can be removed too.
+// A group that exists only in the saved file can be removed.
 func TestInitiatorGroupIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -76,8 +76,8 @@ func TestInitiatorGroupIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	assert.Contains(t, groups, initiator4)
 }
 
-// A target node that is created while the saved file contains another version of it replaces that
-// version, so a restarted target admits only the new initiator.
+// If a target node is created while the saved file contains another version of it, the new version
+// replaces the saved one. A restarted target then admits only the new initiator.
 func TestCreatedTargetNodeReplacesTheMissingOne(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)

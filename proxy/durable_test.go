@@ -23,7 +23,7 @@ const (
 	worker4   = "nqn.2014-08.org.nvmexpress:uuid:44444444-4444-4444-8444-444444444444"
 )
 
-// crash kills the target and restarts it with the saved configuration.
+// crash kills the target, and restarts it with the saved configuration.
 func (r *restartBench) crash(t *testing.T) {
 	t.Helper()
 	r.target.Crash()
@@ -31,9 +31,8 @@ func (r *restartBench) crash(t *testing.T) {
 	r.reconnected(t)
 }
 
-// If the target crashes after a node was fenced, after a volume was unpublished, or after it was
-// published on another node, the restarted target admits exactly the hosts that the responses have
-// confirmed.
+// If the target crashes after a node was fenced, or after a volume was unpublished or published on
+// another node, the restarted target admits exactly the hosts that the responses have confirmed.
 func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -58,7 +57,7 @@ func TestAccessIsSavedBeforeTheResponse(t *testing.T) {
 	assert.NotContains(t, admitted(), volumeNQN)
 }
 
-// Changes to access are saved before the response even if the target lacks another object.
+// Changes to access are saved before the response even while the target lacks another object.
 func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -79,8 +78,8 @@ func TestAccessIsSavedWhileAnObjectIsMissing(t *testing.T) {
 	assert.Empty(t, r.save(t).Missing)
 }
 
-// startWithout restarts the target with a copy of the saved file from which the given methods have
-// been removed. An administrator might do this.
+// startWithout restarts the target with a copy of the saved file without calls of the given
+// methods, as an administrator might do.
 func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	t.Helper()
 	current := filepath.Join(r.dir, "current.json")
@@ -106,7 +105,7 @@ func (r *restartBench) startWithout(t *testing.T, methods ...string) {
 	r.reconnected(t)
 }
 
-// If the target crashes after a volume was deleted, alone or with its lvstore, but before the
+// If the target crashes after the deletion of a volume, alone or with its lvstore, and before the
 // configuration was saved, the volume's export does not count as missing, and other changes are
 // saved.
 func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
@@ -138,9 +137,9 @@ func TestDeletedVolumeIsNotMissingAfterACrash(t *testing.T) {
 	}
 }
 
-// If a change cannot be saved, the response states that the change was made. If the client retries
-// and SPDK refuses the call, or if the client calls spdkgate_config_await, the client also receives
-// the response only after the save.
+// If a change cannot be saved, the response says that the change was made. If the client then
+// repeats a call that SPDK refuses, or calls spdkgate_config_await, the response again waits for
+// the save.
 func TestResponseReportsUnsavedChange(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -158,8 +157,8 @@ func TestResponseReportsUnsavedChange(t *testing.T) {
 	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), "11111111-1111")
 }
 
-// If the saved file admits a host to a subsystem that the target lacks, clients can detect this and
-// remove the host, even though SPDK refuses the call.
+// If the saved file admits a host to a subsystem that the target lacks, clients can find this out,
+// and can remove the host although SPDK refuses the call.
 func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -176,9 +175,9 @@ func TestHostIsRemovedOnlyFromTheSavedFile(t *testing.T) {
 	assert.NotContains(t, subsystems, worker3)
 }
 
-// If the saved file admits a host to a subsystem that exists on the target without that host,
+// If the saved file admits a host to a subsystem that exists on the target without this host,
 // deleting the subsystem also removes the host from the file. Therefore, after a confirmed
-// deletion, a client does not need to check the exports of a restarted target.
+// deletion, a client need not check the exports of a restarted target.
 func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	r := newRestartBench(t)
 	r.populate(t)
@@ -192,7 +191,7 @@ func TestDeletedSubsystemLeavesNoMissingHost(t *testing.T) {
 	assert.NotContains(t, r.call(t, "nvmf_get_subsystems", ""), volumeNQN)
 }
 
-// Many concurrent calls share a few saves.
+// Many concurrent calls share a small number of saves.
 func TestConcurrentCallsShareSaves(t *testing.T) {
 	r := newRestartBench(t)
 	r.save(t)
@@ -221,8 +220,8 @@ func TestConcurrentCallsShareSaves(t *testing.T) {
 	}
 }
 
-// The target dies after it has deleted an exported snapshot below a frozen volume, and before the
-// configuration is saved. After the restart, the snapshot's export does not count as missing.
+// The target dies after deleting an exported snapshot of a frozen volume, before the configuration
+// is saved. After the restart, the snapshot's export does not count as missing.
 func TestDeletionBelowFrozenVolumeIsRecorded(t *testing.T) {
 	r := newRestartBench(t, withJournal(t))
 	r.call(t, "bdev_aio_create", fmt.Sprintf(`{"name":"disk0","filename":%q,"block_size":4096}`, r.disk))

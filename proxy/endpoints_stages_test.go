@@ -49,7 +49,7 @@ const (
 	noStream         = "too many streams"
 )
 
-// admins is the rule that allows the caller to make any call, unless a stage assigns another role.
+// admins is the rule that allows the caller every call, unless a stage assigns another role.
 const admins = "role admin: allow *"
 
 // anyCall returns a call that the caller may make, unless a stage refuses it.
@@ -60,7 +60,7 @@ func anyCall(d *endpoint) request {
 	return request{method: "bdev_get_bdevs"}
 }
 
-// callOf returns a function that makes the given call at endpoints that accept calls to any method.
+// callOf returns a function that makes this call at endpoints that accept calls of any method.
 func callOf(method, params string) func(*endpoint) request {
 	return func(d *endpoint) request {
 		if d.method != "" {
@@ -79,7 +79,7 @@ func with(change func(*request)) func(*endpoint) request {
 	}
 }
 
-// mayOnly returns a function that restricts the caller to calls allowed by the given rules.
+// mayOnly returns a function that restricts the caller to calls that these rules allow.
 func mayOnly(allowed func(d *endpoint) []policy.Rule) func(*config.Config, *endpoint) {
 	return func(c *config.Config, d *endpoint) {
 		c.Roles["limited"] = config.Role{Allow: allowed(d)}
@@ -359,7 +359,7 @@ func stages() []*stage {
 	}
 }
 
-// zero returns the integer 0 for use in a condition.
+// zero returns the integer 0, for conditions.
 func zero() *policy.Integer {
 	n := new(policy.Integer)
 	if err := yaml.Unmarshal([]byte("0"), n); err != nil {
@@ -368,7 +368,7 @@ func zero() *policy.Integer {
 	return n
 }
 
-// takeSlots occupies all of the caller's slots and every place in the slots' queues.
+// takeSlots occupies all of the caller's slots and all places in the queues for these slots.
 func takeSlots(v *visitor) {
 	_, err := v.proxy.target.AcquireSlot(v.t.Context(), caller)
 	require.NoError(v.t, err)

@@ -15,10 +15,10 @@ import (
 // dryRunEndpoint is the prefix of the names of dry-run endpoints.
 const dryRunEndpoint = "dry run"
 
-// opens is the reason why some stages do not apply to the messages on a stream.
+// opens is the reason why some stages do not apply to messages on a stream.
 const opens = "the stage refuses the request that opens the stream"
 
-// These reasons exempt several endpoints from a stage.
+// Each of these reasons exempts several endpoints from a stage.
 var (
 	asksTheKernel = reasons{
 		wrongCredentials: "the kernel names the process's user; see " + unknownProcess,
@@ -138,7 +138,7 @@ func endpoints() []*endpoint {
 }
 
 // Every page that the proxy serves is listed as an endpoint.
-func TestEachPageIsAnEndpoint(t *testing.T) {
+func TestEveryPageIsListedAsAnEndpoint(t *testing.T) {
 	list := endpoints()
 	for _, own := range newBench(t, "v26.05").proxy.ownMethods() {
 		if own.Endpoint != "" {

@@ -15,26 +15,26 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// An endpoint is a place where requests enter the proxy. To add an endpoint, add a row to
+// An endpoint is a way for requests to enter the proxy. To add an endpoint, add a row to
 // endpoints().
 type endpoint struct {
 	name string
-	// method is the only method that the endpoint serves. "" means that the endpoint accepts calls
-	// to any method.
+	// method is the only method that the endpoint serves, or "" if the endpoint accepts calls of
+	// any method.
 	method string
-	// open is called before the stage's preparations. open may be nil.
+	// open is called before the stage prepares the test. It may be nil.
 	open func(d *visitor)
 	// send sends a request that the endpoint must refuse.
 	send func(d *visitor, r request) response
-	// exempt names the stages that cannot refuse a request at this endpoint, with the reasons.
+	// exempt names the stages that cannot refuse a request at this endpoint, with reasons.
 	exempt reasons
-	// ruleless means that rules of roles do not apply to the endpoint's method.
+	// ruleless means that roles' rules do not apply to the endpoint's method.
 	ruleless bool
-	// local means that this process's OS user must be mapped to a user of the proxy.
+	// local means that the OS user who runs this process must be mapped to a user of the proxy.
 	local bool
 }
 
-// reasons maps the name of a stage to the reason why the stage does not apply to an endpoint.
+// reasons maps the name of a stage to the reason why it does not apply to an endpoint.
 type reasons map[string]string
 
 // because merges several sets of reasons.
@@ -46,21 +46,21 @@ func because(all ...reasons) reasons {
 	return merged
 }
 
-// A stage refuses requests for one reason. Its response, audit entry and metrics must be the same
-// at all endpoints.
+// A stage refuses requests for one reason. The response, the audit entry and the metrics must be
+// the same at all endpoints.
 type stage struct {
 	name    string
-	hosts   bool                            // the target must load lvstores that hosts have written
-	config  func(*config.Config, *endpoint) // nil if the caller may make all calls
+	hosts   bool                            // the target must be one that loads lvstores written by hosts
+	config  func(*config.Config, *endpoint) // if nil, the caller may make all calls
 	prepare func(d *visitor)                // may be nil
 	request func(d *endpoint) request
 	want    refusal
 }
 
-// A request is a request that a test sends to an endpoint.
+// A request is what a test sends to an endpoint.
 type request struct {
 	method, params string
-	text           string   // if not empty, sent instead of a call
+	text           string   // if not empty, replaces the call
 	header         []string // alternating names and values
 	credentials    func(d *visitor) []string
 	noCSRF         bool
@@ -77,14 +77,14 @@ func (r request) call() string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, r.method, r.params)
 }
 
-// A response is an endpoint's response. Fields that do not apply to the endpoint are zero.
+// A response comes from an endpoint. Fields that do not apply to the endpoint are zero.
 type response struct {
 	status  int // HTTP status
 	code    int // JSON-RPC error code
 	message string
-	http    bool   // the client received an HTTP response
+	http    bool   // whether the client received an HTTP response
 	retry   string // the header Retry-After
-	rule    string // set only by dry runs
+	rule    string // set only for dry runs
 }
 
 // A refusal describes how a stage refuses a request at all endpoints.
@@ -96,10 +96,10 @@ type refusal struct {
 	outcome      string
 	denial       string // the rule in denials_total
 	login        string // the reason in authentication_failures_total
-	reaches      bool   // the target receives the call
+	reaches      bool   // whether the target receives the call
 }
 
-// at returns r with the request's method and the target's socket filled in.
+// at returns r completed with the request's method and the target's socket.
 func (r refusal) at(v *visitor, q request) *refusal {
 	fill := strings.NewReplacer("METHOD", q.method, "SOCKET", v.target.Socket()).Replace
 	r.message, r.audit = fill(r.message), maps.Clone(r.audit)
@@ -110,7 +110,7 @@ func (r refusal) at(v *visitor, q request) *refusal {
 	return &r
 }
 
-// A visitor is the client of an endpoint in one test.
+// A visitor is an endpoint's client in one test.
 type visitor struct {
 	*bench
 	endpoint *endpoint
@@ -119,13 +119,13 @@ type visitor struct {
 	stream   *streamClient
 }
 
-// These are the name and password of the user who sends requests to the endpoints.
+// These are the credentials of the user who sends requests to the endpoints.
 const (
 	caller = "caller"
 	team   = "team-of-caller"
 )
 
-// inTeam makes the caller a tenant's user.
+// inTeam makes the caller a user of a tenant.
 func inTeam(c *config.Config, _ *endpoint) {
 	for i := range c.Users {
 		if c.Users[i].Name == caller {
@@ -155,9 +155,8 @@ func newVisitor(t *testing.T, s *stage, d *endpoint) *visitor {
 	return v
 }
 
-// Each stage refuses its requests at every endpoint with the same response, audit entry and
-// metrics.
-func TestEachStageRefusesAtEachEndpoint(t *testing.T) {
+// Each stage refuses requests with the same response, audit entry and metrics at every endpoint.
+func TestEveryStageRefusesRequestsAtEveryEndpoint(t *testing.T) {
 	for _, d := range endpoints() {
 		t.Run(d.name, func(t *testing.T) {
 			t.Parallel()
@@ -204,10 +203,10 @@ func (s *stage) refuses(t *testing.T, d *endpoint) {
 	assert.Equal(t, want.counters(), v.increased(before), "metrics")
 }
 
-// ofEndpoint lists the members of an audit entry that depend on the request and the endpoint.
+// ofEndpoint lists the members of an audit entry that depend on the request or the endpoint.
 var ofEndpoint = []string{"time", "msg", "request_id", "auth", "credential", "source", "method", "params", "resources", "batch", "latency_ms"}
 
-// withoutEndpoint returns the members of an audit entry that are the same at all endpoints.
+// withoutEndpoint returns the members of an audit entry that do not depend on the endpoint.
 func withoutEndpoint(entry map[string]any) map[string]any {
 	rest := maps.Clone(entry)
 	for _, key := range ofEndpoint {
@@ -216,7 +215,7 @@ func withoutEndpoint(entry map[string]any) map[string]any {
 	return rest
 }
 
-// entry returns the audit entry expected for the refusal.
+// entry returns the expected audit entry of the refusal.
 func (r *refusal) entry() map[string]any {
 	e := map[string]any{"level": "WARN", "user": caller, "rule": "", "status": float64(r.status), "code": float64(r.code)}
 	maps.Copy(e, r.audit)

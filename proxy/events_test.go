@@ -21,7 +21,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// A follower is a client of GET /events.
+// A follower is a client that reads GET /events.
 type follower struct {
 	t *testing.T
 	*http.Response
@@ -29,7 +29,7 @@ type follower struct {
 	leave context.CancelFunc
 }
 
-// follow opens an event stream. last is the Last-Event-ID, or "".
+// follow opens an event stream. last is the value of Last-Event-ID, or "".
 func (s *serving) follow(user, password, last string) *follower {
 	ctx, leave := context.WithCancel(context.Background())
 	s.t.Cleanup(leave)
@@ -77,7 +77,7 @@ func (f *follower) next() (e events.Event) {
 	return e
 }
 
-// await skips events until it receives one of the given type, and returns it.
+// await skips events until it receives an event of this type, and returns it.
 func (f *follower) await(kind string) events.Event {
 	f.t.Helper()
 	for {
@@ -87,7 +87,7 @@ func (f *follower) await(kind string) events.Event {
 	}
 }
 
-// ended waits until the stream ends and returns the types of the remaining events.
+// ended waits until the stream ends, and returns the types of the remaining events.
 func (f *follower) ended() (types []string) {
 	for line := range f.lines {
 		if kind, ok := strings.CutPrefix(line, "event: "); ok {
@@ -147,8 +147,8 @@ func TestEventStreamSendsEvents(t *testing.T) {
 	}
 }
 
-// The proxy queries the target once per second regardless of the number of listeners, and not at
-// all if there are none.
+// The proxy queries the target once per second, however many listeners there are, and not at all if
+// there are none.
 func TestListenersShareAQuery(t *testing.T) {
 	b := newBench(t, "v26.05")
 	s := serve(t, b)
@@ -178,7 +178,7 @@ func TestListenersShareAQuery(t *testing.T) {
 
 func TestEventsReportTargetStates(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // so that the stream contains no comments
+	b.proxy.web.StreamCheck = time.Hour // keeps comments out of the stream
 	s := serve(t, b)
 	f := s.follow("admin", adminPassword, "")
 	s.listening(t, 1)
@@ -192,7 +192,7 @@ func TestEventsReportTargetStates(t *testing.T) {
 	up := f.await("target_restarted")
 	assert.Contains(t, up.Text, "v26.05")
 	created := 0
-	// the first events may be those that the proxy finds when it begins to poll
+	// the first events may come from the proxy's first poll
 	reported := func() bool {
 		b.post(fmt.Sprintf(`{"id":1,"method":"bdev_malloc_create","params":{"name":"after%d","num_blocks":8,"block_size":512}}`, created))
 		created++
@@ -210,8 +210,8 @@ func TestEventsReportTargetStates(t *testing.T) {
 	require.Eventually(t, reported, long, 50*time.Millisecond, "numbers of notifications begin anew")
 }
 
-// Full lvstores, nearly exhausted quotas and expiring certificates are reported when they begin and
-// when they end.
+// Full lvstores, nearly exhausted quotas and expiring certificates are reported both when the
+// condition begins and when it ends.
 func TestConditionsBeginAndEnd(t *testing.T) {
 	b := newTenantBench(t, func(c *config.Config) {
 		tenant := c.Tenants["team-a"]
@@ -241,7 +241,7 @@ func TestConditionsBeginAndEnd(t *testing.T) {
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
 
 	b.as(t, "admin", "bdev_lvol_delete", `{"name":"lvs-a/v1"}`, http.StatusOK)
-	b.readAnew() // otherwise, the proxy would read the list of volumes only a minute later
+	b.readAnew() // otherwise, the proxy would read the list of volumes only after a minute
 	w.LookAtConditions(t.Context())
 	assert.ElementsMatch(t, []string{"lvstore_full_over lvs-a", "quota_near_over team-a"}, taken(team, teamA))
 	assert.Empty(t, taken(b.proxy.events.Subscribe(0), teamB))
@@ -286,10 +286,11 @@ func TestUnauthorizedListenersAreRefused(t *testing.T) {
 	assert.Empty(t, b.reached())
 }
 
-// A reload that revokes the right to a stream ends the stream at once. Other streams stay open.
+// A reload that revokes the permission for a stream ends that stream immediately. Other streams
+// stay open.
 func TestReloadEndsForbiddenStreams(t *testing.T) {
 	b := newBench(t, "v26.05")
-	b.proxy.web.StreamCheck = time.Hour // so that the periodic check does not end them
+	b.proxy.web.StreamCheck = time.Hour // the periodic check must not end the streams
 	s := serve(t, b)
 	admin, viewer := s.follow("admin", adminPassword, ""), s.follow("viewer", viewerPassword, "")
 	s.listening(t, 2)
@@ -305,7 +306,7 @@ func TestReloadEndsForbiddenStreams(t *testing.T) {
 	admin.ended()
 }
 
-// A stopping proxy does not wait for clients to leave their event streams.
+// A proxy that is stopping does not wait for clients to close their event streams.
 func TestEventStreamsEndWhenTheServerStops(t *testing.T) {
 	b := newBench(t, "v26.05", func(c *config.Config) { c.Limits.Drain = config.Duration(long) })
 	s := serve(t, b)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Even though a new target process numbers its notifications from 0 again, a stream reports them at
-// once.
+// A stream immediately reports notifications of a new target process, even though their numbers
+// start from 0 again.
 func TestStreamContinuesAfterTargetRestart(t *testing.T) {
 	b := newBench(t, "v26.05")
 	go b.proxy.target.Watch()

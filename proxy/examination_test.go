@@ -40,7 +40,8 @@ func oneTeam(c *config.Config) {
 	c.Tenants = map[string]config.Tenant{"team": {LVStores: []string{"lvs-team"}}}
 }
 
-// While the target examines volumes, users of tenants are refused, but administrators are not.
+// While the target examines volumes, calls by tenants' users are refused, but calls by
+// administrators are not.
 func TestTenantsAreRefusedWhileTheTargetExamines(t *testing.T) {
 	b := newBench(t, "v26.05", oneTeam)
 	for _, method := range []string{"bdev_get_bdevs", "spdk_get_version", "nvmf_get_subsystems", "bdev_wait_for_examine"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdktest"
 )
 
-// A target that does not examine volumes would not find a volume's external clone after a restart,
-// so the proxy refuses to create one. Disks can have external clones.
+// After a restart, a target that does not examine volumes would not find the external clone of a
+// volume, so the proxy refuses to create such a clone. Disks can have external clones.
 func TestVolumesAreRefusedAsExternalParents(t *testing.T) {
 	for name, c := range map[string]struct {
 		release                   string

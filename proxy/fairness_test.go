@@ -14,8 +14,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// newFairBench creates a bench with the volumes v and v0 to v16. Its users, admin and other, have
-// the same password.
+// newFairBench creates a bench with volumes v and v0 to v16. Its users, admin and other, have the
+// same password.
 func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 	b := newBench(t, release, withJournal(t), func(c *config.Config) {
 		c.Users = append(c.Users, config.User{Name: "other", PasswordHash: c.Users[0].PasswordHash, Roles: []string{policy.Admin}})
@@ -29,7 +29,7 @@ func newFairBench(t *testing.T, release string, limits config.Limits) *bench {
 }
 
 // awaitAtBarriers starts 16 snapshots with barriers for a user, and waits until n of them have
-// reached their barriers. open opens those barriers.
+// reached their barriers. open opens these barriers.
 func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) {
 	var calls []string
 	for i := range 16 {
@@ -76,8 +76,8 @@ func (b *bench) awaitAtBarriers(t *testing.T, user string, n int) (open func()) 
 	}
 }
 
-// One user's snapshots that are waiting at barriers do not block another user's deletions and
-// snapshots, with or without a barrier.
+// Snapshots of one user that wait at barriers do not block another user's deletions and snapshots,
+// with or without barriers.
 func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{})
 	open := b.awaitAtBarriers(t, "admin", 8)
@@ -95,7 +95,7 @@ func TestBarriersDoNotDelayOtherUsers(t *testing.T) {
 	open()
 }
 
-// A snapshot that is waiting at a barrier counts as a running call of its user.
+// A snapshot that waits at a barrier counts as a running call of its user.
 func TestBarriersCountAsRunningCalls(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 2}})
 	open := b.awaitAtBarriers(t, "admin", 2)
@@ -103,8 +103,8 @@ func TestBarriersCountAsRunningCalls(t *testing.T) {
 	open()
 }
 
-// A user limited to one call at a time can delete a volume, because the deletion counts as one
-// call, although the proxy makes several calls for it.
+// A user who is limited to one call at a time can delete a volume: the deletion counts as one call,
+// although the proxy makes several calls for it.
 func TestDeletionCountsAsOneCall(t *testing.T) {
 	b := newFairBench(t, "v26.05", config.Limits{UsersInFlight: map[string]int{"admin": 1}})
 	b.call(t, snapshotMethod, `{"lvol_name":"lvs0/v0","snapshot_name":"s"}`)
@@ -113,8 +113,8 @@ func TestDeletionCountsAsOneCall(t *testing.T) {
 	b.call(t, safeDeleteMethod, `{"name":"lvs0/s"}`)
 }
 
-// Before v24.09, volumes cannot be listed during a deletion. A group snapshot that is waiting at a
-// barrier does not delete anything, so it does not prevent listings.
+// Before v24.09, volumes cannot be listed during a deletion. A group snapshot that waits at a
+// barrier deletes nothing, so it does not prevent listings.
 func TestBarriersDoNotPreventListings(t *testing.T) {
 	b := newFairBench(t, "v24.01", config.Limits{})
 	taken := make(chan got, 1)

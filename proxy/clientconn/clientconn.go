@@ -12,27 +12,27 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// HeaderWait is how long a client may take to send a request's header or to complete the TLS
-// handshake, and how long a load balancer may take to send a connection's header.
+// HeaderWait limits how long a client may take to send a request's header or to complete the TLS
+// handshake, and how long a load balancer may take to send its PROXY protocol header.
 const HeaderWait = 10 * time.Second
 
-// WriteWait is how long one write to a client may take.
+// WriteWait limits how long a single write to a client may take.
 const WriteWait = 30 * time.Second
 
-// Limits defines limits on the connections of a server's clients.
+// Limits limits the connections of a server's clients.
 type Limits struct {
-	Connections int           // maximum in total
-	PerSource   int           // maximum from one address, one IPv6 /64, or one user of this host
-	WriteWait   time.Duration // how long a client may take to read the first bytes of a response
+	Connections int           // maximum number in total
+	PerSource   int           // maximum number from one address, one IPv6 /64, or one local user
+	WriteWait   time.Duration // how long a client may take to read the beginning of a response
 	Balancers   Balancers
 }
 
-// A Set tracks the connections of a server's clients, and limits their number in total and for each
-// source. When the limit is reached, a new connection replaces an evictable one, which is a
-// connection that is idle or unauthenticated. The Set considers only sources with more connections
-// than the new connection's source. From the largest of these sources that has an evictable
-// connection, the Set closes the one that has been evictable for longest. If there is no such
-// connection, the Set closes the new one.
+// A Set tracks the connections of a server's clients, and limits their number, in total and per
+// source. When the limit is reached, a new connection replaces an evictable connection, which is an
+// idle or unauthenticated one. Only sources with more connections than the new connection's source
+// are considered. From the largest of these sources that has an evictable connection, the Set
+// closes the connection that has been evictable for longest. If there is no such connection, the
+// Set closes the new connection.
 type Set struct {
 	limits Limits
 	log    *slog.Logger
@@ -54,19 +54,19 @@ func (s *Set) Open() int {
 	return s.count
 }
 
-// Closed returns the number of connections that were closed because of the limits.
+// Closed returns how many connections were closed because of the limits.
 func (s *Set) Closed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
-// New returns an empty Set. The Set logs which connections it closes.
+// New returns an empty Set, which logs the connections that it closes.
 func New(limits Limits, log *slog.Logger) *Set {
 	return &Set{limits: limits, log: log, sources: map[string]map[*Conn]struct{}{}}
 }
 
-// closedLogInterval is the shortest time between two log messages about closed connections.
+// closedLogInterval is the minimum time between log messages about closed connections.
 const closedLogInterval = 10 * time.Second
 
 // admit adds a connection to the set, or closes it.
@@ -87,8 +87,8 @@ func (s *Set) admit(c *Conn) (*Conn, bool) {
 	return c, ok
 }
 
-// noteClosed counts a connection that was closed because a source opened another one. From time to
-// time, it logs such connections.
+// noteClosed counts a connection that was closed in favor of a new connection from another source.
+// Occasionally, it logs such connections.
 func (s *Set) noteClosed(from string) {
 	s.unlogged++
 	s.closed++
@@ -106,7 +106,7 @@ func (s *Set) add(c *Conn) (evicted *Conn, ok bool) {
 	if s.count >= s.limits.Connections {
 		size := len(conns) + 1 // number of the source's connections
 		if c.balancer {
-			size = 1 // each of its connections may belong to a different client
+			size = 1 // each connection may belong to a different client
 		}
 		if evicted = s.evictionCandidate(size); evicted == nil {
 			return nil, false
@@ -129,7 +129,7 @@ func (s *Set) hold(c *Conn) {
 
 // evictionCandidate finds the largest source with an evictable connection, and returns the
 // connection of that source that has been evictable for longest. It considers only sources with
-// more connections than moreThan. It returns nil if there is none.
+// more than moreThan connections. If there is no such connection, it returns nil.
 func (s *Set) evictionCandidate(moreThan int) (found *Conn) {
 	size := moreThan
 	for _, conns := range s.sources {
@@ -152,8 +152,8 @@ func oldestEvictable(conns map[*Conn]struct{}) (oldest *Conn) {
 	return oldest
 }
 
-// Authenticated protects a request's connection from eviction until it is idle. It returns false if
-// the connection has already been evicted.
+// Authenticated protects a connection from eviction until it is idle again. It returns false if the
+// connection has already been evicted.
 func (s *Set) Authenticated(conn net.Conn) bool {
 	c := connOf(conn)
 	if c == nil {
@@ -166,7 +166,7 @@ func (s *Set) Authenticated(conn net.Conn) bool {
 	return open
 }
 
-// NextPart begins another part of a response. The client gets as much time for this part as for a
+// NextPart begins another part of a response. The client gets as much time for each part as for a
 // whole response, because the previous part may have been sent long ago.
 func (s *Set) NextPart(conn net.Conn) {
 	if c := connOf(conn); c != nil {
@@ -185,20 +185,19 @@ func (s *Set) drop(c *Conn) {
 	}
 }
 
-// sourceOf returns a client's IPv4 address, or the /64 of its IPv6 address, because one client may
-// use all addresses in a /64.
+// sourceOf returns a client's IPv4 address, or the /64 of its IPv6 address, because a single client
+// may use every address in a /64.
 func sourceOf(a net.Addr) netip.Prefix {
 	address, bits := addressOf(a), 64
 	if address.Is4() {
 		bits = 32
 	}
-	p, _ := address.Prefix(bits) // if there is no address, all such connections count as one source
+	p, _ := address.Prefix(bits) // connections without an address count as one source
 	return p
 }
 
-// ConnState records a connection's new state. It must be called for each change, as
-// http.Server.ConnState is. An active connection that has never sent valid credentials stays
-// evictable.
+// ConnState records the new state of a connection. It must be called for every change, like
+// http.Server.ConnState. An active connection stays evictable until it has sent valid credentials.
 func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	c := connOf(conn)
 	if c == nil {
@@ -219,7 +218,8 @@ func (s *Set) ConnState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connOf returns the connection below TLS, or nil if it does not come from a Set's Listener.
+// connOf returns the connection underneath TLS, or nil if the connection does not come from a Set's
+// Listener.
 func connOf(conn net.Conn) *Conn {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -228,12 +228,12 @@ func connOf(conn net.Conn) *Conn {
 	return c
 }
 
-// Listener returns a listener for connections that l accepts and that the Set admits. Each
-// connection's source is its remote address.
+// Listener returns a listener for the connections of l that the Set admits. The source of a
+// connection is its remote address.
 func (s *Set) Listener(l net.Listener) net.Listener { return listener{l, s.accept} }
 
-// LocalListener is like Listener, for connections whose source is not an address. sourceOf returns
-// the source.
+// LocalListener is like Listener, but for connections whose source is not an address. sourceOf
+// returns the source of a connection.
 func (s *Set) LocalListener(l net.Listener, sourceOf func(net.Conn) string) net.Listener {
 	return listener{l, func(raw net.Conn) (*Conn, bool) { return s.admit(&Conn{Conn: raw, from: sourceOf(raw)}) }}
 }
@@ -255,8 +255,7 @@ func (l listener) Accept() (net.Conn, error) {
 	}
 }
 
-// A Conn is a client's connection. It limits how long the client may take to read the data written
-// to it.
+// A Conn is a client's connection. It limits how long the client may take to read data.
 type Conn struct {
 	net.Conn
 	all       *Set
@@ -265,17 +264,17 @@ type Conn struct {
 	header       *proxyproto.Conn // reads from the peer; nil if the peer is the client
 	peer         *peerConn
 	identified   sync.Once
-	unidentified error // error from reading the header
+	unidentified error // the error from reading the header
 
-	// The following fields are guarded by Set.mu.
+	// The fields below are guarded by Set.mu.
 	from      string
-	balancer  bool      // from is a load balancer
+	balancer  bool      // whether from is a load balancer
 	evictable time.Time // when the connection became evictable; zero if it is not
-	known     bool      // the client has sent valid credentials
+	known     bool      // whether the client has sent valid credentials
 
 	mu    sync.Mutex
-	began time.Time // start of the response being written
-	sent  int       // number of bytes of the response already written
+	began time.Time // start of the current response
+	sent  int       // bytes of the response already written
 }
 
 func (c *Conn) Close() error {
@@ -287,7 +286,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets net/http close a connection so that the client can still read the last response.
+// CloseWrite lets net/http close a connection in such a way that the client can still read the last
+// response.
 func (c *Conn) CloseWrite() error {
 	raw := c.Conn
 	if c.header != nil {
@@ -306,12 +306,11 @@ func (c *Conn) startAnswer() {
 }
 
 const (
-	// maxWrite is the size of a single write in bytes. The client must read that many bytes within
-	// Limits.WriteWait.
+	// maxWrite is the maximum size of a single write, in bytes. The client must read this much
+	// within Limits.WriteWait.
 	maxWrite = 64 << 10
-	// slowestClient is how many bytes of a response a client must read per second after
-	// Limits.WriteWait. Clients must read at some minimum speed, because the proxy keeps unread
-	// responses in memory.
+	// slowestClient is the minimum number of bytes per second that a client must read after
+	// Limits.WriteWait. A minimum is necessary because the proxy keeps unread responses in memory.
 	slowestClient = 128 << 10
 )
 

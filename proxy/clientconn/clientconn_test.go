@@ -17,7 +17,7 @@ import (
 
 const writeWait = 30 * time.Second
 
-// from is a connection with a given remote address.
+// from is a connection with an invented remote address.
 type from struct {
 	net.Conn
 	address string
@@ -94,8 +94,8 @@ func TestConnWritesAllBytes(t *testing.T) {
 	assert.Equal(t, text, string(read))
 }
 
-// A client is disconnected if it reads nothing. It is also disconnected if it reads each piece of a
-// response just in time, because that is too slow for the whole response.
+// A client that reads nothing is disconnected. So is a client that reads each piece of a response
+// just in time, because that is too slow for the whole response.
 func TestSlowReadersAreDisconnected(t *testing.T) {
 	const size = 32 << 20
 	for name, pause := range map[string]time.Duration{"nothing": time.Hour, "a piece every 29 s": 29 * time.Second, "all that comes": 0} {

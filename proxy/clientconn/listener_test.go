@@ -13,7 +13,7 @@ import (
 )
 
 // Accepted connections stay in the set until they are closed. A connection beyond the limit is
-// closed immediately, and the next one is accepted.
+// closed immediately, and the listener continues to accept.
 func TestListenerLimitsConnections(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestListenerLimitsConnections(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "a second one from there is closed")
 	assert.Equal(t, 1, s.Closed())
 
-	// The client receives the last response even though the connection is closed for writing.
+	// The client receives the last response although the connection has been closed for writing.
 	_, err = server.Write([]byte("bye"))
 	require.NoError(t, err)
 	require.NoError(t, server.(*Conn).CloseWrite())
@@ -62,7 +62,7 @@ func TestListenerLimitsConnections(t *testing.T) {
 	require.ErrorIs(t, <-ended, net.ErrClosed)
 }
 
-// The Set recognizes connections below TLS, and does not count connections from other listeners.
+// The Set recognizes its connections underneath TLS, and ignores connections from other listeners.
 func TestConnectionsOfOtherListenersAreNotCounted(t *testing.T) {
 	s := New(Limits{Connections: 1, PerSource: 1}, slog.New(slog.DiscardHandler))
 	a, b := net.Pipe()

@@ -10,7 +10,7 @@ import (
 // LoadBalancers describes the peers that connect on behalf of clients.
 type LoadBalancers struct {
 	Addresses []string `yaml:"addresses"`
-	// ClientAddress states how the load balancers pass on the client's address.
+	// ClientAddress selects how the load balancers transmit the client's address.
 	ClientAddress string `yaml:"client_address" empty:"no"`
 }
 

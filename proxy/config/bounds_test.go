@@ -25,7 +25,7 @@ users: [{name: a, password_hash: "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3
 roles: {r: {allow: ["*"]}}
 `
 
-// loadWith loads a configuration with additional keys, and derives its values.
+// loadWith loads a configuration with additional keys, and derives values from it.
 func loadWith(t *testing.T, keys string) (*Config, error) {
 	t.Helper()
 	c, err := Load(writeFile(t, leastConfig+keys))
@@ -35,7 +35,7 @@ func loadWith(t *testing.T, keys string) (*Config, error) {
 	return c, err
 }
 
-// Each number accepts its minimum and maximum values, but no value outside them.
+// Each number accepts its minimum and maximum, and nothing outside that range.
 func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	for key, bounds := range map[string][2]int{
 		"limits: {user_in_flight: %d}": {1, 65536}, "limits: {connections: %d}": {1, 65536}, "limits: {connections_per_source: %d}": {1, 65536},
@@ -53,7 +53,7 @@ func TestNumbersOutOfBoundsAreRejected(t *testing.T) {
 	}
 }
 
-// Keys that need each other or contradict each other are refused in every invalid combination.
+// Every invalid combination of keys that require or exclude each other is rejected.
 func TestConflictingKeysAreRejected(t *testing.T) {
 	folder := t.TempDir()
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -153,7 +153,7 @@ func TestConflictingKeysAreRejected(t *testing.T) {
 	} {
 		_, err := loadWith(t, keys)
 		if says == "" {
-			// Ignore errors about missing certificate files. Package cert reads these files later.
+			// Missing certificate files are not errors here, because package cert reads them later.
 			if err != nil && !strings.Contains(err.Error(), "no such file") {
 				assert.NoError(t, err, keys)
 			}
@@ -204,8 +204,7 @@ func TestLocalUserAndGroupNamesAreResolved(t *testing.T) {
 	assert.Equal(t, []uint32{8}, gids)
 }
 
-// Methods that take a long time have longer default timeouts. The configuration can override these
-// defaults.
+// Slow methods have longer default timeouts, which the configuration can override.
 func TestSlowMethodsHaveLongTimeouts(t *testing.T) {
 	schema := rpcschema.Default()
 	timeouts, err := Timeouts{Default: Duration(30 * time.Second)}.ByMethod(schema)
@@ -259,7 +258,7 @@ func TestLearningModeCanBeSetGloballyOrPerUser(t *testing.T) {
 	}
 }
 
-// A file of secrets that every user of the host can read causes a warning.
+// If every user of the host can read a file of secrets, there is a warning.
 func TestReadableSecretsCauseAWarning(t *testing.T) {
 	const hash = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQxMjM$c3Vtc3Vtc3Vtc3Vtc3Vtc3VtMTIz"
 	key := writeFile(t, "key")

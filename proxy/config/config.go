@@ -25,25 +25,26 @@ type Config struct {
 	Users  []User          `yaml:"users"`
 	OIDC   []OIDC          `yaml:"oidc"`
 	Roles  map[string]Role `yaml:"roles"`
-	// Learning allows every call by every user, to find out which calls are needed; see roles.go.
+	// Learning allows every call by every user, in order to find out which calls are needed; see
+	// roles.go.
 	Learning bool `yaml:"learning"`
 	// Tenants are teams that see only their own objects.
 	Tenants map[string]Tenant `yaml:"tenants"`
 	Metrics Metrics           `yaml:"metrics"`
-	// Console is the web page for administrators; see console.go.
+	// Console configures the web page for administrators; see console.go.
 	Console Console `yaml:"console"`
-	// Compatibility is for clients written for other releases of SPDK.
+	// Compatibility applies to clients written for other releases of SPDK.
 	Compatibility Compatibility `yaml:"compatibility"`
 
 	Log    Log    `yaml:"log"`
 	Limits Limits `yaml:"limits"`
 
 	file     string // path of the configuration file
-	dir      string // base directory of relative paths
+	dir      string // base directory for relative paths
 	warnings []string
 }
 
-// Target defines where spdk_tgt listens, and how the proxy uses it.
+// Target describes where spdk_tgt listens, and how the proxy uses it.
 type Target struct {
 	Socket      string   `yaml:"socket"`
 	Connections int      `yaml:"connections"`
@@ -53,25 +54,25 @@ type Target struct {
 	Save        Save     `yaml:"save"`
 	Keys        Keys     `yaml:"keys"`
 	Freeze      Freeze   `yaml:"freeze"`
-	// SnapshotsInUse has one of the values in freeze.go.
+	// SnapshotsInUse is one of the values in freeze.go.
 	SnapshotsInUse string `yaml:"snapshots_in_use"`
-	// AcceptLoadingWhatHostsWrite allows tenants to call a target that examines every bdev. Such a
-	// target loads lvstores, RAIDs and partitions that hosts have written into volumes.
+	// AcceptLoadingWhatHostsWrite lets tenants call a target that examines every bdev. Such a
+	// target loads lvstores, RAIDs and partitions that hosts have written to volumes.
 	AcceptLoadingWhatHostsWrite bool `yaml:"accept_loading_what_hosts_write"`
 	// AcceptChangesWithoutCounts permits spdkgate_lvol_changes on releases that do not report the
-	// number of clusters in a snapshot (rpcschema.CountsClusters). For these releases, the metadata
-	// cannot be compared with that number.
+	// number of clusters in a snapshot (rpcschema.CountsClusters). The metadata cannot be checked
+	// against these releases' reports.
 	AcceptChangesWithoutCounts bool `yaml:"accept_changes_without_counts"`
 }
 
-// Limits bounds the resources that clients may use.
+// Limits limits the resources that clients may use.
 type Limits struct {
 	RequestKiB            int      `yaml:"request_kib"`
 	Read                  Duration `yaml:"read"`
 	Idle                  Duration `yaml:"idle"`
 	Drain                 Duration `yaml:"drain"`
 	AuthFailuresPerMinute int      `yaml:"auth_failures_per_minute"`
-	// The following limits apply to users and to connections; limits.go checks them.
+	// These limits apply to users and connections; limits.go checks them.
 	UserInFlight         int            `yaml:"user_in_flight"`
 	UsersInFlight        map[string]int `yaml:"users_in_flight"`
 	UserCallsPerSecond   int            `yaml:"user_calls_per_second"` // 0 means any number
@@ -102,8 +103,8 @@ func Default() Config {
 	}
 }
 
-// Load reads a configuration file. The error joins all mistakes, and gives the file, the line and
-// the remedy for each one. It contains no values, because they may be secret.
+// Load reads a configuration file. The error joins all mistakes, each with its file, line and
+// remedy. It contains no values, because they may be secret.
 func Load(path string) (*Config, error) {
 	text, err := ReadTrusted(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +125,7 @@ func Load(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWithoutSecrets reads a configuration file for its users, roles and tenants. It neither reads
+// LoadWithoutSecrets reads the users, roles and tenants in a configuration file. It neither reads
 // the files named in the configuration nor checks other values.
 func LoadWithoutSecrets(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
@@ -142,8 +143,8 @@ func LoadWithoutSecrets(path string) (*Config, error) {
 	return &c, nil
 }
 
-// LoadWhatDecodes decodes as much as possible of a file that Load refuses, so that the caller can
-// check those parts. The result must not be used to serve requests.
+// LoadWhatDecodes decodes as much as possible of a file that Load rejects, so that the caller can
+// check the decoded parts. The result must not be used to serve requests.
 func LoadWhatDecodes(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -158,7 +159,7 @@ func noConfig(path string) error {
 	return fmt.Errorf("there is no configuration at %s: copy spdk-proxy.yaml, which documents every key, or name another file with --config", path)
 }
 
-// InFile puts the file's name before each of the errors joined in err.
+// InFile prefixes each of the errors joined in err with the file's name.
 func InFile(path string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -171,7 +172,7 @@ func InFile(path string, err error) error {
 	return errors.Join(named...)
 }
 
-// Warnings describes settings that are allowed but risky.
+// Warnings returns descriptions of settings that are permitted but risky.
 func (c *Config) Warnings() []string { return c.warnings }
 
 func (c *Config) warnAbout(path string) {
@@ -194,7 +195,7 @@ func (c *Config) warnAbout(path string) {
 	}
 }
 
-// Compatibility is for clients written for other releases of SPDK than the target's.
+// Compatibility applies to clients written for releases of SPDK other than the target's.
 type Compatibility struct {
 	Translate bool `yaml:"translate"`
 }

@@ -48,7 +48,7 @@ func TestPathsAreRelativeToTheFile(t *testing.T) {
 	assert.False(t, c.TLS.InsecurePlaintext, "TLS is the default")
 }
 
-// values derives all values that the stages of the proxy need from a configuration.
+// values derives from a configuration all values that the stages of the proxy need.
 func values(c *Config) error {
 	_, users := c.AuthUsers()
 	_, issuers := c.AuthIssuers()
@@ -70,7 +70,7 @@ func TestValidValuesAreAccepted(t *testing.T) {
 }
 
 // The first line of each *.bad.yml file contains the expected error. Package proxy tests the files
-// that config.Load accepts but a stage refuses.
+// that config.Load accepts but a stage rejects.
 func TestInvalidValuesAreRejected(t *testing.T) {
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	paths, err := filepath.Glob("testdata/*.bad.yml")
@@ -100,7 +100,7 @@ func TestMissingConfigSaysWhatToDo(t *testing.T) {
 	require.ErrorContains(t, err, "--config")
 }
 
-// The errors for two common mistakes state what to do.
+// For two common mistakes, the error states the remedy.
 func TestErrorsForUnreadableFilesSayWhatToDo(t *testing.T) {
 	const path = "testdata/credentials_not_set.bad.yml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -137,8 +137,7 @@ roles: {r: {allow: ["*"]}}
 	assert.Contains(t, c.Warnings()[0], "unencrypted")
 }
 
-// The installed example configuration is valid, and only the keys that are not commented out have
-// an effect.
+// The installed example configuration is valid, and keys in its comments have no effect.
 func TestInstalledExampleIsValid(t *testing.T) {
 	const path = "../../systemd/spdk-proxy.yaml"
 	t.Setenv("CREDENTIALS_DIRECTORY", t.TempDir())
@@ -160,8 +159,7 @@ func TestInstalledExampleIsValid(t *testing.T) {
 	assert.Equal(t, want, *c, "no other key is set")
 }
 
-// If all keys in the comments of the installed example are uncommented, the result is valid and
-// contains every key.
+// With all keys in its comments uncommented, the installed example is valid and contains every key.
 func TestInstalledExampleDocumentsEveryKey(t *testing.T) {
 	text := commentedOut(t)
 	var c Config
@@ -194,8 +192,7 @@ func commentedOut(t *testing.T) string {
 	return regexp.MustCompile(`(?m)^( *)# ( *(?:- )?(?:/?[a-z][\w/*-]*):(?: .*)?)$`).ReplaceAllString(string(text), "$1$2")
 }
 
-// keysOf returns the paths of a type's keys in the form used by keysIn. Each type is visited only
-// once.
+// keysOf returns the paths of a type's keys in the format of keysIn. It visits each type only once.
 func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []string) {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:
@@ -214,8 +211,8 @@ func keysOf(t reflect.Type, path string, seen map[reflect.Type]bool) (keys []str
 	return keys
 }
 
-// keysIn adds the paths of a document's keys to keys, with * in place of names that the user
-// chooses.
+// keysIn adds the paths of a document's keys to keys. Names that the user chooses are replaced by
+// *.
 func keysIn(n *yaml.Node, path string, keys map[string]bool) {
 	if n.Kind == yaml.SequenceNode {
 		for _, item := range n.Content {
@@ -284,7 +281,8 @@ func TestUserWithoutCredentialsCausesAWarning(t *testing.T) {
 	assert.Contains(t, c.Warnings()[0], "user admin has no credentials")
 }
 
-// A service with a state directory has a journal even if target.freeze.dir is not set.
+// If the service has a state directory, there is a freeze journal even if target.freeze.dir is not
+// set.
 func TestFreezeJournalDefaultsToTheStateDirectory(t *testing.T) {
 	for state, want := range map[string]string{"": "", "/var/lib/a": "/var/lib/a/frozen", "/var/lib/a:/var/lib/b": "/var/lib/a/frozen"} {
 		t.Setenv("STATE_DIRECTORY", state)

@@ -10,15 +10,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Console configures the console, the web page for administrators, and its sessions. In YAML, it
-// may also be just true or false.
+// Console configures the console, which is the web page for administrators, and its sessions. In
+// YAML, it may also be just true or false.
 type Console struct {
 	Enabled bool `yaml:"enabled" short:"yes"`
-	// A session ends when it has not been used for Idle, and at the latest Lifetime after sign-in.
+	// A session ends when it has not been used for Idle, or Lifetime after sign-in, whichever comes
+	// first.
 	Idle     Duration `yaml:"idle"`
 	Lifetime Duration `yaml:"lifetime"`
-	// Grafana is the URL of a Grafana dashboard to which the console links. The values in its
-	// query string may contain the placeholders in GrafanaPlaceholders.
+	// Grafana is the URL of a Grafana dashboard to which the console links. Its query string may
+	// contain the placeholders in GrafanaPlaceholders.
 	Grafana string `yaml:"grafana"`
 }
 
@@ -35,8 +36,8 @@ func (c *Console) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*plain)(c))
 }
 
-// These are the limits of Idle and Lifetime. Shorter ones would end a session between two clicks,
-// and longer ones would hardly limit it.
+// These constants are the limits of Idle and Lifetime. A shorter time would end a session between
+// two clicks, and a longer time would hardly limit it.
 const (
 	minConsoleIdle     = Duration(time.Minute)
 	maxConsoleLifetime = Duration(7 * 24 * time.Hour)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Files lists the configuration file and every file it names. A change to any of them causes a
-// reload. The keys that name a file end in _file.
+// Files lists the configuration file and all files that it names, in keys that end in _file. A
+// change to any of these files causes a reload.
 func (c *Config) Files() []string {
 	files := []string{c.file}
 	c.collectFiles(reflect.ValueOf(c).Elem(), &files)

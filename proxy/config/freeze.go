@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Freeze names the directory of the journal of frozen volumes. Its default is the directory frozen
-// in $STATE_DIRECTORY, which systemd sets for services with a state directory. If there is no
-// directory, no volume is ever frozen.
+// Freeze names the directory of the journal of frozen volumes. The default is the directory frozen
+// in $STATE_DIRECTORY, which systemd sets for services with a state directory. Without a directory,
+// no volume is ever frozen.
 type Freeze struct {
 	Dir string `yaml:"dir" empty:"no"`
 }
@@ -31,8 +31,8 @@ func stateDirectory() string {
 	return state
 }
 
-// These values define what the proxy does with a call of bdev_lvol_snapshot if hosts are using the
-// volume.
+// These values select what happens when bdev_lvol_snapshot is called for a volume that hosts are
+// using.
 const (
 	SnapshotsRefuse = "refuse" // refuse the call, and name the safe method
 	SnapshotsFreeze = "freeze" // freeze the volume, like spdkgate_lvol_snapshot

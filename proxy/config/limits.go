@@ -26,7 +26,7 @@ func (c *Config) validateLimits() error {
 
 const maxCallsPerSecond = 1_000_000
 
-// limitsOfUsers checks the limits of individual users.
+// limitsOfUsers checks the limits for individual users.
 func (c *Config) limitsOfUsers(key string, limits map[string]int, most int) error {
 	var wrong []error
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

@@ -9,19 +9,19 @@ import (
 	"strconv"
 )
 
-// ListenUnix defines the socket for programs on this host that speak SPDK's own protocol. Without a
-// path, there is no such socket.
+// ListenUnix configures the socket for programs on this host that use SPDK's own protocol. Without
+// a path, there is no such socket.
 type ListenUnix struct {
 	Path  string `yaml:"path" empty:"no"`
 	Owner string `yaml:"owner" empty:"no"`
 	Group string `yaml:"group" empty:"no"`
 	Mode  string `yaml:"mode" empty:"no"`
-	// Idle is the time after which a connection without calls is closed.
+	// Idle is how long a connection without calls stays open.
 	Idle Duration `yaml:"idle"`
 }
 
-// Local lists users and groups of this host, by name or number. Their programs are authenticated as
-// a user when they connect to ListenUnix.Path.
+// Local lists local users and groups, by name or number. Their programs are authenticated as this
+// user when they connect to ListenUnix.Path.
 type Local struct {
 	Users  []string `yaml:"users"`
 	Groups []string `yaml:"groups"`
@@ -54,8 +54,8 @@ func (c *Config) validateListenUnix() error {
 	return errors.Join(append(wrong, err)...)
 }
 
-// Permissions returns the permissions, owner and group of the socket. -1 means this process's user
-// or group.
+// Permissions returns the permissions, owner and group of the socket. An id of -1 stands for this
+// process's user or group.
 func (l ListenUnix) Permissions() (perm fs.FileMode, uid, gid int, err error) {
 	uid, gid = -1, -1
 	var wrong []error
@@ -74,7 +74,7 @@ func (l ListenUnix) Permissions() (perm fs.FileMode, uid, gid int, err error) {
 	return fs.FileMode(mode), uid, gid, errors.Join(wrong...)
 }
 
-// ids returns the uids and gids of the users and groups.
+// ids returns the uids and gids of these users and groups.
 func (l *Local) ids() (uids, gids []uint32, err error) {
 	var wrong []error
 	if len(l.Users) == 0 && len(l.Groups) == 0 {
@@ -124,7 +124,7 @@ func gidOf(name string) (uint32, error) {
 	return uint32(gid), nil
 }
 
-// warnAboutLocal warns if no user may use the socket for programs on this host.
+// warnAboutLocal adds a warning if no user may use the socket for programs on this host.
 func (c *Config) warnAboutLocal() {
 	if c.ListenUnix.Path == "" {
 		return

@@ -15,14 +15,14 @@ type Log struct {
 	Calls  CallLog    `yaml:"calls"`
 }
 
-// These are the destinations of the log of calls.
+// These are the destinations of the audit log.
 const (
 	CallsToLog     = "log"     // to the general log
 	CallsToJournal = "journal" // to journald, with fields
 	CallsToFile    = "file"
 )
 
-// CallLog defines where the log of calls (the audit log) is written.
+// CallLog configures the audit log, which records calls.
 type CallLog struct {
 	To string `yaml:"to"`
 	// Path, MaxMiB and Keep configure the log file.
@@ -56,7 +56,7 @@ func (c *Config) validateLog() error {
 // NewLogger returns the logger for a configuration.
 func NewLogger(w io.Writer, c Log) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
-	w = printable.NewWriter(w) // JSON does not escape all of the terminal's control characters
+	w = printable.NewWriter(w) // JSON does not escape all control characters of terminals
 	if c.Format == "text" {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}

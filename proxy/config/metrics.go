@@ -9,14 +9,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// Metrics defines an additional address for metrics, and limits their number.
+// Metrics configures an additional address for metrics, and limits their number.
 type Metrics struct {
 	Listen string `yaml:"listen"`
-	// Volumes is the maximum number of volumes with their own series at /metrics/target. The same
-	// limit applies separately to other bdevs.
+	// Volumes is the maximum number of volumes with series of their own at /metrics/target. The
+	// same limit applies separately to other bdevs.
 	Volumes int `yaml:"volumes"`
-	// LatencyHistograms lists the bdevs whose latency histograms are served at /metrics/target. The
-	// histograms must be enabled on the target.
+	// LatencyHistograms lists the bdevs with latency histograms at /metrics/target. The histograms
+	// must be enabled on the target.
 	LatencyHistograms []string `yaml:"latency_histograms"`
 	// IOHistory makes the proxy keep the I/O rates of bdevs over the last hour.
 	IOHistory bool `yaml:"io_history"`
@@ -31,12 +31,12 @@ const (
 	// maxVolumeSeries is the maximum of Metrics.Volumes.
 	maxVolumeSeries = 20000
 	// maxLatencyHistograms is the maximum length of Metrics.LatencyHistograms. The proxy reads one
-	// histogram every ten seconds, so each is at most 100 s old.
+	// histogram every ten seconds, so a histogram is at most 100 s old.
 	maxLatencyHistograms = 10
 	maxBdevName          = 255 // in bytes
 )
 
-// validateMetrics refuses addresses reachable from other hosts, because metrics are served without
+// validateMetrics rejects addresses that other hosts can reach, because metrics are served without
 // authentication or encryption.
 func (c *Config) validateMetrics() error {
 	if c.Metrics.Volumes < 0 || c.Metrics.Volumes > maxVolumeSeries {

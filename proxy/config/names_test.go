@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// User names appear in logs, commands and the console, so unsafe characters in them are refused.
+// User names appear in logs, commands and the console, so unsafe characters in them are rejected.
 func TestUnsafeUserNamesAreRejected(t *testing.T) {
 	const user = "listen: \":1\"\nusers: [{name: \"NAME\", token_hashes: [], roles: [admin]}]\n"
 	for _, name := range []string{`a\u202eb`, `a\u009bb`, `a\nb`, `a\u2028b`} {

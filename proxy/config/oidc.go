@@ -8,7 +8,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/authn"
 )
 
-// OIDC describes an issuer of JWTs with which users can authenticate.
+// OIDC configures an issuer of JWTs with which users can authenticate.
 type OIDC struct {
 	Name       string `yaml:"name"`
 	Issuer     string `yaml:"issuer"`
@@ -21,7 +21,7 @@ type OIDC struct {
 	Console *OIDCConsole `yaml:"console"`
 }
 
-// OIDCConsole describes the proxy's registration with an issuer.
+// OIDCConsole contains the proxy's registration with an issuer.
 type OIDCConsole struct {
 	ClientID         string   `yaml:"client_id"`
 	ClientSecretFile string   `yaml:"client_secret_file"`
@@ -29,7 +29,7 @@ type OIDCConsole struct {
 	Scopes           []string `yaml:"scopes"`
 }
 
-// AuthIssuers returns the issuers for package authn. It reads files, but does not connect to the
+// AuthIssuers returns the issuers for package authn. It reads files, but does not connect to
 // issuers.
 func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 	var wrong []error
@@ -54,8 +54,8 @@ func (c *Config) AuthIssuers() (issuers []authn.Issuer, err error) {
 			}
 		}
 		if o.BearerFile != "" {
-			// The bearer file's content changes, so the file is read again for each fetch. Only
-			// check here that the file can be read.
+			// The bearer file's content changes, so each fetch reads the file again. Here, only
+			// check that it can be read.
 			if _, err := c.read(o.BearerFile); err != nil {
 				fail("bearer_file", err)
 			}

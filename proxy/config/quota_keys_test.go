@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tenant without a key quota gets the default.
+// Tenants without a quota for keys get the default.
 func TestTenantsHaveADefaultKeyQuota(t *testing.T) {
 	q, err := Quota{}.quota()
 	require.NoError(t, err)

@@ -5,8 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Save defines where the target's configuration is saved. If no directory is set, the configuration
-// is not saved.
+// Save configures where the target's configuration is saved. Without a directory, it is not saved.
 type Save struct {
 	Dir  string `yaml:"dir" empty:"no"`
 	Keep int    `yaml:"keep"`
@@ -14,8 +13,8 @@ type Save struct {
 	DisableAutoExamine bool `yaml:"disable_auto_examine"`
 }
 
-// Keys defines where key files are stored: in a directory, if this process runs as spdk_tgt's user,
-// or by another process that is reached through a socket. If neither is set, keys cannot be added.
+// Keys configures where key files are stored: in a directory, if this process runs as spdk_tgt's
+// user, or by another process behind a socket. If neither is set, keys cannot be added.
 type Keys struct {
 	Dir    string `yaml:"dir" empty:"no"`
 	Socket string `yaml:"socket" empty:"no"`

@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// Role defines which calls its users may make.
+// Role determines the calls that its users may make.
 type Role = policy.Role
 
 // PolicyUsers returns the users for package policy.
@@ -21,7 +21,7 @@ func (c *Config) PolicyUsers() map[string]policy.User {
 	return users
 }
 
-// warnAboutLearning warns about users whose calls are allowed regardless of their roles.
+// warnAboutLearning adds a warning about users whose calls are allowed regardless of their roles.
 func (c *Config) warnAboutLearning() {
 	const means = "are allowed, and logged with decision learn; `spdk-proxy policy learned` creates roles from the log. Remove the key after some days"
 	if c.Log.Level > slog.LevelWarn && (c.Learning || slices.ContainsFunc(c.Users, func(u User) bool { return u.Learning })) {

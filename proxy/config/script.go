@@ -8,15 +8,15 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// A Script is the command line of SPDK's rpc_http_proxy.py.
+// A Script contains the command-line arguments of SPDK's rpc_http_proxy.py.
 type Script struct {
 	Host, Port, User, Password string
 	Socket                     string
 	Cert                       string // PEM file with certificate and key; "" means plain HTTP
 }
 
-// Config returns a configuration that makes the proxy behave like the script, with a single user
-// who may call every method.
+// Config returns a configuration with which the proxy behaves like the script: a single user may
+// call every method.
 func (s Script) Config() (*Config, error) {
 	hash, err := authn.HashPassword(s.Password)
 	if err != nil {

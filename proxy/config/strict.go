@@ -13,9 +13,9 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// DecodeStrict decodes one YAML document. A key that is misspelled, occurs twice or has the wrong
-// type is an error that names the line, because an ignored key could be one that denies access. The
-// returned error joins all errors found.
+// DecodeStrict decodes a single YAML document. A key that is misspelled, occurs twice or has the
+// wrong type causes an error with its line, because an ignored key could be one that denies access.
+// The returned error joins all errors found.
 func DecodeStrict(text []byte, into any) error {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -42,7 +42,7 @@ func (s *strictness) complain(n *yaml.Node, format string, args ...any) {
 	s.wrong = append(s.wrong, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// check compares a node with the type into which the node will be decoded.
+// check compares a node with the type into which it will be decoded.
 func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -96,8 +96,8 @@ func (s *strictness) check(n *yaml.Node, t reflect.Type, path string) {
 	}
 }
 
-// shorthand returns the type of the field that a scalar sets when given in place of the whole
-// struct. It returns nil for other types.
+// shorthand returns the type of the field that a scalar sets if it replaces the whole struct. For
+// types without such a field, it returns nil.
 func shorthand(t reflect.Type) reflect.Type {
 	if t.Kind() == reflect.Struct {
 		for f := range t.Fields() {
@@ -129,7 +129,7 @@ func (s *strictness) mapping(n *yaml.Node, path string, each func(key, value *ya
 	}
 }
 
-// scalar checks that a single value can be decoded. It replaces the library's errors, which quote
+// scalar checks that a single value can be decoded. Its errors replace the library's, which quote
 // the value, because the value may be secret.
 func (s *strictness) scalar(n *yaml.Node, t reflect.Type, path string) {
 	if t.Kind() == reflect.Pointer {
@@ -166,8 +166,8 @@ func where(path string) string {
 	return " of " + path
 }
 
-// Suggest returns the part of an error that suggests one of names for a misspelled key, or lists
-// them all.
+// Suggest returns text for an error about a misspelled key: it suggests one of names, or lists them
+// all.
 func Suggest(key string, names []string) string {
 	near := rpcschema.Nearest(key, names)
 	for _, name := range names {

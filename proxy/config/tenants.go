@@ -9,7 +9,7 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/tenancy"
 )
 
-// Tenant lists the objects of a tenant.
+// Tenant contains the objects and limits of a tenant.
 type Tenant struct {
 	LVStores    []string `yaml:"lvstores"`
 	Bdevs       []string `yaml:"bdevs"`
@@ -23,8 +23,8 @@ type Tenant struct {
 	Quota       Quota    `yaml:"quota"`
 }
 
-// Quota limits a tenant's usage. If a key is absent, the default limit applies (for GiB, none). 0
-// is an error, because it could be meant either as no limit or as no usage.
+// Quota limits what a tenant may use. If a key is absent, the default applies (for GiB, no limit).
+// 0 is an error, because it could mean either no limit or no use at all.
 type Quota struct {
 	GiB        *int `yaml:"gib"`
 	Volumes    *int `yaml:"volumes"`
@@ -34,10 +34,10 @@ type Quota struct {
 	Keys       *int `yaml:"keys"`
 }
 
-// These are the default limits for a tenant. All tenants share SPDK's subsystems (1,024, unless
-// nvmf_set_max_subsystems sets another number) and the proxy's keys (keys.maxKeys). They also share
-// the time that it takes to read the configuration before responding to a change, and to load it at
-// a restart.
+// These are the default limits for each tenant. All tenants share SPDK's subsystems (1,024, unless
+// nvmf_set_max_subsystems changes the number) and the proxy's keys (keys.maxKeys). They also share
+// the time for reading the configuration before a response to a change, and for loading it at a
+// restart.
 const (
 	defaultVolumes    = 2048
 	defaultSubsystems = 512
@@ -45,7 +45,7 @@ const (
 	defaultListeners  = 1024
 	defaultKeys       = 256
 
-	most     = 1 << 30 // in GiB, this is one exbibyte
+	most     = 1 << 30 // one exbibyte, in GiB
 	mostKeys = 4096
 )
 
@@ -66,7 +66,7 @@ func (c *Config) TenancyTenants() (tenants []tenancy.Tenant, err error) {
 	return tenants, errors.Join(wrong...)
 }
 
-// TenantsOfUsers maps users to their tenants. Users without a tenant are absent.
+// TenantsOfUsers maps users to their tenants. It omits users without a tenant.
 func (c *Config) TenantsOfUsers() map[string]string {
 	tenants := map[string]string{}
 	for _, u := range c.Users {

@@ -10,16 +10,16 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Timeouts defines how long the proxy waits for SPDK's response.
+// Timeouts limits how long the proxy waits for SPDK's responses.
 type Timeouts struct {
 	Default Duration            `yaml:"default"`
 	Methods map[string]Duration `yaml:"methods"`
 }
 
-// A Duration is written with its unit, such as 30s or 5m.
+// A Duration is written with a unit, such as 30s or 5m.
 type Duration time.Duration
 
-// UnmarshalYAML reads a duration, and refuses a number without a unit.
+// UnmarshalYAML decodes a duration, and rejects numbers without a unit.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	parsed, err := time.ParseDuration(n.Value)
 	if err != nil || parsed <= 0 {
@@ -29,8 +29,7 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// slowMethods contains the default timeouts of methods whose duration depends on the amount of
-// data.
+// slowMethods contains default timeouts for methods whose duration depends on the amount of data.
 var slowMethods = map[string]time.Duration{
 	"bdev_lvol_create_lvstore":  10 * time.Minute,
 	"bdev_lvol_delete_lvstore":  10 * time.Minute,
@@ -44,7 +43,7 @@ var slowMethods = map[string]time.Duration{
 	"spdkgate_lvol_changes":     10 * time.Minute,
 }
 
-// ByMethod returns the timeouts of methods that do not use the general timeout.
+// ByMethod returns the timeouts of all methods to which the general timeout does not apply.
 func (t Timeouts) ByMethod(schema *rpcschema.Document) (map[string]time.Duration, error) {
 	timeouts := map[string]time.Duration{}
 	for name, d := range slowMethods {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// TLS defines whether the server uses a certificate from two files, a self-signed one, or none.
+// TLS selects the server's certificate: two files, a self-signed certificate, or none.
 type TLS struct {
 	CertFile          string `yaml:"cert_file"`
 	KeyFile           string `yaml:"key_file"`
@@ -19,7 +19,7 @@ type TLS struct {
 	ClientCRLFile     string `yaml:"client_crl_file"`
 	ClientAuth        string `yaml:"client_auth"`
 
-	// MinVersion and CipherSuites are decoded by Protocol.
+	// Protocol decodes MinVersion and CipherSuites.
 	MinVersion   string   `yaml:"min_version"`
 	CipherSuites []string `yaml:"cipher_suites"`
 }
@@ -47,8 +47,8 @@ func (t *TLS) validateClients() error {
 // versions are the values of tls.min_version; the default is 1.2.
 var versions = map[string]uint16{"": tls.VersionTLS12, "1.2": tls.VersionTLS12, "1.3": tls.VersionTLS13}
 
-// Protocol returns the oldest accepted version of TLS, and the cipher suites for TLS 1.2. If suites
-// is nil, Go chooses them.
+// Protocol returns the minimum TLS version, and the cipher suites for TLS 1.2. If suites is nil, Go
+// chooses them.
 func (t *TLS) Protocol() (minVersion uint16, suites []uint16, err error) {
 	minVersion, known := versions[t.MinVersion]
 	switch {

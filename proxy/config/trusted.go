@@ -19,7 +19,7 @@ func (c *Config) read(name string) ([]byte, error) {
 	return ReadTrusted(path)
 }
 
-// ReadTrusted reads a file that controls access. It returns an error if any user of this host may
+// ReadTrusted reads a file that controls access. It returns an error if every user of this host can
 // change the file.
 func ReadTrusted(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -38,7 +38,7 @@ func ReadTrusted(path string) ([]byte, error) {
 	return text, unreadable(path, err)
 }
 
-// unreadable adds advice to the errors for two common mistakes.
+// unreadable adds the remedy to the errors for two common mistakes.
 func unreadable(path string, err error) error {
 	dir := os.Getenv(credentials[1:])
 	within := dir != "" && filepath.Dir(path) == filepath.Clean(dir)
@@ -52,7 +52,7 @@ func unreadable(path string, err error) error {
 }
 
 // missingSecret returns the error for a file that is missing from $CREDENTIALS_DIRECTORY. systemd
-// names the file NAME in the directory of secrets secrets_NAME.
+// passes a file NAME in the directory secrets as secrets_NAME.
 func missingSecret(dir, credential string) error {
 	name, renamed := strings.CutPrefix(credential, "secrets_")
 	if renamed {
@@ -64,11 +64,11 @@ func missingSecret(dir, credential string) error {
 	return fmt.Errorf("%s/%s: %w: create %s in the directory of secrets (/etc/spdk-proxy/secrets, or --secrets of check-config), then restart the service, which reads that directory only when it starts", credentials, credential, fs.ErrNotExist, name)
 }
 
-// credentials is the prefix of paths to files that systemd passes to the service.
+// credentials is the prefix of the paths of files that systemd passes to the service.
 const credentials = "$CREDENTIALS_DIRECTORY"
 
-// path makes a path in the configuration absolute. A relative path is relative to the configuration
-// file. The path may begin with $CREDENTIALS_DIRECTORY.
+// path makes a path in the configuration absolute. Relative paths are relative to the configuration
+// file. A path may begin with $CREDENTIALS_DIRECTORY.
 func (c *Config) path(p string) (string, error) {
 	if rest, ok := strings.CutPrefix(p, credentials+"/"); ok {
 		dir := os.Getenv(credentials[1:])

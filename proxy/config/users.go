@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// User describes one user, with at least one kind of credential.
+// User describes a user, who has at least one kind of credential.
 type User struct {
 	Name             string       `yaml:"name"`
 	PasswordHash     string       `yaml:"password_hash"`
@@ -23,12 +23,12 @@ type User struct {
 	Local            *Local       `yaml:"local"`
 	Roles            []string     `yaml:"roles"`
 	Learning         bool         `yaml:"learning"` // see roles.go
-	// Tenant is the user's tenant. A user without a tenant may see everything, so an empty value is
-	// an error.
+	// Tenant is the user's tenant. An empty value is an error, because a user without a tenant may
+	// see everything.
 	Tenant string `yaml:"tenant" empty:"no"`
 }
 
-// Certificate is the name in a client certificate that identifies a user.
+// Certificate contains the name in a client certificate by which a user is identified.
 type Certificate struct {
 	SANDNS   string `yaml:"san_dns"`
 	SANURI   string `yaml:"san_uri"`
@@ -36,7 +36,7 @@ type Certificate struct {
 	CN       string `yaml:"cn"`
 }
 
-// JWT defines which of an issuer's tokens authenticate a user.
+// JWT selects the tokens of an issuer that authenticate a user.
 type JWT struct {
 	Issuer  string            `yaml:"issuer"`
 	Subject string            `yaml:"subject"`
@@ -100,7 +100,7 @@ func (c *Config) authUser(u User) (user authn.User, err error) {
 	return user, errors.Join(wrong...)
 }
 
-// hashesOf reads the hashes of a user's passwords from the configuration and from a file.
+// hashesOf returns a user's password hashes from the configuration and from a file.
 func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 	var wrong []error
 	add := func(key, text string) {
@@ -127,8 +127,8 @@ func (c *Config) hashesOf(u User) (hashes []authn.Hash, err error) {
 	return hashes, errors.Join(wrong...)
 }
 
-// readHashes reads a file of password hashes. Unlike a token file, this file must contain at least
-// one hash, because a user who is locked out by mistake could not correct the file.
+// readHashes reads a file of password hashes. Unlike a token file, it must contain at least one
+// hash: a user who is locked out by mistake could not correct the file.
 func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	text, err := c.read(path)
 	if err != nil {
@@ -141,9 +141,9 @@ func (c *Config) readHashes(path string) ([]authn.Hash, error) {
 	return hashes, err
 }
 
-// tokensOf reads the hashes of a user's tokens from the configuration and from a file. An empty or
-// missing file means no tokens. If a missing file were an error, a reload would keep the old
-// configuration, so that the removed tokens would remain valid.
+// tokensOf returns a user's token hashes from the configuration and from a file. An empty or
+// missing file means that there are no tokens. If a missing file were an error, a reload would keep
+// the old configuration, and the removed tokens would remain valid.
 func (c *Config) tokensOf(u User) (hashes []authn.TokenHash, err error) {
 	var wrong []error
 	for i, line := range u.TokenHashes {
@@ -180,11 +180,11 @@ func (c *Certificate) name() (*authn.CertificateName, error) {
 	return &given[0], nil
 }
 
-// warnAboutCredentials warns about users who have no credentials, or whose token file contains no
+// warnAboutCredentials adds warnings about users without credentials, and about token files without
 // tokens.
 func (c *Config) warnAboutCredentials() {
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
+		hashes, _ := c.tokensOf(u) // cannot fail: the file has just been read
 		switch {
 		case u.TokenHashFile != "" && len(hashes) == 0:
 			c.warnings = append(c.warnings, fmt.Sprintf("user %s has no token: %s is missing or empty (spdk-proxy new-token creates one)", u.Name, u.TokenHashFile))
@@ -196,10 +196,10 @@ func (c *Config) warnAboutCredentials() {
 
 const tokenEndsSoon = 14 * 24 * time.Hour
 
-// warnAboutTokens warns about tokens that have expired or will expire soon.
+// warnAboutTokens adds warnings about tokens that have expired or will expire soon.
 func (c *Config) warnAboutTokens(now time.Time) {
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
+		hashes, _ := c.tokensOf(u) // cannot fail: the file has just been read
 		for _, h := range hashes {
 			switch {
 			case h.NotAfter.IsZero() || h.NotAfter.After(now.Add(tokenEndsSoon)):
@@ -216,7 +216,7 @@ func (c *Config) warnAboutTokens(now time.Time) {
 func (c *Config) TokensExpire() map[string]time.Time {
 	first := map[string]time.Time{}
 	for _, u := range c.Users {
-		hashes, _ := c.tokensOf(u) // no error, because the file was read a moment ago
+		hashes, _ := c.tokensOf(u) // cannot fail: the file has just been read
 		for _, h := range hashes {
 			if at, known := first[u.Name]; !h.NotAfter.IsZero() && (!known || h.NotAfter.Before(at)) {
 				first[u.Name] = h.NotAfter

@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// validate checks the keys' values. Values that depend on the schema of SPDK's methods are checked
-// later, when a Server is created.
+// validate checks the values of the keys. Values that depend on the schema of SPDK's methods are
+// checked later, when a Server is created.
 func (c *Config) validate() error {
 	return errors.Join(c.validateListen(), c.validateListenUnix(), c.validateLoadBalancers(), c.validateTLS(), c.validateTarget(), c.validateRestart(), c.validateFreeze(), c.validateUsers(), c.validateRest(), c.validateLog(), c.validateLimits(), c.validateMetrics(), c.validateConsole())
 }
@@ -54,14 +54,14 @@ func (c *Config) validateTarget() error {
 	if c.Target.Socket == "" {
 		wrong = append(wrong, errors.New("target.socket is empty: set it to the path in spdk_tgt's option -r, by default /var/tmp/spdk.sock"))
 	}
-	// SPDK serves 64 connections in total, and other programs need some of them.
+	// SPDK serves 64 connections in total, some of which other programs need.
 	wrong = append(wrong, between("target.connections", c.Target.Connections, 32), between("target.max_in_flight", c.Target.MaxInFlight, 65536))
 	return errors.Join(wrong...)
 }
 
 func (c *Config) validateRest() error {
 	var wrong []error
-	// SPDK itself accepts requests of at most 256 KiB.
+	// SPDK accepts requests of at most 256 KiB.
 	wrong = append(wrong, between("limits.request_kib", c.Limits.RequestKiB, 256), between("limits.auth_failures_per_minute", c.Limits.AuthFailuresPerMinute, 10000))
 	return errors.Join(wrong...)
 }

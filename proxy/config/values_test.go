@@ -17,8 +17,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/policy"
 )
 
-// The command line of rpc_http_proxy.py is converted to a configuration with one user, who may call
-// all methods.
+// A command line of rpc_http_proxy.py becomes a configuration with one user, who may call every
+// method.
 func TestScriptCommandLineIsConverted(t *testing.T) {
 	s := Script{Host: "127.0.0.1", Port: "9009", User: "spdkuser", Password: "spdkpass", Socket: "/var/tmp/spdk.sock"}
 	c, err := s.Config()
@@ -52,8 +52,8 @@ func TestScriptCommandLineIsConverted(t *testing.T) {
 	require.ErrorContains(t, err, "PASSWORD")
 }
 
-// Tokens that have expired or will expire soon cause warnings. TokensExpire returns when each
-// user's first token expires.
+// Tokens that have expired or will expire soon cause warnings. TokensExpire returns the expiry of
+// each user's first token.
 func TestExpiringTokensCauseAWarning(t *testing.T) {
 	at := func(days int) time.Time { return time.Now().AddDate(0, 0, days).UTC().Truncate(24 * time.Hour) }
 	hash := func(token string, until time.Time) string { return authn.HashToken(token, until).String() }
@@ -76,8 +76,8 @@ func TestExpiringTokensCauseAWarning(t *testing.T) {
 	assert.Equal(t, map[string]string{"b": "t"}, c.TenantsOfUsers())
 }
 
-// Files with mistakes are decoded as far as possible. Roles and users can be read even if the files
-// with secrets do not exist on this host.
+// Files with mistakes are decoded as far as possible. Roles and users are decoded even if secret
+// files do not exist on this host.
 func TestFilesWithMistakesAreDecodedPartially(t *testing.T) {
 	path := writeFile(t, "listn: x\nusers: [{name: a, password_hash_file: none, roles: [r]}]\nroles: {r: {allow: [spdk_get_version]}}\n")
 	c, err := LoadWhatDecodes(path)
@@ -103,7 +103,7 @@ func TestFilesWithMistakesAreDecodedPartially(t *testing.T) {
 	}
 }
 
-// Files that control access are refused if any user may change them.
+// Files that control access are refused if every user can change them.
 func TestReadTrustedRefusesWritableFiles(t *testing.T) {
 	path := writeFile(t, "text")
 	text, err := ReadTrusted(path)
@@ -151,7 +151,7 @@ func TestLoggersFollowTheConfiguration(t *testing.T) {
 	assert.Contains(t, b.String(), `"msg":"shown","key":1`)
 }
 
-// A single line can disable the console, and omitted keys keep their defaults.
+// A single line disables the console, and omitted keys keep their defaults.
 func TestConsoleCanBeDisabled(t *testing.T) {
 	on := Default().Console
 	assert.True(t, on.Enabled)
@@ -195,7 +195,7 @@ func TestUnsafeGrafanaURLsAreRejected(t *testing.T) {
 	}
 }
 
-// A reload refuses every change to the metrics keys, because they are read only at startup.
+// A reload refuses any change to the metrics keys, because they are read only at startup.
 func TestMetricsChangesRequireARestart(t *testing.T) {
 	m := Metrics{Listen: "127.0.0.1:1", Volumes: 1, LatencyHistograms: []string{"a", "b"}}
 	same := m

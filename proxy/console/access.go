@@ -10,14 +10,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// These are decisions as the console shows them.
+// These are the decisions as the console displays them.
 const (
 	isAllowed     = "allowed"
 	isRefused     = "refused"
 	isConditional = "conditional" // the decision depends on the parameters
 )
 
-// An AccessAnswer lists the methods that a user may call.
+// An AccessAnswer contains the methods that a user may call.
 type AccessAnswer struct {
 	User    string         `json:"user"`
 	Roles   []string       `json:"roles"`
@@ -34,7 +34,7 @@ type MethodAccess struct {
 	Redacted bool     `json:"redacted,omitempty"` // results are returned without secrets
 }
 
-// Access serves AccessMethod, which returns the methods that the sender of the request may call.
+// Access serves AccessMethod, which returns the methods that the user of the request may call.
 func (s *Server) Access(_ context.Context, r *gate.Request) (any, error) {
 	return s.accessOf(r.Settings, r.User), nil
 }
@@ -73,7 +73,7 @@ func decisionOf(d policy.Decision) string {
 	return isConditional
 }
 
-// An ExplainAnswer reports whether a user may make a call, and why or why not.
+// An ExplainAnswer reports whether a user may make a call, and why.
 type ExplainAnswer struct {
 	User       string             `json:"user"`
 	Roles      []string           `json:"roles"`
@@ -106,8 +106,8 @@ type TranslatedParams struct {
 
 var errExplain = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `send {"method": NAME, "params": {…}}; without params, only the method is considered. Administrators may add "user": NAME`)
 
-// Explain serves ExplainMethod. It returns the information of `spdk-proxy policy explain` for a
-// call by the sender. Administrators may request it for other users' calls.
+// Explain serves ExplainMethod, which returns what `spdk-proxy policy explain` prints about a call
+// by the user of the request. For administrators, it also explains other users' calls.
 func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	body, err := visitOf(r).ReadBody(r.Settings.MaxBody)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Server) Explain(_ context.Context, r *gate.Request) (any, error) {
 	return explained(result, asked.given), nil
 }
 
-// A toExplain describes the call to explain.
+// A toExplain is a call to explain.
 type toExplain struct {
 	user, method string
 	params       map[string]any

@@ -9,12 +9,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// Audit serves AuditMethod, for administrators.
+// Audit serves AuditMethod, which only administrators may call.
 func (s *Server) Audit(_ context.Context, r *gate.Request) (any, error) { return s.Web.OpenStream(r) }
 
-// auditPage serves the audit log page, a stream of the last entries followed by each new one.
-// Secrets are redacted, as in the log. A client that reconnects receives the entries that it has
-// missed.
+// auditPage streams the audit log: the most recent entries, followed by each new entry. Secrets are
+// redacted as in the log. A client that reconnects receives the entries that it has missed.
 func (s *Server) auditPage() http.HandlerFunc {
 	return s.Web.Stream(web.Page{Method: AuditMethod, Fail: fail}, (*gate.Settings).Administrator, func(e *web.Stream) {
 		next, seen := uint64(0), false

@@ -100,7 +100,7 @@ var (
 	elsewere = regexp.MustCompile(`(?i)(?:src|href)="?(?:https?:)?//`)
 )
 
-// The compiled-in page obeys its own Content-Security-Policy. It has no inline scripts or styles,
+// The compiled-in page obeys its own Content-Security-Policy: it has no inline scripts or styles,
 // and loads nothing from other addresses.
 func TestPageObeysItsContentSecurityPolicy(t *testing.T) {
 	_, err := Handler(Files())

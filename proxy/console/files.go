@@ -31,13 +31,13 @@ func Files() fs.FS {
 	return files
 }
 
-// contentPolicy is the Content-Security-Policy of every response below Path. A page loads resources
-// only from this server, calls only this server, runs only script files from this server, and
+// contentPolicy is the Content-Security-Policy of all responses below Path. A page can load
+// resources and script files only from this server, can send requests only to this server, and
 // cannot be framed.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'"
 
-// SetHeaders sets the headers of every response below Path.
+// SetHeaders sets the headers of a response below Path.
 func SetHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", contentPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -48,8 +48,8 @@ func SetHeaders(h http.Header) {
 	h.Set("Permissions-Policy", "accelerometer=(), camera=(), display-capture=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), midi=(), payment=(), usb=()")
 }
 
-// types maps the allowed file name suffixes to content types. The map makes content types
-// independent of the host.
+// types maps the permitted file name suffixes to content types, so that content types do not depend
+// on the host.
 var types = map[string]string{
 	".css":         "text/css; charset=utf-8",
 	".html":        "text/html; charset=utf-8",
@@ -65,8 +65,8 @@ var types = map[string]string{
 
 const index = "index.html"
 
-// Handler returns a handler that serves files below Path. A path that has no file and no suffix is
-// a view within the page, so the response is the page.
+// Handler returns a handler for the files below Path. A path without a suffix that is not a file is
+// a view of the page, so the handler returns the page.
 func Handler(files fs.FS) (http.Handler, error) {
 	h := &handler{files: map[string]*file{}}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -97,14 +97,14 @@ type handler struct{ files map[string]*file }
 // A file is one of the console's files.
 type file struct {
 	kind string
-	// immutable means that the file's name changes with its content.
+	// immutable is set if the file's name changes with its content.
 	immutable  bool
 	text       []byte
 	tag        func() string
-	compressed func() []byte // nil if compression would save too little
+	compressed func() []byte // nil if compression saves too little
 }
 
-// worthCompressing is the minimum saving, in percent, for which a file is compressed.
+// worthCompressing is the minimum saving, in percent, that justifies compressing a file.
 const worthCompressing = 10
 
 func newFile(name string, text []byte) *file {
@@ -121,7 +121,7 @@ func newFile(name string, text []byte) *file {
 			if err != nil {
 				panic(err) // the level is valid
 			}
-			_, _ = w.Write(text) // to memory
+			_, _ = w.Write(text) // writes to memory
 			_ = w.Close()
 			if b.Len() > len(text)*(100-worthCompressing)/100 {
 				return nil
@@ -180,7 +180,7 @@ func acceptsGzip(values []string) bool {
 	return false
 }
 
-// matches reports whether one of the tags in If-None-Match is tag.
+// matches reports whether If-None-Match contains tag.
 func matches(values []string, tag string) bool {
 	for item := range items(values) {
 		if strings.TrimPrefix(item, "W/") == tag || item == "*" {
@@ -190,7 +190,7 @@ func matches(values []string, tag string) bool {
 	return false
 }
 
-// items returns the items of a header that is a list.
+// items returns the items of a header with comma-separated values.
 func items(values []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, value := range values {

@@ -13,12 +13,12 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/web"
 )
 
-// flowCookie is the name of the cookie with the ticket of a sign-in at an issuer's page. The
-// browser comes back from another site, so the cookie cannot be SameSite=Strict.
+// flowCookie is the name of the cookie with the ticket for a sign-in at an issuer's page. It cannot
+// be SameSite=Strict, because the browser comes back from another site.
 const flowCookie = "__Host-spdkgate-oidc"
 
 // flowNotBegun is the error for a browser that returns without a ticket, or with the state of
-// another sign-in. A page on another site could cause either.
+// another sign-in. Another site's page could cause either.
 var flowNotBegun = &authn.RejectedError{Reason: "the sign-in was not begun in this browser, or took longer than 10 minutes: sign in again"}
 
 // startOIDC sends a browser to the issuer's page.
@@ -41,9 +41,9 @@ func (s *Server) startOIDC(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, issuer, http.StatusFound)
 }
 
-// endOIDC begins the session of a browser that returns from the issuer's page. It responds with a
-// page that loads the console, because the browser does not send the session cookie with a request
-// that comes from another site.
+// endOIDC begins the session of a browser that returns from the issuer's page. It returns a page
+// that loads the console, because the browser does not send the session cookie with a request that
+// comes from another site.
 func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 	if !s.Gate.Settings().Authn.TakesCodes() {
 		s.Web.RefusePath(w, r)
@@ -53,7 +53,7 @@ func (s *Server) endOIDC(w http.ResponseWriter, r *http.Request) {
 	s.oidcPage(s.identifyCode)(w, r)
 }
 
-// oidcPage returns the page that a browser gets when it returns from an issuer.
+// oidcPage returns the handler for browsers that return from an issuer.
 func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	return s.Web.Page(web.Page{
 		Method: SignInMethod, Identify: identify, FromOtherSites: true,
@@ -62,8 +62,7 @@ func (s *Server) oidcPage(identify func(v *web.Visit) error) http.HandlerFunc {
 	})
 }
 
-// identifyCode authenticates the sender of a request using the code that the issuer sent through
-// the browser.
+// identifyCode authenticates a request by the code that the issuer sent through the browser.
 func (s *Server) identifyCode(v *web.Visit) (err error) {
 	v.X.Sender = gate.Sender{Unauthenticated: true, Auth: string(authn.ByCode)}
 	in := &signIn{way: string(authn.ByCode)}
@@ -74,8 +73,8 @@ func (s *Server) identifyCode(v *web.Visit) (err error) {
 	return s.authenticate(v, in)
 }
 
-// receiveCode reads the parameters that the issuer sent through the browser. The state among them
-// must match the ticket in the same browser's cookie.
+// receiveCode reads the parameters that the issuer sent through the browser. The state must match
+// the ticket in the browser's cookie.
 func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.SignIn, err error) {
 	tickets, query := r.CookiesNamed(flowCookie), r.URL.Query()
 	if len(tickets) != 1 {
@@ -94,7 +93,7 @@ func (s *Server) receiveCode(current *gate.Settings, r *http.Request) (in authn.
 	return authn.SignIn{Method: authn.ByCode, Code: query.Get("code"), Nonce: flow.Nonce, Verifier: flow.Verifier}, nil
 }
 
-// oidcMessage returns the reason why a sign-in failed.
+// oidcMessage returns a message that explains why a sign-in failed.
 func oidcMessage(err error, a gate.Answer) string {
 	switch {
 	case errors.Is(err, authn.ErrCannotTell):
@@ -105,7 +104,7 @@ func oidcMessage(err error, a gate.Answer) string {
 	return a.Err.Message
 }
 
-// setFlowCookie gives the browser a ticket, or removes its ticket if ticket is "".
+// setFlowCookie sets the browser's ticket, or removes it if ticket is "".
 func setFlowCookie(w http.ResponseWriter, ticket string) {
 	c := http.Cookie{
 		Name: flowCookie, Value: ticket, Path: "/", MaxAge: int(session.FlowTime.Seconds()), Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
@@ -116,7 +115,8 @@ func setFlowCookie(w http.ResponseWriter, ticket string) {
 	http.SetCookie(w, &c)
 }
 
-// wayBack is a page that loads the console immediately, or shows a message with a link to it.
+// wayBack is a page that immediately loads the console, or shows a message and a link to the
+// console.
 var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>
@@ -134,8 +134,8 @@ var wayBack = template.Must(template.New("").Parse(`<!doctype html>
 </html>
 `))
 
-// writePage responds to a browser that came from another site. message is the reason why the user
-// is not signed in.
+// writePage responds to a browser that came from another site. message explains why the user is not
+// signed in.
 func writePage(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)

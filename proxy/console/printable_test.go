@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/printable"
 )
 
-// The console's sources and the built files escape the same characters as the programs.
+// The console's source and built files escape the same characters as the programs.
 func TestPageEscapesUnsafeCharacters(t *testing.T) {
 	source, err := os.ReadFile("web/src/printable.ts")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // These are the names of the console's own requests in the log and the metrics. These requests are
-// not methods. Clients cannot call them over JSON-RPC, and roles cannot name them.
+// not methods: clients cannot call them over JSON-RPC, and roles cannot name them.
 const (
 	SignInMethod  = "console.sign_in"
 	SignOutMethod = "console.sign_out"
@@ -41,13 +41,13 @@ type Options struct {
 func New(o Options) *Server {
 	files, err := Handler(Files())
 	if err != nil {
-		panic(err) // cannot happen, because the files are compiled in and tested
+		panic(err) // impossible: the files are compiled in and tested
 	}
 	return &Server{Options: o, files: files, flows: session.NewFlows(nil)}
 }
 
-// Handler serves the console's files and its own requests. If the configuration disables the
-// console, the response is 404.
+// Handler returns a handler for the console's files and its own requests. If the configuration
+// disables the console, the handler returns 404.
 func (s *Server) Handler() http.Handler {
 	paths := http.NewServeMux()
 	paths.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		SetHeaders(w.Header())
-		w.Header().Set("Cache-Control", "no-store") // for responses; files set their own headers
+		w.Header().Set("Cache-Control", "no-store") // applies to responses; files set their own headers
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			s.Web.SkipAnyBody(w, r)
 		}
@@ -81,5 +81,5 @@ func writeJSON(v *web.Visit, value any) { web.WriteJSON(v.W, http.StatusOK, valu
 
 func fail(v *web.Visit, c *gate.Call) { web.WriteMessage(v.W, c.Answer(), c.Answer().Err.Message) }
 
-// visitOf returns the HTTP request with which a console call arrived.
+// visitOf returns the HTTP request that contains a console call.
 func visitOf(r *gate.Request) *web.Visit { return r.Call.In.Endpoint.(*web.Visit) }

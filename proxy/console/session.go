@@ -16,7 +16,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/jsonrpc"
 )
 
-// A SessionAnswer describes a request's session or credentials.
+// A SessionAnswer describes the session or credentials of a request.
 type SessionAnswer struct {
 	User          string   `json:"user"`
 	Roles         []string `json:"roles"`
@@ -47,7 +47,7 @@ func (s *Server) describeSession(current *gate.Settings, signedIn session.Sessio
 	return a
 }
 
-// waysAnswer lists how the sender of a request can sign in.
+// waysAnswer lists the ways in which the user can sign in.
 type waysAnswer struct {
 	Ways struct {
 		Password    bool `json:"password"`
@@ -64,7 +64,7 @@ func waysFor(current *gate.Settings, r *http.Request) (a waysAnswer) {
 	return a
 }
 
-// serveSession responds with the user of the request's session, or with the ways to sign in.
+// serveSession returns the user of the request's session, or the available ways to sign in.
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) {
 	current := s.Gate.Settings()
 	if _, ok := web.SessionID(current, r); !ok {
@@ -91,18 +91,18 @@ func (s *Server) Session(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, *found), nil
 }
 
-// maxSignIn is the maximum size of a sign-in request's body, in bytes. The same limit applies to a
-// token in a header.
+// maxSignIn is the maximum size of the body of a sign-in request, in bytes. Tokens in headers have
+// the same limit.
 const maxSignIn = 16 << 10
 
-// A signIn contains the credentials of a sign-in request, and the outcome.
+// A signIn contains the credentials in a sign-in request, and the outcome.
 type signIn struct {
 	with    authn.SignIn
 	binding authn.Binding
 	way     string
 }
 
-// identifySignIn authenticates the sender of a sign-in request using the credentials in the body.
+// identifySignIn authenticates the user of a sign-in request by the credentials in its body.
 func (s *Server) identifySignIn(v *web.Visit) error {
 	v.X.Sender.Unauthenticated = true
 	in := &signIn{}
@@ -124,8 +124,8 @@ func (s *Server) authenticate(v *web.Visit, in *signIn) error {
 	return err
 }
 
-// SignIn serves SignInMethod, which begins a session with a new id. If the request belongs to a
-// session, SignIn ends that session.
+// SignIn serves SignInMethod, which begins a session with a new id. If the request belongs to an
+// existing session, SignIn ends that session.
 func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	v := visitOf(r)
 	if former, ok := v.SessionID(); ok {
@@ -140,13 +140,13 @@ func (s *Server) SignIn(_ context.Context, r *gate.Request) (any, error) {
 	return s.describeSession(r.Settings, began), nil
 }
 
-// wayOf maps authentication methods to the console's names for ways to sign in.
+// wayOf maps authentication methods to the console's names for them.
 var wayOf = map[authn.Method]string{authn.ByPassword: "password", authn.ByToken: "token", authn.ByCertificate: "certificate"}
 
 var errSignIn = jsonrpc.Errorf(jsonrpc.CodeInvalidRequest, `to sign in, send {"user": …, "password": …}, {"token": …} or {} (client certificate) with Content-Type: application/json`)
 
-// readSignIn reads the credentials of a sign-in request. It requires a content type for which a
-// browser sends a preflight request first if the request comes from a page on another site.
+// readSignIn reads the credentials in a sign-in request. It requires a content type for which
+// browsers send a preflight request before a request from another site's page.
 func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 	if err := web.CheckCrossOrigin(v.R); err != nil {
 		return in, err
@@ -163,7 +163,7 @@ func readSignIn(v *web.Visit) (in authn.SignIn, err error) {
 		Password *string `json:"password"`
 		Token    *string `json:"token"`
 	}
-	// Do not return this error, because it could contain a secret.
+	// Do not return this error, because it may contain a secret.
 	if json.Unmarshal(body, &given, json.RejectUnknownMembers(true)) != nil {
 		return in, errSignIn
 	}
@@ -186,7 +186,7 @@ func failSignIn(v *web.Visit, c *gate.Call) {
 	web.WriteMessage(v.W, c.Answer(), signInMessage(in.with, c.Err(), c.Answer()))
 }
 
-// signInMessage returns the reason why a sign-in failed.
+// signInMessage returns a message that explains why a sign-in failed.
 func signInMessage(in authn.SignIn, err error, a gate.Answer) string {
 	var reason *authn.RejectedError
 	switch {
@@ -200,8 +200,8 @@ func signInMessage(in authn.SignIn, err error, a gate.Answer) string {
 	return "the browser sent no client certificate of a user of this proxy"
 }
 
-// SignOut serves SignOutMethod, which ends the request's session or, with everywhere=1, all
-// sessions of its user.
+// SignOut serves SignOutMethod, which ends the session of the request or, with everywhere=1, all of
+// the user's sessions.
 func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	v, ended := visitOf(r), 0
 	switch {
@@ -215,9 +215,9 @@ func (s *Server) SignOut(_ context.Context, r *gate.Request) (any, error) {
 	return map[string]int{"ended": ended}, nil
 }
 
-// ownSessions returns a filter for the user's sessions that "sign out everywhere" ends, or nil for
-// all of them. If the request's session began with a JWT, the filter selects sessions of the same
-// subject, because a user may be a group of people.
+// ownSessions returns a filter for the sessions that "sign out everywhere" ends, or nil for all of
+// the user's sessions. If the request's session began with a JWT, the filter selects sessions with
+// the same subject, because the user may be a group of people.
 func ownSessions(v *web.Visit) func(other web.SignedIn) bool {
 	if v.Session == nil {
 		return nil

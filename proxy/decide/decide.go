@@ -7,34 +7,34 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// These errors mean that policy refused a call.
+// These errors mean that the policy does not allow a call.
 var (
 	ErrDenied = errors.New("denied by policy")
-	// ErrDeniedParams means that the method is allowed with other parameters.
+	// ErrDeniedParams means that the method is allowed, but not with these parameters.
 	ErrDeniedParams = errors.New("denied by policy with these parameters")
 )
 
-// Stages contains the stages that make decisions on calls. It is safe for concurrent use.
+// Stages contains the stages that decide about calls. It is safe for concurrent use.
 type Stages struct {
 	Schema    *rpcschema.Document
 	Policy    *policy.Policy
 	Translate bool // translate the calls of old clients; see rpcschema.Method.Fit
 }
 
-// A Call contains the state of a call as it passes through the stages.
+// A Call is a call on its way through the stages.
 type Call struct {
 	Method       *rpcschema.Method
 	Decision     policy.Decision
 	Translations []rpcschema.Translation
-	Params       map[string]any // in the form for the target's release
+	Params       map[string]any // parameters as the target's release expects them
 
 	stages Stages
 	name   string // the method's name as the client wrote it
 }
 
-// Method is the first step. It finds the method, and decides whether the user may call it. The
-// error is an *rpcschema.UnknownMethodError or ErrDenied. With ErrDenied, the call is also
-// returned.
+// Method is the first step: it looks up the method, and decides whether the user may call it. The
+// error is an *rpcschema.UnknownMethodError or ErrDenied. Along with ErrDenied, Method returns the
+// call.
 func (s Stages) Method(user, name string) (*Call, error) {
 	method, err := s.Schema.Find(name, rpcschema.Release{})
 	if err != nil {
@@ -47,7 +47,7 @@ func (s Stages) Method(user, name string) (*Call, error) {
 	return c, nil
 }
 
-// Accept is the second step. It adapts the parameters to a release of SPDK, validates them, and
+// Accept is the second step: it adapts the parameters to a release of SPDK, validates them, and
 // decides whether the user may call the method with them. The error is an rpcschema.Violations or
 // another error about the parameters, or ErrDeniedParams. Accept sets Decision only if the
 // parameters are valid.

@@ -11,7 +11,7 @@ import (
 
 // checkNewNames returns an error if the name of a new object contains terminal control characters,
 // characters that change the direction of text, or invisible characters. SPDK accepts all of these.
-// Names of existing objects may contain any characters, so that the objects can be renamed and
+// Names of existing objects may contain any character, so that such objects can be renamed and
 // deleted.
 func checkNewNames(schema *rpcschema.Document, method string, params map[string]any) error {
 	names, _ := schema.Names(method, params, math.MaxInt)
@@ -23,5 +23,5 @@ func checkNewNames(schema *rpcschema.Document, method string, params map[string]
 	return nil
 }
 
-// isNewName reports whether a kind of resource is a name that a call gives to an object.
+// isNewName reports whether a kind of resource is a name that a call assigns to an object.
 func isNewName(kind string) bool { return strings.HasPrefix(kind, "new-") || kind == "lvol-name" }

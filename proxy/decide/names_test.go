@@ -10,7 +10,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// Each parameter that names a new object according to the schema is checked.
+// According to the schema, every parameter that names a new object is checked.
 func TestEveryNewNameIsChecked(t *testing.T) {
 	found := map[string]bool{}
 	schema := rpcschema.Default()

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Path is the path of a directory. Root also accesses this directory (`spdk-proxy saved`), and
-// the service's user could replace files in it, or the directory itself, with links. Therefore,
-// operations do not follow links. Each one opens the directory and accesses files relative to it.
+// A Path is the path of a directory that root also accesses (`spdk-proxy saved`). The service's
+// user could replace the directory or its files with links, so operations do not follow links: each
+// operation opens the directory, and accesses files relative to it.
 type Path string
 
 func (d Path) at(name string) string { return filepath.Join(string(d), name) }
 
-// CheckPrivate returns an error if other users could read or replace files in the directory, or if
-// it is not a directory. It changes nothing. Root may use the directory of another user.
+// CheckPrivate returns an error if the path is not a directory, or if other users could read or
+// replace files in it. CheckPrivate changes nothing. Root may use another user's directory.
 func (d Path) CheckPrivate() error {
 	info, err := os.Lstat(string(d))
 	if err != nil {
@@ -39,14 +39,14 @@ func (d Path) CheckPrivate() error {
 	return nil
 }
 
-// open opens the directory. Each operation calls open, because the directory may have been replaced
-// by a restored backup.
+// open opens the directory. Every operation calls it, because a restored backup may have replaced
+// the directory.
 func (d Path) open() (*os.File, error) {
 	return openAt(unix.AT_FDCWD, string(d), string(d), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// openAt opens the file with the given name in a directory. It follows no links and does not block.
-// It uses path only in error messages.
+// openAt opens a file in a directory. It neither follows links nor blocks. path is used only in
+// error messages.
 func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, error) {
 	fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, mode)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
@@ -58,7 +58,7 @@ func openAt(folder int, name, path string, flags int, mode uint32) (*os.File, er
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// within opens the directory and runs step in it.
+// within opens the directory and runs step with it.
 func (d Path) within(op, name string, step func(folder int) error) error {
 	f, err := d.open()
 	if err != nil {
@@ -70,7 +70,7 @@ func (d Path) within(op, name string, step func(folder int) error) error {
 	return f.Close()
 }
 
-// Write creates a file that only its owner can read, and returns once it is durable.
+// Write durably creates a file that only its owner can read.
 func (d Path) Write(name string, text []byte) error {
 	folder, err := d.open()
 	if err != nil {
@@ -85,8 +85,8 @@ func (d Path) Write(name string, text []byte) error {
 	return errors.Join(err, giveToOwner(f, folder), f.Sync(), f.Close())
 }
 
-// giveToOwner changes the owner of a file that root has created to the directory's owner, so that a
-// proxy that runs as that user can still read the file.
+// giveToOwner changes the owner of a file created by root to the directory's owner, so that a proxy
+// that runs as this user can read the file.
 func giveToOwner(f, folder *os.File) error {
 	st, err := statOf(folder)
 	if err != nil || int(st.Uid) == os.Geteuid() {
@@ -102,8 +102,8 @@ func statOf(f *os.File) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// Read returns the text of a file and its description. The error wraps ErrSuspect if another user
-// may have created it.
+// Read returns the text of a file and its metadata. If another user may have created the file, the
+// error wraps ErrSuspect.
 func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	folder, err := d.open()
 	if err != nil {
@@ -126,14 +126,14 @@ func (d Path) Read(name string) ([]byte, fs.FileInfo, error) {
 	return text, info, err
 }
 
-// ErrSuspect means that a file was not read because another user may have created it. The file is a
-// link, is not a regular file, or is owned by another user.
+// ErrSuspect means that a file was not read because another user may have created it: it is a link,
+// is not a regular file, or belongs to another user.
 var ErrSuspect = errors.New("another user may have created this file")
 
 // checkSaved refuses files that the directory's owner could have linked into the directory without
 // permission to read them; otherwise, root would read such a file on that user's behalf. A file
-// owned by root is accepted, because an administrator may have edited it, unless the file has a
-// second name elsewhere.
+// owned by root is accepted unless it has a second name elsewhere, because an administrator may
+// have edited it.
 func checkSaved(f, folder *os.File) error {
 	own, err := statOf(folder)
 	if err != nil {
@@ -153,20 +153,20 @@ func checkSaved(f, folder *os.File) error {
 	return nil
 }
 
-// SetTime sets when a file was last changed.
+// SetTime sets the modification time of a file.
 func (d Path) SetTime(name string, at time.Time) error {
 	times := []unix.Timespec{unix.NsecToTimespec(at.UnixNano()), unix.NsecToTimespec(at.UnixNano())}
 	return d.within("set the time of", name, func(folder int) error { return unix.UtimesNanoAt(folder, name, times, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
-// List describes the regular files.
+// List describes the regular files in the directory.
 func (d Path) List() (list []fs.FileInfo, err error) {
 	folder, err := d.open()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }()
-	all, err := folder.Readdir(-1) // files removed in the meantime are omitted
+	all, err := folder.Readdir(-1) // omits files removed in the meantime
 	for _, info := range all {
 		if info.Mode().IsRegular() {
 			list = append(list, info)
@@ -180,7 +180,7 @@ func (d Path) Link(old, name string) error {
 	return d.within("link", name, func(folder int) error { return unix.Linkat(folder, old, folder, name, 0) })
 }
 
-// Rename renames a file, and replaces any file that already has the new name.
+// Rename renames a file, and replaces an existing file with the new name.
 func (d Path) Rename(old, name string) error {
 	return d.within("rename", name, func(folder int) error { return unix.Renameat(folder, old, folder, name) })
 }
@@ -190,7 +190,7 @@ func (d Path) Remove(name string) error {
 	return d.within("remove", name, func(folder int) error { return unix.Unlinkat(folder, name, 0) })
 }
 
-// Sync makes earlier creations and renames of files durable.
+// Sync makes previous creations and renames of files durable.
 func (d Path) Sync() error {
 	f, err := d.open()
 	if err != nil {
@@ -199,7 +199,7 @@ func (d Path) Sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Lock keeps other processes from changing the directory until unlock is called.
+// Lock prevents other processes from changing the directory until unlock is called.
 func (d Path) Lock() (unlock func(), err error) {
 	f, err := d.open()
 	if err != nil {

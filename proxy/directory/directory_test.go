@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Only its owner can read a new file, and Write does not replace an existing file.
+// Only the owner can read a new file, and Write does not replace an existing file.
 func TestWrittenFileIsPrivate(t *testing.T) {
 	d := Path(t.TempDir())
 	require.NoError(t, d.Write("a", []byte("text")))
@@ -44,7 +44,7 @@ func TestSuspiciousFilesAreRejected(t *testing.T) {
 	require.ErrorIs(t, err, ErrSuspect, "the directory itself is a link")
 }
 
-// A file that cannot get its owner is removed, because only root could read it.
+// A file whose owner cannot be set is removed, because only root could read it.
 func TestFailedWriteForLeavesNoFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -52,7 +52,8 @@ func TestFailedWriteForLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
 	require.NoError(t, WriteFor(path, []byte("text"), 12345, 12345))
-	// Without this capability, even root cannot change the owner. The thread ends with this test.
+	// Without this capability, even root cannot change a file's owner. The locked thread ends with
+	// this test.
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData

@@ -2,5 +2,5 @@
 // follows no links, and reads no files that another user may have created. A write returns once the
 // file is durable.
 //
-// Package directory must not depend on what the files contain, which its callers decide.
+// The package must not depend on the contents of the files.
 package directory

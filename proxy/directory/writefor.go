@@ -10,13 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Temp is the prefix of the name of a file that is being written, or that was left behind by a
-// crash.
+// Temp is the prefix of the names of files that are being written, or that a crash has left behind.
 const Temp = ".new-"
 
-// WriteFor atomically replaces the file at path, which must be absolute, with one that only the
-// given user can read. It is meant to run as root, so it follows no links, and changes no other
-// file.
+// WriteFor atomically replaces the file at path, which must be absolute, with a file that only this
+// user can read. It is intended for root, so it follows no links, and changes no other file.
 func WriteFor(path string, text []byte, uid, gid int) (err error) {
 	name := filepath.Base(path)
 	if !filepath.IsAbs(path) || path == "/" || name == ".." {
@@ -52,8 +50,8 @@ func WriteFor(path string, text []byte, uid, gid int) (err error) {
 	return folder.Sync()
 }
 
-// fill writes a new file, and then changes its owner. Until the owner is changed, only this
-// process's user can read the file.
+// fill writes a new file, and then changes its owner. Until then, only this process's user can read
+// the file.
 func fill(file *os.File, text []byte, uid, gid int) error {
 	if _, err := file.Write(text); err != nil {
 		return err

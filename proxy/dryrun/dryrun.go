@@ -11,7 +11,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A DryRun decides on calls without a target and without the users' secrets.
+// A DryRun decides about calls without a target and without users' secrets.
 type DryRun struct {
 	config  *config.Config
 	schema  *rpcschema.Document
@@ -19,8 +19,8 @@ type DryRun struct {
 	tenancy *tenancy.Tenancy
 }
 
-// Load loads a configuration file, and returns a DryRun for it. Load does not check the parts of
-// the file that a DryRun does not need; check-config does.
+// Load loads a configuration file for a DryRun. It does not check the parts of the file that a
+// DryRun does not need; check-config does.
 func Load(path string, schema *rpcschema.Document) (*DryRun, error) {
 	c, err := config.LoadWithoutSecrets(path)
 	if err != nil {
@@ -49,32 +49,32 @@ func Of(c *config.Config, schema *rpcschema.Document, roles *policy.Policy, scop
 	return &DryRun{config: c, schema: schema, policy: roles, tenancy: scopes}
 }
 
-// Policy returns the configuration's policy.
+// Policy returns the policy in the configuration.
 func (d *DryRun) Policy() *policy.Policy { return d.policy }
 
 // Users lists the users in the order of the configuration.
 func (d *DryRun) Users() []config.User { return d.config.Users }
 
-// A Result is the decision on a call, with its reasons.
+// A Result is the decision about a call, with its reasons.
 type Result struct {
 	User         config.User
 	Method       *rpcschema.Method
 	Translations []rpcschema.Translation
-	Invalid      error // why SPDK would reject the parameters; nil if there are none
+	Invalid      error // why SPDK would reject the parameters, or nil
 	Decision     policy.Decision
 	Rules        []policy.Finding
 	Standing     string // how the method is treated for the user's tenant; "" if the user has none
-	Foreign      bool   // tenants may not call the method
-	Refused      bool   // the tenant's configuration refuses the parameters
+	Foreign      bool   // whether tenants may not call the method
+	Refused      bool   // whether the tenant's configuration does not allow the parameters
 }
 
-// Allowed reports whether the proxy would send the call to SPDK, as far as that can be decided
-// without a target. A tenant's objects and quota cannot be checked without one.
+// Allowed reports whether the proxy would send the call to SPDK, as far as this can be determined
+// without a target. A tenant's objects and quota cannot be checked without a target.
 func (c *Result) Allowed() bool {
 	return c.Decision.Allowed && c.Invalid == nil && !c.Foreign && !c.Refused
 }
 
-// Rule returns the rule that decided.
+// Rule returns the rule that led to the decision.
 func (c *Result) Rule() string {
 	switch {
 	case c.Decision.Refused():
@@ -86,9 +86,9 @@ func (c *Result) Rule() string {
 	return c.Decision.Rule
 }
 
-// Call returns the decision on a call. It uses the proxy's own functions, but only stages that need
-// no target. If given is false, the decision is on the method with any parameters. The error is an
-// *rpcschema.UnknownMethodError.
+// Call returns the decision about a call. It uses the proxy's own functions, but only the stages
+// that need no target. If given is false, Call decides about the method with any parameters. The
+// error is an *rpcschema.UnknownMethodError.
 func (d *DryRun) Call(user config.User, name string, params map[string]any, given bool, release rpcschema.Release) (*Result, error) {
 	stages := decide.Stages{Schema: d.schema, Policy: d.policy, Translate: d.config.Compatibility.Translate}
 	call, err := stages.Method(user.Name, name)
@@ -119,7 +119,7 @@ func (d *DryRun) Call(user config.User, name string, params map[string]any, give
 	return c, nil
 }
 
-// Verdict states the decision in one sentence. given states whether parameters were given.
+// Verdict expresses the decision in one sentence. given reports whether the call has parameters.
 func (c *Result) Verdict(given bool) string {
 	with := ""
 	if given {

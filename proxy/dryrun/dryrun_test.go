@@ -102,7 +102,7 @@ func TestErrorsNameTheFile(t *testing.T) {
 	require.ErrorContains(t, err, "there is no configuration at "+path)
 	for text, says := range map[string][]string{
 		"usres: []": {"did you mean users?"},
-		// All mistakes are reported at once.
+		// Load reports all mistakes together.
 		"users: [{name: a, roles: [none]}]\ntenants: {t: {quota: {volumes: 0}}}": {`has role "none"`, "quota.volumes"},
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -114,9 +114,9 @@ func TestErrorsNameTheFile(t *testing.T) {
 	}
 }
 
-// The result names the rule that determines the decision, which can come from a role, the tenant or
-// the schema.
-func TestCallNamesTheDecidingRule(t *testing.T) {
+// The result contains the rule that led to the decision: a rule of a role, the tenant or the
+// schema.
+func TestResultNamesTheDecidingRule(t *testing.T) {
 	d := load(t, example)
 	release := rpcschema.MustRelease("v26.05")
 	team, err := d.User("team")

@@ -13,7 +13,7 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// A Row is one expected decision in a table.
+// A Row contains one expected decision.
 type Row struct {
 	Who    string    `yaml:"who" empty:"no"`
 	Call   string    `yaml:"call" empty:"no"`
@@ -24,7 +24,7 @@ type Row struct {
 	line int
 }
 
-// A Failure describes a row of the table whose decision differs from the expected one.
+// A Failure is a row whose expected decision differs from the actual decision.
 type Failure struct {
 	Line             int
 	Who, Call        string
@@ -36,8 +36,7 @@ const (
 	expectDeny  = "deny"
 )
 
-// ReadTable reads a table from a YAML list. Like a configuration, the table must not contain
-// unknown keys.
+// ReadTable reads a table from a YAML list. Like in a configuration, unknown keys are errors.
 func ReadTable(text []byte) ([]Row, error) {
 	var rows []Row
 	if err := config.DecodeStrict(text, &rows); err != nil {
@@ -63,8 +62,8 @@ func ReadTable(text []byte) ([]Row, error) {
 	return rows, nil
 }
 
-// Check compares a table with the configuration. A row without parameters applies to the method
-// with any parameters. A call that is allowed only in learning mode counts as denied.
+// Check compares a table with the configuration. A row without parameters is about the method with
+// any parameters. A call that only learning mode allows counts as denied.
 func (d *DryRun) Check(rows []Row, release rpcschema.Release) (failures []Failure, err error) {
 	for _, row := range rows {
 		became, rule, err := d.decide(row, release)
@@ -115,7 +114,7 @@ func (d *DryRun) decide(row Row, release rpcschema.Release) (became, rule string
 	return expectDeny, c.Rule(), nil
 }
 
-// User finds a user in the configuration.
+// User returns a user of the configuration.
 func (d *DryRun) User(name string) (config.User, error) {
 	var names []string
 	for _, u := range d.config.Users {
@@ -128,7 +127,7 @@ func (d *DryRun) User(name string) (config.User, error) {
 }
 
 // jsonValue converts a YAML node to a JSON value. It returns an error for a value that JSON cannot
-// represent, or that YAML would read differently.
+// represent, or that YAML would interpret differently.
 func jsonValue(n *yaml.Node) (any, error) {
 	switch n.Kind {
 	case yaml.MappingNode:

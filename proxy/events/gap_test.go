@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A gap event reports how many events are missing, if that is known. Its ID immediately precedes
-// that of the next event, so that a listener that resumes after the gap misses nothing.
+// A gap event reports how many events are missing, if known. Its ID immediately precedes the next
+// event's ID, so that a listener that resumes after the gap misses nothing.
 func TestLostEventsAreReportedAsGaps(t *testing.T) {
 	h := New(2)
 	publish(h, 0, 1)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// An Event describes something that happened. Clients receive it as JSON.
+// An Event describes something that happened. Clients receive events as JSON.
 type Event struct {
-	// ID increases with each event, even after a restart of the proxy. An ID has at most 53 bits,
-	// so that JavaScript can represent it exactly.
+	// ID increases with every event, even across restarts of the proxy. It has at most 53 bits, so
+	// that JavaScript can represent it exactly.
 	ID     uint64    `json:"id"`
 	Time   time.Time `json:"time"`
 	Type   string    `json:"type"`
@@ -21,15 +21,14 @@ type Event struct {
 	Scope Scope `json:"-"`
 }
 
-// A Scope identifies the object that an event concerns. Callers use it to decide who may see the
-// event.
+// A Scope identifies the object of an event. Callers use it to decide who may see the event.
 type Scope struct {
 	Kind   string // bdev, lvstore or tenant; "" means the target or the proxy as a whole
 	Name   string // used to find the owner; "" means unknown
 	Target bool   // the event is an SPDK notification
 }
 
-// Gap is the type of the event that takes the place of events that the Hub has dropped.
+// Gap is the type of the event that replaces events dropped by the Hub.
 const Gap = "gap"
 
 // A Hub keeps events and delivers them to listeners. It is safe for concurrent use.
@@ -37,16 +36,16 @@ type Hub struct {
 	kept int
 
 	mu        sync.Mutex
-	first     uint64 // ID of ring[0], or of the next event if there is none
+	first     uint64 // ID of ring[0], or of the next event if ring is empty
 	ring      []Event
 	lasting   map[string]Event // conditions that have begun but not ended
-	changed   chan struct{}    // closed by the next event or Wake
+	changed   chan struct{}    // closed by the next event or by Wake
 	listeners int
-	arrived   chan struct{} // receives an element when a listener subscribes
+	arrived   chan struct{} // receives a value when a listener subscribes
 }
 
-// idBits is the number of bits for the events of one process in an ID. The upper bits contain the
-// time when the process started, in seconds.
+// idBits is the number of bits in an ID that distinguish the events of one process. The upper bits
+// contain the start time of the process, in seconds.
 const idBits = 20
 
 // New returns a Hub that keeps at most kept events.
@@ -80,8 +79,8 @@ func (h *Hub) wake() {
 	h.changed = make(chan struct{})
 }
 
-// Begin publishes an event about a lasting condition, unless the condition has already begun. Until
-// End is called, new listeners receive this event first.
+// Begin publishes an event about the beginning of a lasting condition, unless the condition has
+// already begun. Until End is called, new listeners receive this event first.
 func (h *Hub) Begin(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +89,7 @@ func (h *Hub) Begin(key string, e Event) {
 	}
 }
 
-// End ends a condition. If the condition had begun, End publishes e, which reports the end.
+// End ends a condition. If the condition had begun, End publishes e, which reports its end.
 func (h *Hub) End(key string, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,14 +99,14 @@ func (h *Hub) End(key string, e Event) {
 	}
 }
 
-// Lasting returns the keys of the lasting conditions.
+// Lasting returns the keys of the current lasting conditions.
 func (h *Hub) Lasting() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.lasting))
 }
 
-// Wake wakes all listeners, so that each one checks whether it may still listen.
+// Wake wakes all listeners, so that they check whether they may still listen.
 func (h *Hub) Wake() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -121,7 +120,7 @@ func (h *Hub) Listeners() int {
 	return h.listeners
 }
 
-// Arrived returns a channel that receives an element when a listener subscribes.
+// Arrived returns a channel that receives a value when a listener subscribes.
 func (h *Hub) Arrived() <-chan struct{} { return h.arrived }
 
 // A Listener receives a Hub's events in order. It is not safe for concurrent use.
@@ -159,7 +158,8 @@ func gap(id uint64, text string) Event {
 	return Event{ID: id, Time: time.Now().UTC().Truncate(time.Millisecond), Type: Gap, Text: text}
 }
 
-// Take returns the events since the last Take, and a channel that is closed when there may be more.
+// Take returns the events since the previous Take, and a channel that is closed when there may be
+// more.
 func (l *Listener) Take() (events []Event, more <-chan struct{}) {
 	h := l.hub
 	h.mu.Lock()
@@ -178,7 +178,7 @@ func (l *Listener) Take() (events []Event, more <-chan struct{}) {
 	return events, h.changed
 }
 
-// Close ends a listener. Closing it again has no effect.
+// Close ends the listener. Closing it again has no effect.
 func (l *Listener) Close() {
 	l.once.Do(func() {
 		h := l.hub

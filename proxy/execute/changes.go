@@ -14,15 +14,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A changesReader reads which clusters of a snapshot differ from those of another snapshot.
+// A changesReader reads which clusters differ between two snapshots.
 type changesReader struct {
 	reader changes.Reader
 	slots  *target.Slots
 }
 
-// These constants limit concurrent reads of changes. Each read keeps up to 16 MiB of metadata in
-// memory before it can compute how much it needs. It then reserves that amount (see
-// Command.Reserve).
+// These constants limit concurrent reads of changes. Each read occupies up to 16 MiB with metadata
+// before it can compute and reserve the amount that it needs (see Command.Reserve).
 const (
 	maxChanges        = 4
 	maxChangesOfAUser = 2
@@ -34,7 +33,7 @@ func newChangesReader() *changesReader {
 }
 
 // ReadChanges serves spdkgate_lvol_changes. It returns at its deadline even if the lvstore's device
-// does not respond. The locks and the slot are released only when the device responds.
+// does not respond. The locks and the slot are not released until the device responds.
 func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage, error) {
 	p, err := paramsOf[spdkrpc.SpdkgateLvolChangesParams](c)
 	if err != nil {
@@ -92,8 +91,8 @@ func (e *Executor) ReadChanges(ctx context.Context, c Command) (json.RawMessage,
 	}
 }
 
-// errorFor returns a read's error in the form that the caller may see. Paths on the target's host
-// and names of bdevs below lvstores appear only in the log, so that tenants do not see them.
+// errorFor returns the error as the caller may see it. Paths on the target's host and names of
+// bdevs below lvstores appear only in the log, so that tenants do not see them.
 func (e *Executor) errorFor(c Command, err error) error {
 	refused, ok := errors.AsType[*changes.Refusal](err)
 	if !ok || c.Tenant == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/quiesce"
 )
 
-// SPDK accepts one connection per poll (every 4 ms), and the proxy must request the release on each
-// new connection. Therefore, the Executor reuses the connections of successful operations.
+// SPDK accepts one connection per poll (every 4 ms), and the proxy must ask for the release on
+// every new connection. Therefore, the Executor reuses the connections of successful operations.
 
-// connections keeps connections to the target for the Quiescer's next operations. It is safe for
-// concurrent use.
+// connections keeps idle connections to the target for later operations of the Quiescer. It is safe
+// for concurrent use.
 type connections struct {
 	mu   sync.Mutex
 	idle []*idleConnection
@@ -27,11 +27,11 @@ type idleConnection struct {
 	timer *time.Timer
 }
 
-// connectionIdle is how long an unused connection is kept. SPDK allows only 64.
+// connectionIdle is how long an unused connection is kept. SPDK allows only 64 connections.
 const connectionIdle = 5 * time.Second
 
-// connect returns a kept connection to the process that currently listens at the socket. If there
-// is none, it calls connectDirectly.
+// connect returns a kept connection to the process that currently listens at the socket. If none is
+// kept, it calls connectDirectly.
 func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.Target, error) {
 	t := c.take(at)
 	if t == nil {
@@ -45,8 +45,8 @@ func (c *connections) connect(ctx context.Context, at quiesce.Place) (*quiesce.T
 	return &made, nil
 }
 
-// take removes a kept connection to the current process, and returns it. It returns nil if there is
-// none. It closes connections to other processes.
+// take removes and returns a kept connection to the current process, or returns nil if none is
+// kept. It closes connections to other processes.
 func (c *connections) take(at quiesce.Place) *directTarget {
 	process, _ := persist.ProcessAt(at.Socket)
 	c.mu.Lock()
@@ -75,7 +75,7 @@ func (c *connections) keep(t *directTarget, at quiesce.Place) {
 	c.idle = append(c.idle, kept)
 }
 
-// drop closes a connection if it is still kept.
+// drop closes a connection that is still kept.
 func (c *connections) drop(old *idleConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	other := connect(quiesce.Place{Socket: at.Socket, PeerUIDs: []uint32{0}})
 	assert.NotSame(t, first.Caller, other.Caller, "a connection whose peer was checked for different users is not reused")
 
-	for _, gone := range []bool{true, false} { // whether the old connection has already closed
+	for _, gone := range []bool{true, false} { // whether the old connection has already been closed
 		old := connect(at)
 		old.Reuse()
 		require.NoError(t, sim.Restart())

@@ -26,23 +26,22 @@ type Command struct {
 	Params   map[string]any
 	Observer target.Observer
 
-	Timeout         func(method string) time.Duration // how long to wait for SPDK's response
+	Timeout         func(method string) time.Duration // how long to wait for SPDK's response to a method
 	SnapshotsInUse  string                            // target.snapshots_in_use
 	AcceptLoading   bool                              // target.accept_loading_what_hosts_write
 	AcceptUncounted bool                              // target.accept_changes_without_counts
 
-	// Reserve counts bytes of the user's memory until release is called. Reserve fails if the
-	// user's memory limit would be exceeded. If Reserve is nil, there is no limit.
+	// Reserve counts bytes against the user's memory limit until release is called. It fails if
+	// they would exceed the limit. If Reserve is nil, there is no limit.
 	Reserve func(bytes int) (release func(), err error)
 }
 
-// Ask makes another call that this command needs, over the same connection and on the user's
-// behalf.
+// Ask makes another call for this command, over the same connection and on the user's behalf.
 func (c Command) Ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, error) {
 	return c.Conn.Call(ctx, c.User, method, params, c.Timeout(method))
 }
 
-// An Executor carries out the calls to one target. Its methods are safe for concurrent use.
+// An Executor executes the calls to one target. It is safe for concurrent use.
 type Executor struct {
 	Options
 	restart  *restart
@@ -80,7 +79,8 @@ func New(o Options) (*Executor, error) {
 	return e, nil
 }
 
-// Execute calls an SPDK method. The Quiescer handles snapshots and changes below volumes.
+// Execute calls an SPDK method. It leaves snapshots, and changes that affect snapshots in use, to
+// the Quiescer.
 func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, error) {
 	if err := e.checkExternal(ctx, c); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 		return nil, err
 	}
 	forwarded := c
-	c.Observer.Answered = nil // the call is not finished when SPDK responds
+	c.Observer.Answered = nil // the call is not yet finished when SPDK responds
 	switch name := c.Method.Name; {
 	case name == deleteMethod:
 		return e.deleteLvol(ctx, c)
@@ -104,14 +104,13 @@ func (e *Executor) Execute(ctx context.Context, c Command) (json.RawMessage, err
 	case attachesFile[name]:
 		return e.attachFile(ctx, c)
 	}
-	if c.Tenant != nil { // filtering the result may need further calls
+	if c.Tenant != nil { // filtering the result may require further calls
 		forwarded = c
 	}
 	return e.forwardShared(ctx, forwarded)
 }
 
-// forward sends a call to SPDK. The caller must hold the objects' locks, or have frozen the
-// objects.
+// forward sends a call to SPDK. The caller must have locked or frozen the objects.
 func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, error) {
 	changes := c.Method.Configures()
 	if changes && e.restart.saver != nil { // the client may be waiting for the save
@@ -126,9 +125,8 @@ func (e *Executor) forward(ctx context.Context, c Command) (json.RawMessage, err
 	return e.change(ctx, c, call)
 }
 
-// change makes a call that changes the target's configuration, and schedules a save of the
-// configuration. If the change affects who can access data, or limits a volume, change returns only
-// after the save.
+// change makes a call that changes the target's configuration, and schedules a save. If the change
+// affects access to data, or limits a volume, change returns only after the save.
 func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawMessage, error)) (json.RawMessage, error) {
 	saver, first := e.restart.saver, c.Method.Saved == rpcschema.SavedFirst
 	if saver == nil {
@@ -158,13 +156,13 @@ func (e *Executor) change(ctx context.Context, c Command, call func() (json.RawM
 	return result, err
 }
 
-// executed marks err as the error of a call that was executed. Quotas and ownership treat such a
-// call like one whose outcome is unknown.
+// executed marks err as the error of a call that was executed. For quotas and ownership, such a
+// call is like a call with an unknown outcome.
 func executed(err error) error { return fmt.Errorf("%w (%w)", err, spdkrpc.OutcomeUnknown) }
 
-// NoteLate schedules a save of the configuration after a call to which SPDK responded too late. The
-// call already counted as a change at its deadline, but SPDK may have reported its configuration
-// before it executed the call.
+// NoteLate schedules a save of the configuration when SPDK responds to a call after the deadline.
+// The call already counted as a change at the deadline, but the configuration that was saved then
+// may not include it.
 func (e *Executor) NoteLate(name string, params map[string]any, err error) {
 	method, known := e.Schema.Method(name)
 	if known {

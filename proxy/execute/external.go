@@ -8,8 +8,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// externalParam maps each method that makes a volume a clone of a bdev outside its lvstore to the
-// parameter that names the bdev.
+// externalParam lists the methods that make a volume a clone of a bdev outside its lvstore. It maps
+// each method to the parameter that names the bdev.
 var externalParam = map[string]string{"bdev_lvol_clone_bdev": "bdev", "bdev_lvol_set_parent_bdev": "parent_name"}
 
 // checkExternal returns an error if the call would make a volume an external clone of a logical

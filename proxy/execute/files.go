@@ -12,15 +12,15 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// attachesFile lists the methods that create a bdev on a file or block device of this host.
+// attachesFile lists the methods that create a bdev on a local file or block device.
 var attachesFile = map[string]bool{"bdev_aio_create": true, "bdev_uring_create": true}
 
 // attachFile creates a bdev on a file, unless another bdev already uses the file and both can write
-// to it. SPDK accepts a second bdev, but an lvstore on one of them is destroyed by writes to the
-// other. The file may have another path, such as a link. If this process has no access to the
-// files, only their paths are compared.
+// to it. SPDK accepts a second bdev, but writes through one bdev destroy an lvstore on the other.
+// attachFile recognizes the file even under another path, such as a link, unless this process has
+// no access to the files; then it compares only their paths.
 func (e *Executor) attachFile(ctx context.Context, c Command) (json.RawMessage, error) {
-	select { // the next call must see the bdev that this one creates
+	select { // the next call must see the bdev that this call creates
 	case e.attaching <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
@@ -55,7 +55,7 @@ func fileOf(b *spdkrpc.BdevInfo) string {
 	return ""
 }
 
-// sameFile reports whether two paths name the same file or block device.
+// sameFile reports whether two paths lead to the same file or block device.
 func sameFile(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true

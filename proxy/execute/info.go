@@ -10,7 +10,7 @@ import (
 )
 
 // TargetInfo serves spdkgate_target_get_info. If the target does not report which bdevs it
-// examines, the result omits that member.
+// examines, the result omits this information.
 func (e *Executor) TargetInfo(ctx context.Context, c Command) (json.RawMessage, error) {
 	info := spdkrpc.ProxyTargetInfo{Acknowledged: c.AcceptLoading}
 	examination, err := c.Conn.Examination(ctx)

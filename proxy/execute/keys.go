@@ -20,7 +20,7 @@ func (e *Executor) RemoveKey(ctx context.Context, c Command) (json.RawMessage, e
 	return e.changeKeys(ctx, c, func() error { return e.restart.keys.Remove(ctx, c.Ask, name) })
 }
 
-// changeKeys runs f, which changes keys. Changes by one tenant run one after another.
+// changeKeys runs f, which changes keys. Changes by the same tenant run one at a time.
 func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (json.RawMessage, error) {
 	return e.change(ctx, c, func() (json.RawMessage, error) {
 		release, err := e.restart.keys.Acquire(ctx, c.keysOf())
@@ -32,13 +32,13 @@ func (e *Executor) changeKeys(ctx context.Context, c Command, f func() error) (j
 	})
 }
 
-// HoldKeys prevents all changes of a tenant's keys until release is called.
+// HoldKeys blocks all changes to a tenant's keys until release is called.
 func (e *Executor) HoldKeys(ctx context.Context, tenant string) (release func(), err error) {
 	return e.restart.keys.Acquire(ctx, "tenant\x00"+tenant)
 }
 
-// keysOf identifies the owner of a call's keys: a tenant, whose users share them, or a user without
-// a tenant.
+// keysOf identifies the owner of a call's keys: the tenant, whose users share keys, or the user if
+// there is no tenant.
 func (c Command) keysOf() string {
 	if c.Tenant != nil {
 		return "tenant\x00" + c.Tenant.Name

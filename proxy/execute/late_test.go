@@ -11,14 +11,14 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A call to which SPDK responded too late causes a save only if the call may have changed the
+// A call to which SPDK responds too late causes a save only if it may have changed the
 // configuration, and only if the proxy saves configurations at all.
 func TestLateConfigurationChangesAreSaved(t *testing.T) {
 	refused := &spdkrpc.Error{Kind: spdkrpc.NoSuchDevice}
 	for name, c := range map[string]struct {
 		method string
 		err    error
-		saves  bool // the proxy saves the configuration
+		saves  bool // whether the proxy saves the configuration
 		want   bool
 	}{
 		"a change":                         {"bdev_malloc_create", nil, true, true},

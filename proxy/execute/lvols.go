@@ -15,8 +15,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// The proxy does not delete a volume while another call is working on the volume, its parent or its
-// clone. Otherwise, SPDK would remove the volume from its lists and then refuse the deletion. The
+// The proxy does not delete a volume while another call uses the volume, its parent or its clone.
+// Otherwise, SPDK would remove the volume from its lists and then refuse the deletion. The volume's
 // space would stay allocated, and the volume would reappear after a restart.
 
 const (
@@ -27,7 +27,7 @@ const (
 	listLvolsMethod   = "bdev_lvol_get_lvols"
 )
 
-// forwardUntilSettled is like forward, for a caller that holds locks until the channel settled is
+// forwardUntilSettled is like forward, for callers that hold locks until the channel settled is
 // closed. The channel is closed when SPDK has responded, possibly after the call's deadline.
 func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result json.RawMessage, settled <-chan struct{}, err error) {
 	done := make(chan struct{})
@@ -36,8 +36,8 @@ func (e *Executor) forwardUntilSettled(ctx context.Context, c Command) (result j
 	return result, done, err
 }
 
-// forwardShared forwards a call, and keeps a shared lock on the objects named in it. It first waits
-// until no other call has an exclusive lock on any of these objects.
+// forwardShared forwards a call while holding a shared lock on the objects that it names. It first
+// waits until no other call has an exclusive lock on any of them.
 func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessage, error) {
 	names := e.namedBy(c)
 	if len(names) == 0 {
@@ -73,8 +73,8 @@ func (e *Executor) forwardShared(ctx context.Context, c Command) (json.RawMessag
 	return result, err
 }
 
-// writtenParam lists the methods after which SPDK's main thread writes to a bdev. It maps each
-// method to the parameter that names the bdev.
+// writtenParam lists the methods that make SPDK's main thread write to a bdev after the call. It
+// maps each method to the parameter that names the bdev.
 var writtenParam = map[string]string{shallowCopyMethod: "dst_bdev_name", "nbd_start_disk": "bdev_name"}
 
 // filledBy returns the names that a call must lock in addition to the objects that it names,
@@ -111,11 +111,11 @@ func (e *Executor) namedBy(c Command) (names []string) {
 	return names
 }
 
-// maxNamedObjects is the maximum number of objects of a call that are considered. No SPDK method
+// maxNamedObjects is the maximum number of a call's objects that are considered. No SPDK method
 // that changes an export names more than two.
 const maxNamedObjects = 64
 
-// storeKey returns the key locked for an lvstore, by name or UUID.
+// storeKey returns the lock key of an lvstore, given by name or UUID.
 func storeKey(store string) string { return "lvstore " + strings.ToLower(store) }
 
 func without(names []string, name string) []string {
@@ -125,9 +125,9 @@ func without(names []string, name string) []string {
 // shallowCopyPoll is the interval at which the destination of a shallow copy is polled.
 const shallowCopyPoll = 250 * time.Millisecond
 
-// awaitShallowCopy waits until SPDK has finished a shallow copy, which continues after its call.
-// Until then, SPDK claims the destination. awaitShallowCopy does not read the copy's status,
-// because SPDK drops a status once a client has read it.
+// awaitShallowCopy waits until SPDK has finished a shallow copy, which continues after the call.
+// Until then, SPDK claims the destination. awaitShallowCopy does not query the copy's status,
+// because SPDK reports a final status only once.
 func (e *Executor) awaitShallowCopy(c Command) {
 	destination, _ := c.Params["dst_bdev_name"].(string)
 	for range time.Tick(shallowCopyPoll) {
@@ -147,10 +147,10 @@ func (e *Executor) awaitShallowCopy(c Command) {
 	}
 }
 
-// renameLvol serves bdev_lvol_rename. No call that uses the volume by one of its names may run
-// concurrently. If the volume is a snapshot, SPDK refuses the rename only after it has changed the
-// bdev's alias, which then no longer matches the name that the snapshot's clones report. Therefore,
-// the proxy itself refuses to rename snapshots and read-only volumes.
+// renameLvol serves bdev_lvol_rename. No call that uses the volume by any of its names may run
+// concurrently. For a snapshot, SPDK refuses the rename only after changing the bdev's alias, which
+// then no longer matches the name that the snapshot's clones report. Therefore, the proxy itself
+// refuses to rename snapshots and read-only volumes.
 func (e *Executor) renameLvol(ctx context.Context, c Command) (result json.RawMessage, err error) {
 	name, _ := c.Params["old_name"].(string)
 	next, _ := c.Params["new_name"].(string)

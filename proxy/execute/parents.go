@@ -46,8 +46,8 @@ func setsParent(c Command) bool {
 }
 
 // checkNothingOn refuses to set a new parent for a volume that has clones, or that another bdev
-// claims, such as a clone in another lvstore. The new parent could be one of these, and SPDK does
-// not detect such a loop. A volume without clones and claims cannot become part of a loop.
+// claims, such as a clone in another lvstore. The new parent could be one of these bdevs, and SPDK
+// does not detect such a loop. A volume without clones and claims cannot become part of a loop.
 // checkNothingOn also refuses to set a new parent for a snapshot, because a snapshot's content must
 // not change.
 func (e *Executor) checkNothingOn(ctx context.Context, c Command, name string) error {
@@ -72,7 +72,7 @@ func isReadOnly(b *spdkrpc.BdevInfo) bool {
 	return value(b.DriverSpecific.Lvol.Snapshot) || !b.SupportedIOTypes.Write
 }
 
-// bdev queries the target for one bdev. It returns nil if the bdev does not exist.
+// bdev queries the target for a bdev. If the bdev does not exist, it returns nil.
 func (e *Executor) bdev(ctx context.Context, c Command, name string) (*spdkrpc.BdevInfo, error) {
 	const method = "bdev_get_bdevs"
 	raw, err := c.Ask(ctx, method, map[string]any{"name": name})

@@ -70,8 +70,8 @@ const (
 )
 
 // enterOperation returns the function that grants slots to the Quiescer's operations. An operation
-// counts as a running call of its user. Snapshots with a barrier use separate slots, so that no
-// other operation has to wait for their clients.
+// counts as a running call of its user. Snapshots with a barrier use separate slots, so that other
+// operations do not have to wait for those snapshots' clients.
 func enterOperation(t *target.Target) func(ctx context.Context, user string, awaits bool) (func(), error) {
 	operations := target.NewSlots(target.Limits{Total: maxOperations, PerUser: maxOperations}, operationWait)
 	barriers := target.NewSlots(target.Limits{Total: maxBarriers, PerUser: maxBarriers}, operationWait)
@@ -108,8 +108,8 @@ func (t *directTarget) ended() bool {
 	}
 }
 
-// connectDirectly connects to one process of the target. It identifies the process after it has
-// connected, so that the connection is already dead if the process was replaced in between.
+// connectDirectly connects to one process of the target. It identifies the process only after
+// connecting, so that the connection is already dead if the process was replaced in between.
 func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, error) {
 	conn, err := target.New(target.Config{Socket: at.Socket, PeerUIDs: at.PeerUIDs}).Dial(ctx)
 	var down *target.DownError
@@ -127,8 +127,8 @@ func connectDirectly(ctx context.Context, at quiesce.Place) (*directTarget, erro
 	return &directTarget{quiesce.Target{Caller: conn, Process: process, Release: conn.Release(), Close: conn.Close}, conn.Gone()}, nil
 }
 
-// Thaw thaws the volumes of all operations in a journal that no running process is working on. It
-// tries once, and returns how many operations are left. dir is the journal's directory.
+// Thaw makes one attempt to thaw the volumes of all operations in a journal that no running process
+// is working on. It returns how many operations remain. dir is the journal's directory.
 func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err error) {
 	folder, err := quiesce.FindFolder(dir)
 	if err != nil {
@@ -137,7 +137,7 @@ func Thaw(ctx context.Context, dir string, log *slog.Logger) (left int, err erro
 	return quiesce.New(quiesce.Options{Folder: folder, Connect: (&connections{}).connect, Process: persist.ProcessAt, Log: log, Leave: true}).Recover(ctx), nil
 }
 
-// Recover makes one attempt to thaw volumes that an earlier process left frozen, and returns how
+// Recover makes one attempt to thaw volumes that an earlier process left frozen. It returns how
 // many operations remain.
 func (e *Executor) Recover(ctx context.Context) (left int) { return e.quiescer.Recover(ctx) }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema"
 )
 
-// restart contains the parts of the proxy that prepare for a restart of the target. They save its
-// configuration and its keys. A field is nil if the proxy's configuration does not enable it.
+// restart contains the parts of the proxy that prepare for a restart of the target by saving its
+// configuration and its keys. A field is nil unless the proxy's configuration enables it.
 type restart struct {
 	saver  *persist.Saver
 	folder *persist.Folder
@@ -50,7 +50,7 @@ func newRestart(c *config.Config, schema *rpcschema.Document, log *slog.Logger, 
 	return r, nil
 }
 
-// Saver returns the saver of the target's configuration, or nil without target.save.
+// Saver returns the saver of the target's configuration, or nil if target.save is not enabled.
 func (e *Executor) Saver() *persist.Saver { return e.restart.saver }
 
 // Saves reports whether the configuration enables target.save.

@@ -98,8 +98,8 @@ func (e *Executor) GetSaved(_ context.Context, c Command) (json.RawMessage, erro
 	return marshal(spdkrpc.ProxySavedText{Name: text.Name, SavedAt: text.SavedAt.Format(savedTime), Text: string(text.Bytes), Sha256: text.Sum()}, nil)
 }
 
-// maxMissingListed is the maximum number of missing calls that a status lists. The same limit
-// applies to RAIDs that a restart would lose.
+// maxMissingListed is the maximum number of missing calls, and of RAIDs that a restart would lose,
+// that a status lists.
 const maxMissingListed = 100
 
 func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
@@ -125,7 +125,7 @@ func savedConfig(now persist.Status) spdkrpc.ProxySavedConfig {
 	return status
 }
 
-// marshal encodes a result of the proxy's own methods as JSON, unless err is set.
+// marshal encodes a result of one of the proxy's own methods as JSON, unless err is set.
 func marshal(v any, err error) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err

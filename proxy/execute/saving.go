@@ -16,8 +16,8 @@ const (
 )
 
 // targetNow returns the target's running process, for the saver. It connects before it identifies
-// the process, so that the connection is already dead if the process was replaced in between. This
-// ensures that a configuration is never attributed to the wrong process.
+// the process, so that the connection is already dead if the process was replaced in between.
+// Therefore, a configuration is never attributed to the wrong process.
 func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	conn, err := e.Target.Connect(ctx, "")
 	if err != nil {
@@ -30,8 +30,8 @@ func (e *Executor) targetNow(ctx context.Context) (persist.Target, error) {
 	return persist.Target{Process: process, Release: conn.Release(), Ask: Command{Conn: conn, Timeout: e.Timeout}.Ask}, nil
 }
 
-// StartSaving starts two background tasks. One saves the configuration after changes, and the other
-// removes unused key files. Both tasks run until StopSaving.
+// StartSaving starts two background tasks, which run until StopSaving: one saves the configuration
+// after changes, and the other removes unused key files.
 func (e *Executor) StartSaving() {
 	if e.restart.saver == nil {
 		return
@@ -45,8 +45,8 @@ func (e *Executor) StartSaving() {
 	e.restart.stop = func() { cancel(); running.Wait() }
 }
 
-// StopSaving saves unsaved changes and ends the work begun by StartSaving. The proxy must still be
-// connected to the target.
+// StopSaving saves any unsaved changes, and ends the tasks that StartSaving began. The proxy must
+// still be connected to the target.
 func (e *Executor) StopSaving() { e.restart.stopOnce.Do(e.restart.stop) }
 
 // sweepKeysRegularly removes unused key files every sweepInterval.
@@ -65,7 +65,7 @@ func (e *Executor) sweepKeysRegularly(ctx context.Context) {
 
 // checkSaveable refuses to create a second NVMe-oF target in an SPDK process whose configuration is
 // saved. SPDK reports only the transports and subsystems of the first NVMe-oF target, so a restart
-// would lose the others.
+// would lose those of the second.
 func (e *Executor) checkSaveable(c Command) error {
 	if e.restart.saver == nil || c.Method.Name != "nvmf_create_target" {
 		return nil
@@ -74,8 +74,8 @@ func (e *Executor) checkSaveable(c Command) error {
 		Message: "Invalid argument: SPDK does not save the transports and subsystems of a second NVMe-oF target, so a restart would lose them (target.save). Nothing was executed. Create subsystems on the target that SPDK has; several listeners and subsystems separate hosts"}
 }
 
-// SweepKeys removes unused key files if it is certain which ones are in use. It does nothing if the
-// target is unreachable.
+// SweepKeys removes unused key files, provided that it can determine which files are in use. If the
+// target is unreachable, it does nothing.
 func (e *Executor) SweepKeys(ctx context.Context) {
 	if !everythingSaved(e.restart.saver.Status()) {
 		return

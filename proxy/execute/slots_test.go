@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/proxy/target"
 )
 
-// Snapshots that are waiting for their clients at barriers do not use the slots of other
-// operations, even if many users have such snapshots.
+// Snapshots that wait for their clients at barriers do not use the slots of other operations, even
+// if many users have such snapshots.
 func TestBarriersDoNotUseSlotsOfOtherOperations(t *testing.T) {
 	enter := enterOperation(target.New(target.Config{Socket: "unused", QueueWait: time.Second}))
 	waiting := 0

@@ -53,7 +53,7 @@ func (e *Executor) TakeSnapshots(ctx context.Context, c Command) (json.RawMessag
 	return json.Marshal(list)
 }
 
-// barrierWait is how long a client waits for volumes to be frozen. The freeze itself has separate
+// barrierWait is how long a client waits until volumes are frozen. The freeze itself has separate
 // time limits.
 const barrierWait = 10 * time.Second
 
@@ -77,8 +77,8 @@ func (e *Executor) PassBarrier(ctx context.Context, c Command) (json.RawMessage,
 	return marshal(true, err)
 }
 
-// barrierKey returns the key of a barrier. It contains the user's name, so users cannot reach each
-// other's barriers.
+// barrierKey returns the key of a barrier. The key contains the user's name, so users cannot reach
+// each other's barriers.
 func (c Command) barrierKey(id string) string { return c.User + "\x00" + id }
 
 // paramsOf decodes the parameters of a call to one of the proxy's own methods.
@@ -90,19 +90,19 @@ func paramsOf[T any](c Command) (p T, err error) {
 	return p, err
 }
 
-// mode returns the Mode for SPDK's own methods that take snapshots and delete volumes.
+// mode returns the Mode for SPDK's own methods, which take snapshots and delete volumes.
 func (c Command) mode() quiesce.Mode {
 	return quiesce.Mode{Idle: true, Unchecked: c.SnapshotsInUse == config.SnapshotsAllow, User: c.User, Freeze: c.SnapshotsInUse == config.SnapshotsFreeze}
 }
 
-// takeSnapshot serves bdev_lvol_snapshot. The proxy does so itself because SPDK can destroy the
-// lvstore when it takes a snapshot of a volume in use.
+// takeSnapshot serves bdev_lvol_snapshot in place of SPDK, which can destroy the lvstore when it
+// takes a snapshot of a volume in use.
 func (e *Executor) takeSnapshot(ctx context.Context, c Command) (json.RawMessage, error) {
 	volume, _ := c.Params["lvol_name"].(string)
 	name, _ := c.Params["snapshot_name"].(string)
 	taken, err := e.quiescer.Take(ctx, []quiesce.Snapshot{{Volume: volume, Name: name}}, c.mode())
 	var exists *quiesce.ExistsError
-	if errors.As(err, &exists) { // for SPDK's own method, return SPDK's own error
+	if errors.As(err, &exists) { // SPDK's own method must return SPDK's own error
 		return nil, &spdkrpc.Error{Method: snapshotMethod, Kind: spdkrpc.InvalidParams, Code: jsonrpc.CodeInvalidParams, Message: "File exists"}
 	}
 	if err != nil {
@@ -122,8 +122,8 @@ func (e *Executor) DeleteSafely(ctx context.Context, c Command) (json.RawMessage
 	return marshal(spdkrpc.ProxyDeletion{Frozen: frozen}, err)
 }
 
-// deleteLvol serves bdev_lvol_delete. The proxy does so itself because deleting a snapshot can
-// damage a clone in use.
+// deleteLvol serves bdev_lvol_delete in place of SPDK, because deleting a snapshot can damage a
+// clone in use.
 func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, error) {
 	name, _ := c.Params["name"].(string)
 	result := json.RawMessage("true")
@@ -137,7 +137,7 @@ func (e *Executor) deleteLvol(ctx context.Context, c Command) (json.RawMessage, 
 	return result, nil
 }
 
-// unusedVolumeParam lists methods during which a volume must not be in use, because SPDK changes
+// unusedVolumeParam lists the methods that require a volume not to be in use, because SPDK changes
 // the blobs below it without waiting for I/O. It maps each method to the parameter that names the
 // volume.
 var unusedVolumeParam = map[string]string{

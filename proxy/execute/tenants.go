@@ -64,7 +64,7 @@ func (e *Executor) TenantUsage(ctx context.Context, ask tenancy.Ask, all *tenanc
 	return list, nil
 }
 
-// QuotaOf returns a tenant's quota. Amounts without a limit are omitted.
+// QuotaOf returns a tenant's quota. It omits amounts without a limit.
 func (e *Executor) QuotaOf(s *tenancy.Scope) (a spdkrpc.ProxyTenantAmounts) {
 	q := s.Quota
 	for _, b := range []struct {
@@ -86,5 +86,5 @@ func sharedBy(s *tenancy.Scope) keys.Share {
 	return keys.Share{Most: s.Quota.Keys, Has: func(name string) bool { return s.Owns("key", name) }}
 }
 
-// listed returns a copy of list that is encoded as [] rather than null in JSON if it is empty.
+// listed returns a copy of list. In JSON, an empty copy becomes [] rather than null.
 func listed(list []string) []string { return append([]string{}, list...) }

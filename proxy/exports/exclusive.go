@@ -9,10 +9,9 @@ import (
 )
 
 // checkExclusive makes the last step of p read back the admitted hosts. The step fails if another
-// host is admitted and the request does not allow sharing the volume. Commands that are planned
-// concurrently do not see the hosts that the others are about to add. However, each command reads
-// back the hosts only after it has added its own, so at least one of the commands sees the other's
-// host.
+// host is admitted, unless the request allows sharing the volume. Commands that plan concurrently
+// do not see the hosts that the other commands are about to add. However, each command reads back
+// the hosts after adding its own, so at least one of the commands sees the other's host.
 func (t target) checkExclusive(p *Plan, r Request) {
 	if r.Shared {
 		return
@@ -41,8 +40,8 @@ func (t target) checkExclusive(p *Plan, r Request) {
 	}
 }
 
-// ownRemoval returns the step that withdraws a host admitted by this plan. It succeeds if the host
-// is not admitted, because a call with an unknown outcome may not have admitted it.
+// ownRemoval returns the step that removes a host admitted by this plan. The step succeeds even if
+// the host is not admitted, because a call with an unknown outcome may have had no effect.
 func (t target) ownRemoval(nqn, host string) *Step {
 	s := t.removal(nqn, host)
 	remove := s.do

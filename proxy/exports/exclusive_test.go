@@ -27,16 +27,16 @@ func (h hook) Call(ctx context.Context, method string, params, result any) error
 	return err
 }
 
-// withoutHosts exports lvs0/v0, and then removes the host with a separate call, so that the
-// subsystem has no hosts.
+// withoutHosts exports lvs0/v0, and then removes the host with a separate call, which leaves a
+// subsystem without hosts.
 func (w *world) withoutHosts() {
 	w.t.Helper()
 	p := w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostC}, Listen: []Portal{here}})
 	w.call("nvmf_subsystem_remove_host", fmt.Sprintf(`{"nqn":%q,"host":%q}`, p.NQN, hostC))
 }
 
-// competing plans an export, a, for host A. After a has called method, it runs b, which is the same
-// request for host B. The results are the errors of both requests.
+// competing plans an export for host A. After that export has called method, competing runs the
+// same request for host B. It returns the errors of both requests.
 func (w *world) competing(method string, change func(*Request)) (errA, errB error) {
 	w.t.Helper()
 	request := func(host string) Request {
@@ -78,8 +78,8 @@ const (
 	conflictWithB = "another command admitted host " + hostB + " to volume lvs0/v0 at the same time"
 )
 
-// If two commands for different hosts plan before either has admitted its host, at most one host
-// remains admitted.
+// If two commands for different hosts make their plans before either has admitted its host, at most
+// one host remains admitted.
 func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 	unshared := func(*Request) {}
 	t.Run("the other command runs between admission and check", func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestConcurrentExportsNeverAdmitTwoHosts(t *testing.T) {
 }
 
 // If a command creates an export, but another command is the first to admit its host, the creating
-// command withdraws its own host. It does not delete the subsystem.
-func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
+// command removes its own host and keeps the subsystem.
+func TestLaterOfTwoConcurrentExportsRemovesItsHost(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	client := spdkrpc.NewClient(hook{w.socket, func(method string) {
 		if method == "nvmf_subsystem_add_ns" {
@@ -157,8 +157,8 @@ func TestConcurrentExportToNewSubsystemWithdrawsItsHost(t *testing.T) {
 	assert.Equal(t, []string{"tcp 127.0.0.1:4420"}, w.list()[0].Listeners)
 }
 
-// The command also withdraws its host if the subsystem has come to admit any host, or if the hosts
-// cannot be read back.
+// The command also removes its host if the subsystem now admits any host, or if the hosts cannot be
+// read back.
 func TestExportWithUncheckedHostsIsUndone(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}
 	w := newWorld(t, "v26.05")

@@ -24,7 +24,7 @@ const (
 
 var here = Portal{Transport: "TCP", Addr: "127.0.0.1", Port: "4420"}
 
-// A world is a target with the volumes lvs0/v0 and lvs0/v1, but no exports.
+// A world is a target with volumes lvs0/v0 and lvs0/v1 but no exports.
 type world struct {
 	t   *testing.T
 	sim *spdktest.Target
@@ -91,8 +91,8 @@ func methods(p *Plan) (list []string) {
 	return list
 }
 
-// A new export has ANA reporting, and admits the host. The listener is added last. A second plan
-// for the same export has no steps.
+// A new export has ANA reporting, and admits the host. The listener is added last. Planning the
+// same export again yields no steps.
 func TestExportAddsTheListenerLast(t *testing.T) {
 	for _, release := range []string{"v24.01", "v26.05", "v26.09"} {
 		t.Run(release, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestUnsafeExportsAreRefused(t *testing.T) {
 	refuses(Request{Volume: "lvs0/v1", AnyHost: true, Shared: true}, ErrRefused, "name an address (--listen)")
 	w.call("nvmf_delete_subsystem", `{"nqn":"`+nqn+`"}`)
 
-	// These exports were not created by this package.
+	// This package did not create these exports.
 	foreign := func(nqn, options, bdevs string) {
 		w.call("nvmf_delete_subsystem", `{"nqn":"`+rpcschema.UUIDPrefix+w.v0+`"}`)
 		w.call("nvmf_create_subsystem", fmt.Sprintf(`{"nqn":%q%s}`, nqn, options))
@@ -236,8 +236,8 @@ func TestKeysRequireARecentRelease(t *testing.T) {
 	assert.ErrorContains(t, err, "SPDK v24.01 does not authenticate hosts: upgrade it to v24.09")
 }
 
-// A key is added to the keyring before a host that uses it is admitted. If every host is already
-// admitted with the key, nothing is added.
+// A key is added to the keyring before the first host that uses it is admitted. If every host is
+// already admitted with the key, nothing is added.
 func TestKeysAreAddedOnlyForNewHosts(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	file := filepath.Join(t.TempDir(), "k.key")

@@ -21,7 +21,7 @@ const readAtOnce = 32
 
 // An Export describes one namespace of a subsystem, or a subsystem without namespaces.
 type Export struct {
-	// LVSTORE/LVOL, or the bdev's name if it is not a logical volume; "" if there is no namespace
+	// LVSTORE/LVOL, or the name of a bdev that is not a logical volume; "" if there is no namespace
 	Volume    string   `json:"volume"`
 	UUID      string   `json:"uuid,omitempty"`
 	NQN       string   `json:"nqn"`
@@ -40,7 +40,7 @@ type Host struct {
 }
 
 // List lists the NVMe-oF exports, sorted by volume. If connections is set, it also lists the
-// connected hosts. To report them, SPDK briefly interrupts each subsystem's admin commands.
+// connected hosts; to report these, SPDK briefly interrupts the admin commands of each subsystem.
 func List(ctx context.Context, rpc *spdkrpc.Client, connections bool) ([]Export, error) {
 	t := target{rpc}
 	subsystems, _, err := t.subsystems(ctx)
@@ -115,13 +115,13 @@ func exportsOf(sub *spdkrpc.NVMfSubsystem, names map[string]string, connected []
 	return list
 }
 
-// JSON writes exports for scripts.
+// JSON formats exports for scripts.
 func JSON(exports []Export) ([]byte, error) {
 	text, err := json.MarshalIndent(exports, "", "  ")
 	return append(text, '\n'), err
 }
 
-// Table writes exports for a person, with the connected hosts if connections is set.
+// Table formats exports for people. If connections is set, it includes the connected hosts.
 func Table(exports []Export, connections bool) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -167,7 +167,7 @@ func Table(exports []Export, connections bool) string {
 	return b.String()
 }
 
-// cell formats a list for a table cell. An empty list is a dash.
+// cell formats a list for a table cell. An empty list becomes a dash.
 func cell(list []string) string {
 	text := printable.String(strings.Join(list, ", "))
 	return cmp.Or(text, "-")

@@ -13,18 +13,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// permissions describes which calls can succeed, as far as the target and the proxy report this.
+// permissions describes which calls can succeed, according to the target and the proxy.
 type permissions struct {
 	allowed []string // as in Request
 	present []string // names and aliases of the target's methods; nil if unknown
 
 	tenants []*tenancy.Scope // tenants that the user may see
-	own     *tenancy.Scope   // the user's tenant; nil if there is none, or if it is unknown
-	used    tenancy.Usage    // what own uses
+	own     *tenancy.Scope   // the user's tenant; nil if there is none or it is unknown
+	used    tenancy.Usage    // what the user's tenant uses
 	unread  string           // why the tenants are unknown; "" if they are known, or if there is no proxy
 }
 
-// tenantsMethod is the proxy's method that reports tenants.
+// tenantsMethod is the name of the proxy's method that reports tenants.
 const tenantsMethod = "spdkgate_get_tenants"
 
 // call reports whether the user may call a method, as far as this is known.
@@ -37,10 +37,10 @@ func (p *permissions) has(method string) bool {
 	return p.present == nil || slices.Contains(p.present, method)
 }
 
-// succeed reports whether a call of a method can succeed.
+// succeed reports whether a call of the method can succeed.
 func (p *permissions) succeed(method string) bool { return p.call(method) && p.has(method) }
 
-// permissions reads the target's methods and the limits of tenants. It makes no call that the proxy
+// permissions reads the target's methods and the tenants' limits. It makes no call that the proxy
 // would refuse.
 func (t target) permissions(ctx context.Context, allowed []string) (permissions, error) {
 	p := permissions{allowed: allowed}
@@ -71,7 +71,7 @@ func (t target) permissions(ctx context.Context, allowed []string) (permissions,
 	return p, nil
 }
 
-// setTenants fills p with the tenants that the proxy has reported.
+// setTenants stores the tenants that the proxy has reported.
 func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	amount := func(n *uint64) uint64 {
 		if n == nil {
@@ -80,7 +80,7 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 		return *n
 	}
 	var list []tenancy.Tenant
-	named := map[string]string{} // each tenant has one user, with the tenant's name
+	named := map[string]string{} // one user for each tenant, with the tenant's name
 	for _, r := range reported {
 		q := r.Quota
 		t := tenancy.Tenant{
@@ -110,7 +110,7 @@ func (p *permissions) setTenants(reported []spdkrpc.ProxyTenant) error {
 	return nil
 }
 
-// foreign reports whether an address belongs only to tenants that do not own the volume.
+// foreign reports whether an address is reserved for tenants that do not own the volume.
 func (p *permissions) foreign(at Portal, v volume) bool {
 	found := false
 	for _, s := range p.tenants {
@@ -126,7 +126,7 @@ func (p *permissions) foreign(at Portal, v volume) bool {
 }
 
 // check returns the error with which the proxy would refuse one of the plan's calls, as far as this
-// is known in advance. The proxy itself uses the same functions to decide.
+// is known in advance. It uses the functions with which the proxy itself decides.
 func (p *permissions) check(steps []Step) error {
 	var made []*rpcschema.Method
 	for _, s := range steps {
@@ -153,7 +153,7 @@ func (p *permissions) check(steps []Step) error {
 	return nil
 }
 
-// checkCall is check for one call.
+// checkCall checks a single call, like check.
 func (p *permissions) checkCall(m *rpcschema.Method, params any) error {
 	denied := func(format string, args ...any) error {
 		return predicted(&spdkrpc.Error{Method: m.Name, Kind: spdkrpc.Denied, Code: jsonrpc.CodeForbidden, Message: fmt.Sprintf(format, args...)})
@@ -183,5 +183,5 @@ func (p *permissions) checkCall(m *rpcschema.Method, params any) error {
 	return nil
 }
 
-// predicted converts the proxy's future error to a refusal.
+// predicted converts an error that the proxy would return to a refusal.
 func predicted(e *spdkrpc.Error) error { return &refusal{e.Error(), e} }

@@ -11,8 +11,8 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A plan does not contain calls that are known to fail because the target was built without the
-// method, or because the user is not permitted to make the call.
+// A plan contains no calls that are known to fail because the target was built without the method,
+// or because the user may not make the call.
 func TestPlanAvoidsCallsThatWouldFail(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
@@ -40,7 +40,8 @@ func TestPlanPredictsRoles(t *testing.T) {
 	assert.EqualError(t, err, "nvmf_subsystem_add_host: denied: this user may not make this call: ask the administrator of this proxy for a role that allows it (code -32003). Nothing was changed")
 }
 
-// The quotas of hosts and listeners count all calls of the plan. A tenant's key names are checked.
+// Quotas for hosts and listeners take all calls of the plan into account. The names of a tenant's
+// keys are checked.
 func TestPlanPredictsTenantLimits(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	var all []string
@@ -67,8 +68,8 @@ func TestPlanPredictsTenantLimits(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s\"")
 }
 
-// Without named addresses, an administrator's export does not listen at addresses of tenants that
-// do not own the volume.
+// If an administrator's request names no addresses, the export does not listen at addresses of
+// tenants that do not own the volume.
 func TestExportAvoidsAddressesOfOtherTenants(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	for _, addr := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
@@ -99,7 +100,7 @@ func TestExportAvoidsAddressesOfOtherTenants(t *testing.T) {
 	assert.ErrorContains(t, err, "addresses of tenants to which volume lvs0/v0 does not belong: name an address of the storage server (--listen ADDRESS:4420)")
 }
 
-// recording is a Caller that lists the methods of failed calls, and denies some methods.
+// recording is a Caller that records the methods of failed calls, and denies some methods.
 type recording struct {
 	spdkrpc.Caller
 	denied, methods []string

@@ -17,10 +17,10 @@ type Step struct {
 	Shown  any // the parameters without secrets
 
 	do func(ctx context.Context) error
-	// called after the step, unless nil; if it fails, the step is undone
+	// if not nil, called after the step; if it fails, the step is undone
 	check func(ctx context.Context) error
-	undo  *Step // nil if there is nothing to undo, or another step's undo covers it
-	stays bool  // the step remains in effect if a later one fails
+	undo  *Step // nil if there is nothing to undo, or if another step's undo includes it
+	stays bool  // the step remains in effect if a later step fails
 }
 
 // String returns the call in readable form.
@@ -32,24 +32,24 @@ func (s Step) String() string {
 	return s.Method + " " + string(text)
 }
 
-// A Plan contains the calls that create or withdraw an export. A plan without steps means that
-// there is nothing to do.
+// A Plan contains the calls that create or withdraw an export. If there is nothing to do, it has no
+// steps.
 type Plan struct {
 	Volume   string // LVSTORE/LVOL
 	NQN      string
 	Steps    []Step
-	Warnings []string // consequences that a person must know about before the calls are made
+	Warnings []string // consequences that a person must know before the calls are made
 
 	volume  volume
 	portals []Portal // addresses at which hosts connect
 	hosts   []string // hosts in the request
 	anyHost bool
-	key     bool   // the hosts must authenticate
-	unread  string // why it is unknown which calls the proxy refuses
+	key     bool   // whether the hosts must authenticate
+	unread  string // why it cannot be predicted which calls the proxy refuses
 }
 
-// PlanExport plans an export. It changes nothing on the target. If the request must not be carried
-// out, the error wraps ErrInvalid or ErrRefused. If it is known in advance that the proxy would
+// PlanExport plans an export. It changes nothing on the target. If the request must not be
+// executed, the error wraps ErrInvalid or ErrRefused. If PlanExport knows that the proxy would
 // refuse a call, the error also wraps the *spdkrpc.Error that the call would return.
 func PlanExport(ctx context.Context, rpc *spdkrpc.Client, r Request) (*Plan, error) {
 	if err := r.check(); err != nil {
@@ -102,8 +102,8 @@ func (t target) plan(r Request, s state) (*Plan, error) {
 	return p, t.planChange(p, r, s, sub)
 }
 
-// planNew adds the steps for a new export. The listeners come last, so that no host can connect
-// before the export is complete.
+// planNew adds the steps for a new export. The listeners come last, so that no host can connect to
+// an incomplete export.
 func (t target) planNew(p *Plan, r Request, s state) error {
 	v := s.volume
 	leftover := false
@@ -145,17 +145,17 @@ func (t target) planNew(p *Plan, r Request, s state) error {
 	}}
 	p.add("nvmf_subsystem_add_ns", ns, func(ctx context.Context) error { _, err := t.rpc.NVMfSubsystemAddNS(ctx, ns); return err }, nil)
 	// If another user has admitted a host, undoing the plan does not delete the subsystem, so it
-	// must also withdraw this plan's hosts.
+	// must remove this plan's hosts.
 	t.admit(p, r, r.Hosts)
 	for _, at := range p.portals {
 		t.listen(p, at)
-		p.last().undo = nil // undone when the subsystem is deleted
+		p.last().undo = nil // deleting the subsystem undoes this step
 	}
 	p.warn(r, s, len(r.Hosts))
 	return nil
 }
 
-// isLeftover reports whether a subsystem with the NQN of a new export is a remnant of an
+// isLeftover reports whether a subsystem with the NQN of a new export was left behind by an
 // interrupted export of the same volume, without a namespace.
 func isLeftover(sub *spdkrpc.NVMfSubsystem, r Request, v volume) bool {
 	return strings.HasSuffix(sub.NQN, v.uuid) && sub.SerialNumber != nil && *sub.SerialNumber == r.serial(v.uuid) &&
@@ -184,7 +184,7 @@ func (t target) ownDeletion(nqn string, r Request, v volume) *Step {
 	return s
 }
 
-// planChange adds the steps that bring an existing export to the requested state.
+// planChange adds the steps that bring an existing export into the requested state.
 func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	v := s.volume
 	if !reportsANA(sub) {
@@ -241,7 +241,7 @@ func (t target) planChange(p *Plan, r Request, s state, sub *spdkrpc.NVMfSubsyst
 	return nil
 }
 
-// listenAt chooses the addresses at which hosts connect.
+// listenAt determines the addresses at which hosts connect.
 func (p *Plan) listenAt(r Request, s state, sub *spdkrpc.NVMfSubsystem) error {
 	add := func(list []Portal) {
 		for _, at := range list {
@@ -284,7 +284,7 @@ func (p *Plan) newTransports(s state) (list []string) {
 	return list
 }
 
-// keys adds the steps that put the keys into the keyring.
+// keys adds the steps that add the keys to the keyring.
 func (t target) keys(p *Plan, r Request, s state) error {
 	for _, k := range []*Key{r.Key, r.CtrlrKey} {
 		switch {
@@ -295,7 +295,7 @@ func (t target) keys(p *Plan, r Request, s state) error {
 		case k.Secret == "":
 			continue
 		}
-		// Do not undo the addition of an existing key, because the proxy accepts the call only if
+		// Do not undo the addition of a key that already exists: the proxy accepts the call only if
 		// the secret is the same.
 		var undo *Step
 		if s.keys != nil && !s.keys[k.Name] {
@@ -356,7 +356,7 @@ func (p *Plan) add(method string, shown any, do func(context.Context) error, und
 // last returns the last step.
 func (p *Plan) last() *Step { return &p.Steps[len(p.Steps)-1] }
 
-// warn adds warnings about an export's consequences.
+// warn adds warnings about the consequences of an export.
 func (p *Plan) warn(r Request, s state, hosts int) {
 	p.warnDriver()
 	if len(s.unread) > 0 {
@@ -377,7 +377,7 @@ func (p *Plan) warn(r Request, s state, hosts int) {
 	}
 }
 
-// warnDriver warns if the export's name is one that the CSI driver uses.
+// warnDriver adds a warning if the export has a name that the CSI driver uses.
 func (p *Plan) warnDriver() {
 	if strings.HasPrefix(p.NQN, driverPrefix) {
 		p.Warnings = append(p.Warnings, p.NQN+" is a name of the CSI driver's exports: if Kubernetes has a PersistentVolume for this volume, the driver changes the export, too")

@@ -14,13 +14,13 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// driverPrefix is the prefix of the NQNs of exports created by the CSI driver.
+// driverPrefix is the prefix of the NQNs of the CSI driver's exports.
 const driverPrefix = "nqn.2020-04.io.spdk.csi:uuid:"
 
 // ErrRefused means that the target's state does not allow the request. Nothing was changed.
 var ErrRefused = errors.New("refused")
 
-// ErrInvalid means that a request is invalid for every target.
+// ErrInvalid means that a request would be invalid for any target.
 var ErrInvalid = errors.New("invalid request")
 
 // A refusal is an ErrRefused with a reason.
@@ -41,22 +41,23 @@ func refuse(format string, args ...any) error { return &refusal{reason: fmt.Spri
 type Request struct {
 	Volume string // LVSTORE/LVOL or UUID
 	// NQN is the NQN of the subsystem. If it ends with a colon, the volume's UUID is appended. If
-	// it is empty, the existing export's NQN is used; the NQN of a new export is derived from the
-	// volume's UUID.
+	// it is empty, an existing export keeps its NQN, and the NQN of a new export is derived from
+	// the volume's UUID.
 	NQN     string
 	Serial  string // if empty, derived from the volume's UUID
 	Hosts   []string
 	AnyHost bool
-	// Shared permits admitting a host in addition to those already admitted.
+	// Shared permits admitting a host in addition to the hosts already admitted.
 	Shared bool
 	// Listen lists the export's addresses. If it is empty, an existing export keeps its addresses,
-	// and a new one gets all addresses at which the target listens for other exports, except those
-	// of tenants that do not own the volume.
+	// and a new export listens at all addresses at which the target listens for other exports,
+	// except those of tenants that do not own the volume.
 	Listen []Portal
-	// Key and CtrlrKey are the keys with which the hosts and the target authenticate; nil means
-	// none.
+	// Key and CtrlrKey are the keys with which the hosts and the target authenticate. Either may be
+	// nil.
 	Key, CtrlrKey *Key
-	// Allowed lists the methods that the proxy lets the user call. It is nil if there is no proxy.
+	// Allowed lists the methods that the user may call through the proxy. It is nil if there is no
+	// proxy.
 	Allowed []string
 }
 
@@ -134,7 +135,7 @@ func (r Request) check() error {
 	return nil
 }
 
-// distinct returns the values without repetitions.
+// distinct returns the values without duplicates.
 func distinct(values []string) (list []string) {
 	for _, v := range values {
 		if !slices.Contains(list, v) {
@@ -153,7 +154,7 @@ func (r Request) nqn(uuid string) string {
 	return nqn
 }
 
-// serial returns the serial number for a new export. NVMe allows 20 characters.
+// serial returns the serial number of a new export. NVMe allows 20 characters.
 func (r Request) serial(uuid string) string {
 	return cmp.Or(r.Serial, strings.ReplaceAll(uuid, "-", "")[:20])
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// undoTime is how long the calls that undo a failed plan may take.
+// undoTime limits how long the calls that undo a failed plan may take.
 const undoTime = 30 * time.Second
 
-// Run makes a plan's calls, one after another, and calls the function done after each of them. If a
-// call fails, Run undoes the calls before it in reverse order. If the failed call may have been
-// executed, or if its check failed, Run undoes that call as well.
+// Run makes a plan's calls, one after another, and calls done after each of them. If a call fails,
+// Run undoes the previous calls in reverse order. If the failed call may have been executed, or if
+// its check failed, Run undoes that call as well.
 func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	for i, s := range p.Steps {
 		err := s.do(ctx)
@@ -40,14 +40,14 @@ func (p *Plan) Run(ctx context.Context, done func(Step)) error {
 	return nil
 }
 
-// mayBeDone reports whether a failed call may nevertheless have changed the target.
+// mayBeDone reports whether a failed call may have changed the target.
 func mayBeDone(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.OutcomeUnknown || kind == spdkrpc.NotSaved
 }
 
-// undone undoes steps, the last one first. It returns a description of the resulting state, to be
-// appended to an error. made lists the steps that were certainly executed.
+// undone undoes steps in reverse order. It returns a description of the resulting state, to be
+// appended to an error. made lists the steps that are known to have been executed.
 func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step)) error {
 	var left []error
 	n := 0
@@ -83,8 +83,7 @@ func undone(ctx context.Context, steps, made []Step, unsure bool, done func(Step
 	return &outcome{"Nothing was changed", nil}
 }
 
-// An outcome is the error of a failed step, together with a description of the target's state after
-// it.
+// An outcome is the error of a failed step, with a description of the target's state after it.
 type outcome struct {
 	text string
 	err  error
@@ -130,7 +129,7 @@ func (p *Plan) Verify(ctx context.Context, rpc *spdkrpc.Client) error {
 	return nil
 }
 
-// Connect returns the commands with which a host connects to the export, one for each address.
+// Connect returns the commands that connect a host to the export, one for each address.
 func (p *Plan) Connect() (commands []string) {
 	for _, at := range p.portals {
 		commands = append(commands, fmt.Sprintf("nvme connect -t %s -a %s -s %s -n %s", strings.ToLower(at.Transport), quote(at.Addr), quote(at.Port), quote(p.NQN)))
@@ -149,8 +148,8 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Unpredicted returns why it is unknown which of the plan's calls the proxy would refuse, or "" if
-// it is known.
+// Unpredicted returns why it cannot be predicted which of the plan's calls the proxy would refuse,
+// or "" if it can.
 func (p *Plan) Unpredicted() string { return p.unread }
 
 // Hosts returns the hosts in the request.

@@ -52,7 +52,7 @@ func TestUnreadableSubsystemIsNotDeleted(t *testing.T) {
 	assert.Len(t, w.list(), 1)
 }
 
-// If the process is killed between two calls, the same command completes the export later.
+// If the process is killed between two calls, running the same command again completes the export.
 func TestInterruptedExportIsCompleted(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA, hostB}, Listen: []Portal{here}}
 	for made := range 6 {
@@ -78,7 +78,7 @@ func TestInterruptedExportIsCompleted(t *testing.T) {
 	assert.ErrorContains(t, err, "does not export volume lvs0/v0")
 }
 
-// Verify detects changes that other users made after the plan.
+// Verify detects changes that other users have made since the plan.
 func TestConcurrentChangesAreDetected(t *testing.T) {
 	r := Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}}
 	for says, change := range map[string]string{
@@ -96,7 +96,7 @@ func TestConcurrentChangesAreDetected(t *testing.T) {
 	}
 }
 
-// A failed change to an export leaves the export as it was.
+// If a change to an export fails, the export remains as it was.
 func TestFailedChangeIsUndone(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	w.export(Request{Volume: "lvs0/v0", Hosts: []string{hostA}, Listen: []Portal{here}})
@@ -115,7 +115,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	require.Error(t, p.Run(t.Context(), func(Step) {}))
 	assert.Equal(t, before, w.list())
 
-	// Here, another user changes the subsystem before a call fails.
+	// Another user changes the subsystem before a call fails.
 	p = w.plan(Request{Volume: "lvs0/v1", Hosts: []string{hostA}})
 	w.sim.ClearFaults()
 	w.sim.Inject(spdktest.Fault{Method: "nvmf_subsystem_add_listener", Do: spdktest.Fail})
@@ -128,7 +128,7 @@ func TestFailedChangeIsUndone(t *testing.T) {
 	assert.Len(t, w.list(), 2)
 }
 
-// The words of a command that is shown are quoted, because other users may have chosen them.
+// The words of displayed commands are quoted, because other users may have chosen them.
 func TestCommandArgumentsAreQuoted(t *testing.T) {
 	for word, want := range map[string]string{
 		"nqn.2024-01.com.example:A-z_0": "nqn.2024-01.com.example:A-z_0",

@@ -19,14 +19,15 @@ type volume struct {
 
 func (v volume) is(bdev string) bool { return bdev == v.uuid || bdev == v.name }
 
-// A state contains the part of the target's state on which a plan depends.
+// A state is the part of the target's state on which a plan depends.
 type state struct {
 	volume     volume
 	subsystems []spdkrpc.NVMfSubsystem // without the discovery subsystem
 	discovery  []Portal
-	// another export of the volume, such as an iSCSI target; "" if the user cannot see any
+	// another way in which the volume is exposed, such as an iSCSI target; "" if the user can see
+	// none
 	offeredBy  string
-	unread     []string        // kinds of other exports that the user is not permitted to read
+	unread     []string        // kinds of other exports that the user may not read
 	transports map[string]bool // nil if unknown
 	keys       map[string]bool // nil if unknown
 	may        permissions
@@ -35,8 +36,8 @@ type state struct {
 // A target reads and changes exports.
 type target struct{ rpc *spdkrpc.Client }
 
-// unknowable reports whether a read failed because the user is not allowed to call the method, or
-// because the target lacks it.
+// unknowable reports whether a read failed because the user may not call the method, or because the
+// target lacks it.
 func unknowable(err error) bool {
 	kind := spdkrpc.KindOf(err)
 	return kind == spdkrpc.Denied || kind == spdkrpc.MethodNotFound
@@ -169,9 +170,9 @@ func portalsOf(s *spdkrpc.NVMfSubsystem) (list []Portal) {
 	return list
 }
 
-// checkNamed returns an error if the subsystem's name differs from the requested one, or if the
-// subsystem also exports other volumes. It also returns an error for a subsystem that belongs to
-// the CSI driver, unless the request names that subsystem.
+// checkNamed returns an error if the subsystem does not have the requested name, or if it also
+// exports other volumes. It also returns an error for a subsystem of the CSI driver, unless the
+// request names that subsystem.
 func checkNamed(sub *spdkrpc.NVMfSubsystem, v volume, requested string) error {
 	switch {
 	case requested != "" && sub.NQN != requested:

@@ -12,18 +12,18 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A Withdrawal describes an export, or the hosts of an export, to withdraw.
+// A Withdrawal describes the export to withdraw, or which of its hosts to remove.
 type Withdrawal struct {
 	Volume string   // LVSTORE/LVOL or UUID
 	NQN    string   // as in Request
 	Hosts  []string // if empty, the whole export is withdrawn
-	// Disconnect allows the withdrawal to close connections.
+	// Disconnect permits closing connections.
 	Disconnect bool
 }
 
-// PlanWithdrawal plans the withdrawal of an export, or of some of its hosts. If no host would
-// remain, the whole export is withdrawn. A plan without steps means that there is nothing to
-// withdraw.
+// PlanWithdrawal plans the withdrawal of an export, or the removal of some of its hosts. If no host
+// would remain, the whole export is withdrawn. If there is nothing to withdraw, the plan has no
+// steps.
 func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Plan, error) {
 	t := target{rpc}
 	v, err := t.volume(ctx, w.Volume)
@@ -91,8 +91,8 @@ func PlanWithdrawal(ctx context.Context, rpc *spdkrpc.Client, w Withdrawal) (*Pl
 	return p, nil
 }
 
-// planOrphan plans the deletion of the subsystem that exported a volume which has been deleted.
-// SPDK keeps such a subsystem, without a namespace. missing is the error for the volume.
+// planOrphan plans the deletion of the subsystem that exported a deleted volume. SPDK keeps such a
+// subsystem, without a namespace. missing is the error returned for the volume.
 func (t target) planOrphan(ctx context.Context, w Withdrawal, missing error) (*Plan, error) {
 	_, notUUID := uuid.Parse(w.Volume)
 	if notUUID != nil && (w.NQN == "" || strings.HasSuffix(w.NQN, ":")) {
@@ -115,8 +115,8 @@ func (t target) planOrphan(ctx context.Context, w Withdrawal, missing error) (*P
 	return p, nil
 }
 
-// checkNotConnected returns an error if one of the hosts is connected. If whole is set, it returns
-// an error if any host is connected.
+// checkNotConnected returns an error if one of the hosts is connected or, if whole is set, if any
+// host is connected.
 func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []string, whole bool) error {
 	connected, err := t.connected(ctx, nqn)
 	if err != nil {
@@ -130,7 +130,7 @@ func (t target) checkNotConnected(ctx context.Context, nqn string, hosts []strin
 	return nil
 }
 
-// connected returns the hosts connected to a subsystem, each once.
+// connected returns the hosts connected to a subsystem, without duplicates.
 func (t target) connected(ctx context.Context, nqn string) (hosts []string, err error) {
 	controllers, err := t.rpc.NVMfSubsystemGetControllers(ctx, spdkrpc.NVMfSubsystemGetControllersParams{NQN: nqn})
 	if err != nil {

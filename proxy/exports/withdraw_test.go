@@ -61,7 +61,7 @@ func TestWithdrawalRemovesHostsAndExports(t *testing.T) {
 	assert.Contains(t, p.Warnings[0], "is a name of the CSI driver's exports")
 }
 
-// The export of a deleted volume can be withdrawn, as long as the subsystem exports nothing else.
+// The export of a deleted volume can be withdrawn if its subsystem exports nothing else.
 func TestExportOfADeletedVolumeIsWithdrawn(t *testing.T) {
 	w := newWorld(t, "v26.05")
 	const nqn = "nqn.2024-01.com.example:v1"

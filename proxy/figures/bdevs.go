@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// readIO reads the result of bdev_get_iostat. unknown reports whether the result contains new
+// readIO parses the result of bdev_get_iostat. unknown reports whether the result contains new
 // bdevs, which may be volumes.
 func (r *Reader) readIO(raw json.RawMessage) (unknown bool, err error) {
 	var bdevs []Bdev
@@ -54,9 +54,9 @@ func (r *Reader) noteOthers() {
 	}
 }
 
-// settle assigns the I/O of new bdevs. If the list of volumes was read again, settle moves the I/O
-// of new volumes from the other bdevs to the volumes. Otherwise, it omits the new bdevs, because
-// they could be volumes.
+// settle assigns the I/O of new bdevs. If the list of volumes has been read again, settle moves the
+// I/O of new volumes from the other bdevs to the volumes. Otherwise, it omits the new bdevs,
+// because they could be volumes.
 func (r *Reader) settle() {
 	fresh := r.listed && r.others == nil // see readVolumes
 	var bdevs []Bdev
@@ -75,7 +75,7 @@ func (r *Reader) settle() {
 	}
 }
 
-// io reads a bdev's statistics. rate is the tick rate, which comes before the bdevs in the text.
+// io parses a bdev's statistics. rate is the tick rate, which precedes the bdevs in the text.
 func (t *text) io(at int, rate uint64) (name string, io IO, end int) {
 	var read, written, unmapped uint64
 	end = t.members(at, func(member string, at int) int {

@@ -1,5 +1,5 @@
 // Command web builds the console's front end from src into ../dist. It fetches the pinned npm
-// packages, bundles them with esbuild, and adds a hash of the contents to the file names. It needs
+// packages, bundles them with esbuild, and adds a hash of the content to each file name. It needs
 // neither Node nor npm.
 package main
 
@@ -108,7 +108,7 @@ func bundle() (map[string][]byte, error) {
 	return files, err
 }
 
-// model returns the modules in src/model that work without a page, and formats, as one script.
+// model bundles the modules in src/model that work without a page, and formats, into one script.
 func model() ([]byte, error) {
 	result := api.Build(api.BuildOptions{
 		Stdin:  &api.StdinOptions{Contents: `export * from "./audit"; export * from "./document"; export * from "./parse"; export * from "./rpcpy"; export * from "./snippets"; export * from "./value"; export { percent } from "../format"`, ResolveDir: "src/model"},
@@ -142,7 +142,7 @@ func licenses() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// write replaces the files in dist.
+// write replaces the contents of dist.
 func write(files map[string][]byte) error {
 	if err := os.RemoveAll(dist); err != nil {
 		return err

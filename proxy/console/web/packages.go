@@ -18,13 +18,12 @@ import (
 	"time"
 )
 
-// modules is the directory into which packages are unpacked. Editors also look for types in this
-// directory.
+// modules is the directory into which packages are unpacked. Editors also look for types there.
 const modules = "node_modules"
 
 const registry = "https://registry.npmjs.org"
 
-// maxPackage is the maximum size of a package in bytes, both packed and unpacked.
+// maxPackage is the maximum size of a package in bytes, whether packed or unpacked.
 const maxPackage = 256 << 20
 
 // A lockedPackage is a line of packages.lock.
@@ -54,7 +53,7 @@ func readLock() (list []lockedPackage, err error) {
 	return list, nil
 }
 
-// fetchPackages unpacks the packages that have the given use.
+// fetchPackages fetches and unpacks the packages for one use.
 func fetchPackages(use string) error {
 	list, err := readLock()
 	if err != nil {
@@ -87,8 +86,8 @@ func fetchPackage(name string) (string, error) {
 	return "", fmt.Errorf("packages.lock has no %s", name)
 }
 
-// fetch downloads and unpacks a package, unless the same version has already been unpacked. It
-// refuses an archive whose hash differs from the locked one.
+// fetch downloads and unpacks a package, unless this version has already been unpacked. It rejects
+// an archive whose hash differs from that in packages.lock.
 func (p lockedPackage) fetch() error {
 	folder := filepath.Join(modules, p.name)
 	mark := filepath.Join(folder, ".locked")
@@ -130,7 +129,7 @@ func download(url string) ([]byte, error) {
 }
 
 // unpack writes the regular files in an npm archive to a directory, without the first element of
-// their names. It omits documents, because otherwise this repository's checks would include them.
+// their paths. It omits documents, because this repository's checks would otherwise include them.
 func unpack(archive []byte, folder string) error {
 	zipped, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
@@ -162,7 +161,7 @@ func unpack(archive []byte, folder string) error {
 }
 
 // lockLine queries the registry, and returns the line of packages.lock for NAME@VERSION. A reviewer
-// must compare this line with npm's page.
+// must compare the line with npm's page.
 func lockLine(spec string) (string, error) {
 	i := strings.LastIndex(spec, "@")
 	if i < 1 {
