@@ -11,10 +11,9 @@ import (
 )
 
 // An acceptor recognizes parameters that are certainly valid, without allocating memory. Nearly all
-// calls have such parameters. An acceptor never rejects a call. The JSON Schema validator checks
-// everything that the acceptor does not accept, and writes the error messages. An acceptor
-// understands only the keywords used in this project's document; a schema with any other keyword
-// has no acceptor.
+// calls have such parameters. An acceptor never rejects a call: the JSON Schema validator checks
+// whatever it does not accept, and writes the error messages. It understands only the keywords used
+// in this project's document; a schema with any other keyword has no acceptor.
 type acceptor struct {
 	types      typeBits
 	properties map[string]*acceptor

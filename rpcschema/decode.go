@@ -2,7 +2,6 @@ package rpcschema
 
 import "slices"
 
-// invalidParams is the JSON-RPC error code for invalid parameters.
 const invalidParams = -32602
 
 // Relaxed gives the range of releases that ignore unknown parameters of a method.

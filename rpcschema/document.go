@@ -43,8 +43,8 @@ type Method struct {
 	Saved string `json:"x-spdk-saved"`
 	// Removes means that the method removes the objects named in the call from the configuration.
 	Removes bool `json:"x-spdk-removes"`
-	// Undoes names the method that creates the objects that this method removes. Undoes is set if
-	// both methods identify an object only by equal parameters, such as a group's tag.
+	// Undoes names the method that creates the objects that this method removes. It is set if both
+	// methods identify an object only by equal parameters, such as a group's tag.
 	Undoes string `json:"x-spdk-undoes"`
 	// Stalls means that the method may block the target's I/O or wait forever, although it changes
 	// nothing.
@@ -80,9 +80,9 @@ type Method struct {
 	Relaxed *Relaxed `json:"x-spdk-relaxed"`
 	// Instead describes the replacement for a removed method.
 	Instead string `json:"x-spdk-instead"`
-	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path. RPCPy is nil if
-	// rpc.py has no command for the call. RPCPyFails lists the releases whose rpc.py cannot make
-	// the call; see RPCPyAt.
+	// RPCPy describes how scripts/rpc.py makes the call, by parameter or path. It is nil if rpc.py
+	// has no command for the call. RPCPyFails lists the releases whose rpc.py cannot make the call;
+	// see RPCPyAt.
 	RPCPy      map[string]RPCPyWords `json:"x-spdk-rpcpy"`
 	RPCPyFails []Release             `json:"x-spdk-rpcpy-fails"`
 

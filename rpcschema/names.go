@@ -12,8 +12,8 @@ import (
 type Name struct{ Kind, Value string }
 
 // Names lists the resources named in a call's parameters, in the order of the method's parameters.
-// It returns at most limit names; more is the number of names that it omits. Names ignores secrets,
-// including redacted ones.
+// It returns at most limit names; more is the number of names that it omits. It ignores secrets,
+// including redacted secrets.
 func (d *Document) Names(method string, params map[string]any, limit int) (list []Name, more int) {
 	m := d.byName[method]
 	if m == nil || len(params) == 0 {

@@ -27,7 +27,7 @@ func ParseRelease(s string) (Release, error) {
 	return Release{year, month}, nil
 }
 
-// MustRelease is like ParseRelease, but panics on an error. MustRelease is for constants.
+// MustRelease is like ParseRelease, but panics on an error. It is for constants.
 func MustRelease(s string) Release {
 	r, err := ParseRelease(s)
 	if err != nil {
@@ -60,8 +60,7 @@ func (r *Release) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// A Window is the span of releases that support something, such as a method. A Window includes both
-// ends.
+// A Window is the span of releases that support something, such as a method. It includes both ends.
 type Window struct {
 	Since Release `json:"x-spdk-since,omitzero"`
 	Until Release `json:"x-spdk-until,omitzero"`

@@ -17,8 +17,7 @@ import (
 // A Source is the schema file of an SPDK source tree.
 type Source struct {
 	Path string `yaml:"-"`
-	// Release is read from the VERSION file of the tree. Release is zero if the tree has no VERSION
-	// file.
+	// Release is read from the tree's VERSION file. It is zero if the tree has no such file.
 	Release rpcschema.Release `yaml:"-"`
 
 	Methods []SourceMethod `yaml:"methods"`

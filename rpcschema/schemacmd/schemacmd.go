@@ -259,7 +259,6 @@ func compare(ctx context.Context, target Target, args []string, r rpcschema.Rele
 	return drift.Live(rpcschema.Default(), names, r), nil
 }
 
-// completeMethod completes the name of a method.
 func completeMethod(_ *cobra.Command, args []string, _ string) (offers []cobra.Completion, _ cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		for _, m := range rpcschema.Default().Methods() {

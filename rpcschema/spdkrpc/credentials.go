@@ -48,8 +48,7 @@ func newCredentials(c HTTPSConfig, u *url.URL) (credentials, error) {
 }
 
 // A CredentialsFileError means that the caller's token file or client certificate cannot be used,
-// so the call was not sent. A CredentialsFileError is the Err of an *Error whose kind is
-// Unreachable.
+// so the call was not sent. It is the Err of an *Error whose kind is Unreachable.
 type CredentialsFileError struct{ Err error }
 
 func (e *CredentialsFileError) Error() string { return e.Err.Error() }

@@ -102,8 +102,8 @@ func splitMessage(dec *jsontext.Decoder, keep func(part []byte) []byte) (m messa
 	return m, nil
 }
 
-// messageOf reads a message that must be the whole text. The message's parts share the text's
-// memory. messageOf then resets dec, because the text may contain secrets.
+// messageOf reads a message that must be the whole text, and then resets dec, because the text may
+// contain secrets. The message's parts share the text's memory.
 func messageOf(dec *jsontext.Decoder, text []byte) (message, error) {
 	dec.Reset(bytes.NewBuffer(text), lenient...)
 	defer dec.Reset(noInput)

@@ -9,9 +9,8 @@ import (
 // A framing writes and reads the messages on one connection. At most one goroutine may write at a
 // time, and at most one may read. close may be called at any time, and ends both operations.
 type framing interface {
-	// write writes messages in as few writes as possible, and returns how many of them were written
-	// completely. The peer cannot have executed the rest. write also writes pending pings and
-	// pongs.
+	// write writes messages, and pending pings and pongs, in as few writes as possible. It returns
+	// how many messages were written completely; the peer cannot have executed the rest.
 	write(messages [][]byte) (complete int, err error)
 	// read returns the next message.
 	read() (message, error)
@@ -65,7 +64,6 @@ type inFlight struct {
 	unused  int    // number of ticks without an awaited call
 }
 
-// A streamCall is one call on a stream.
 type streamCall struct {
 	id   uint64
 	text []byte

@@ -10,7 +10,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A bdev is one block device.
 type bdev struct {
 	name           string
 	uuid           string

@@ -126,7 +126,7 @@ func (r *storeRecord) format(blocks, ratio, page uint64) error {
 	return nil
 }
 
-// divideUp returns n/by rounded up. divideUp can overflow, as SPDK's spdk_divide_round_up can.
+// divideUp returns n/by rounded up. Like SPDK's spdk_divide_round_up, it can overflow.
 func divideUp(n, by uint64) uint64 { return (n + by - 1) / by }
 
 // loadStore loads an lvstore and its volumes.

@@ -11,7 +11,6 @@ import (
 	"github.com/spdkgate/spdkgate/rpcschema/spdkrpc"
 )
 
-// A subsystem is an NVMe-oF subsystem.
 type subsystem struct {
 	nqn           string
 	discovery     bool

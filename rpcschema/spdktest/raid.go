@@ -12,7 +12,7 @@ import (
 // A raid is an array that SPDK has assembled from a superblock on its only base bdev.
 type raid struct{ base *bdev }
 
-// A superblock describes a RAID. A superblock is valid only on the bdev whose UUID it contains.
+// A superblock describes a RAID. It is valid only on the bdev whose UUID it contains.
 type superblock struct{ name, member string }
 
 func (r *raid) describe(e *engine, b *bdev, info *spdkrpc.BdevInfo) {

@@ -86,7 +86,7 @@ func (e *engine) notifications(p spdkrpc.NotifyGetNotificationsParams) ([]spdkrp
 }
 
 // DoIO adds done to a bdev's I/O statistics, as if that I/O had taken place. Tick counts are in
-// nanoseconds. DoIO reports whether the bdev exists.
+// nanoseconds. The result reports whether the bdev exists.
 func (t *Target) DoIO(bdev string, done spdkrpc.BdevIOStatBdev) bool {
 	found := false
 	t.inEngine(func(e *engine) {

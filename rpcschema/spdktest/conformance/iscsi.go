@@ -23,7 +23,6 @@ func (s *suite) portalGroup() int {
 	return tag
 }
 
-// initiatorGroup creates an initiator group.
 func (s *suite) initiatorGroup(names ...string) int {
 	s.Helper()
 	tag := s.tag()

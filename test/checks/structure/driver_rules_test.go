@@ -1,6 +1,5 @@
 package structure
 
-// driverRules are the rules for the CSI driver's packages.
 var driverRules = []rule{
 	{
 		who:    "driver does not import the proxy",

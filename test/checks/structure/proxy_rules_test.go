@@ -4,7 +4,6 @@ package structure
 // target, and the package that freezes volumes.
 var stages = []string{"proxy/authn", "proxy/policy", "proxy/tenancy", "proxy/target", "proxy/persist", "proxy/keys", "proxy/quiesce"}
 
-// proxyRules are the rules for the proxy's packages.
 var proxyRules = []rule{
 	{
 		who:    "proxy/tenancy/plan imports only the schema",

@@ -210,7 +210,6 @@ func (p *page) tabTo(condition string) {
 	p.fail(fmt.Errorf("pressing Tab 80 times did not reach %s", condition))
 }
 
-// signIn signs a user in.
 func (p *page) signIn(user string) {
 	p.t.Helper()
 	p.open("")
@@ -220,7 +219,6 @@ func (p *page) signIn(user string) {
 	p.until(`!!document.querySelector("nav")`)
 }
 
-// screenshotFolder returns the directory for screenshots.
 func screenshotFolder(t *testing.T) string {
 	folder := os.Getenv("SCREENSHOTS")
 	if folder == "" {

@@ -112,7 +112,7 @@ func openExport(p *page) {
 	p.shownCalls("Calls")
 }
 
-// TestScreenshots takes screenshots of the pages, which people can review.
+// TestScreenshots takes screenshots of the pages for people to review.
 func TestScreenshots(t *testing.T) {
 	folder := screenshotFolder(t)
 	p := newPage(t)

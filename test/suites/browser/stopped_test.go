@@ -227,7 +227,7 @@ func TestStoppedTargetIsReportedOnce(t *testing.T) {
 	p.until(`document.querySelector(".light").innerText === "Target down"`)
 	p.has("The target does not answer")
 	seen := 0
-	for range 40 { // other data is read meanwhile: samples, figures and the saved configuration
+	for range 40 { // other data is read in the meantime: samples, figures and the saved configuration
 		eval[chromedp.Void](p, `new Promise((done) => setTimeout(() => done(null), 250))`)
 		seen = max(seen, eval[int](p, `document.querySelectorAll("main .alert").length`))
 	}

@@ -56,7 +56,6 @@ log: {format: json}
 console: {grafana: "https://grafana.example/d/spdk?var-server=storage-1&var-volume={volume}&var-uuid={uuid}"}
 `
 
-// repository is the directory of the repository.
 const repository = "../../.."
 
 func newTestbed(dir string) (w *testbed, err error) {
@@ -375,7 +374,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedTestbed returns the testbed that all tests share.
 func sharedTestbed(t *testing.T) *testbed {
 	t.Helper()
 	sharedOnce.Do(func() {

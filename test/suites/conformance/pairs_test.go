@@ -123,7 +123,6 @@ func (f *testbed) openDisk(name string) {
 	f.call("bdev_aio_create", p{"filename": filepath.Join(f.dir, name), "name": name, "block_size": 4096}, nil)
 }
 
-// lvstores returns the lvstores of the target.
 func (f *testbed) lvstores() []spdkrpc.LvolStore {
 	stores, err := f.direct.BdevLvolGetLvstores(f.t.Context(), spdkrpc.BdevLvolGetLvstoresParams{})
 	require.NoError(f.t, err)

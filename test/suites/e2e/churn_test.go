@@ -57,8 +57,8 @@ func TestVolumesSurviveChurn(t *testing.T) {
 	require.NoError(t, env.driver.inService(context.Background()))
 }
 
-// live creates a volume and a pod that uses it. When the pod is running, or earlier, live deletes
-// both.
+// live creates a volume and a pod that uses it. It deletes both when the pod is running, or
+// earlier.
 func (n *namespace) live(ctx context.Context, name string) error {
 	if _, err := n.kubectl.Run(ctx, claim(name, storageClass, "64Mi", "")+"---\n"+pod(name, name), "apply", "--filename=-"); err != nil {
 		return err

@@ -97,7 +97,6 @@ func (e *environment) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// upgrade upgrades the chart with the given values.
 func (e *environment) upgrade(t *testing.T, values map[string]any) {
 	t.Helper()
 	require.NoError(t, e.driver.chart(context.Background(), "upgrade", values))

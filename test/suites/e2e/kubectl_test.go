@@ -54,9 +54,9 @@ func disturbingNamespace(t *testing.T, proof string) *namespace {
 }
 
 // newNamespace creates a namespace for a test that runs alone, before all others, because it
-// disturbs pods that use volumes, or changes how new volumes are created. newNamespace also adds a
-// row to the table of results. When the test ends, the namespace and its volumes are deleted while
-// other tests run.
+// disturbs pods that use volumes, or changes how new volumes are created. It also adds a row to the
+// table of results. When the test ends, the namespace and its volumes are deleted while other tests
+// run.
 func newNamespace(t *testing.T, proof string) *namespace {
 	name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))
 	n := &namespace{t: t, name: name, kubectl: env.cluster.Kubectl().In(name), row: &result{name: t.Name(), proof: proof, outcome: "passed"}}
@@ -134,7 +134,6 @@ func (n *namespace) input(text string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// apply applies a manifest.
 func (n *namespace) apply(manifest string) {
 	n.t.Helper()
 	n.input(manifest, "apply", "--filename=-")

@@ -113,8 +113,8 @@ func TestStaticVolume(t *testing.T) {
 }
 
 // The PersistentVolume looks like one that SPDK's spdk-csi has created with csi-provisioner, except
-// for its names and Retain. The PersistentVolume does not name any Secret except the one for
-// provisioning, and its attributes describe the export.
+// for its names and Retain. It names no Secret except the one for provisioning, and its attributes
+// describe the export.
 const spdkCSIVolume = `apiVersion: v1
 kind: PersistentVolume
 metadata: {name: pvc-of-spdk-csi}

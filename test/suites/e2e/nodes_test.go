@@ -195,7 +195,6 @@ func (e *environment) recovered(t *testing.T) {
 	}
 }
 
-// nodeOf returns a pod's node.
 func (n *namespace) nodeOf(pod string) *cluster.Node {
 	n.t.Helper()
 	node, err := env.cluster.Node(n.run("get", "pod", pod, "--output=jsonpath={.spec.nodeName}"))

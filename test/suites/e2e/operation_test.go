@@ -42,7 +42,7 @@ func TestUpgrade(t *testing.T) {
 	n.run("delete", "pvc", "data")
 }
 
-func TestPasswordToToken(t *testing.T) {
+func TestPasswordIsReplacedByToken(t *testing.T) {
 	n := newNamespace(t, "the controller changes from a password to tokens of its service account: a volume in use keeps its Secret and is later deleted as usual; new volumes name no Secret")
 	n.apply(claim("old", storageClass, "64Mi", ""))
 	n.apply(pod("old", "old"))

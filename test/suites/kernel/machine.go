@@ -29,12 +29,12 @@ import (
 
 // A Machine is a virtual machine for a scenario.
 type Machine struct {
-	// Target executes the guest's calls. Target is nil if there is no target on the host.
+	// Target executes the guest's calls. It is nil if the host has no target.
 	Target func(context.Context, control.TargetCall) (map[string]string, error)
-	// Progress receives the guest's reports on its writes. Progress returns true if the guest
-	// should end. If the scenario does not report progress, Progress is nil.
+	// Progress receives the guest's reports on its writes, and returns true if the guest should
+	// end. It is nil if the scenario does not report progress.
 	Progress func([]control.Progress) (end bool)
-	// Found receives the counts of bytes that the guest found in a new volume. Found is nil if the
+	// Found receives the counts of bytes that the guest found in a new volume. It is nil if the
 	// scenario does not search for data.
 	Found func(control.Found)
 	// Disks holds raw images of the machine's disks, which persist from one run to the next.

@@ -39,8 +39,8 @@ type testbed struct {
 	config string
 }
 
-// newTestbed creates a testbed with the real target if one is given, and with a simulated one
-// otherwise. If rpc.py is not given, newTestbed skips the test.
+// newTestbed creates a testbed with the real target if one is given, and with a simulated target
+// otherwise. It skips the test if rpc.py is not given.
 func newTestbed(t *testing.T) *testbed {
 	w := &testbed{T: t, script: os.Getenv(variable), dir: t.TempDir()}
 	if w.script == "" {
@@ -93,7 +93,6 @@ users: [{name: user, password_hash: %q, local: {users: ["%d"]}, roles: [%s]}]
 	return c
 }
 
-// release returns the target's release.
 func (w *testbed) release() rpcschema.Release {
 	caller := spdkrpc.NewSocket(w.target)
 	defer func() { _ = caller.Close() }()

@@ -51,7 +51,6 @@ func (b *bench) withoutParams() {
 	b.Logf("%d methods called without params and with {}", tried)
 }
 
-// needsParams reports whether a method needs parameters.
 func (b *bench) needsParams(m *rpcschema.Method) bool {
 	return len(m.OneOf)+len(m.AnyOf) > 0 || slices.ContainsFunc(m.Params, func(p *rpcschema.Param) bool { return m.RequiredAt(p.Name, b.release) })
 }

@@ -210,8 +210,8 @@ func (b *bench) queries(m *rpcschema.Method, names map[string]string) []map[stri
 }
 
 // refusals sends every broken call that was not already sent for existing objects. These calls name
-// objects that do not exist, so nothing happens if SPDK does not refuse them. refusals then logs a
-// summary.
+// objects that do not exist, so nothing happens if SPDK does not refuse them. At the end, refusals
+// logs a summary.
 func (b *bench) refusals() {
 	for _, m := range b.methods() {
 		for _, k := range []sample.Maker{{Document: b.doc, Release: b.release, Names: nowhere}, {Document: b.doc, Release: b.release, Full: true, Names: nowhere}} {

@@ -195,7 +195,7 @@ func bareCycle(rpc *spdkrpc.Client, host, port string) cycle {
 	}
 }
 
-// cycle makes the CSI calls of a volume's cycle.
+// cycle runs a volume's cycle through CSI calls.
 func (d *driver) cycle(ctx context.Context, name string) ([]time.Duration, error) {
 	capability := &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},

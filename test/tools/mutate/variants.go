@@ -30,8 +30,8 @@ type variant struct {
 }
 
 // rewrite returns the file with a changed copy of the enclosing function for each mutant. The
-// function calls the copy that contains the mutant selected by the variable chosenMutant. rewrite
-// leaves out the mutants outside functions. All lines of the source keep their numbers.
+// function calls the copy that contains the mutant selected by the variable chosenMutant. Mutants
+// outside functions are left out. All lines of the source keep their numbers.
 func rewrite(path string, mutants []mutant) (text []byte, variants []variant, err error) {
 	source, err := os.ReadFile(path)
 	if err != nil {

@@ -152,7 +152,6 @@ func (w *testbed) expectRefusal(sent string, statuses []int, status int) {
 	w.book.count("attack answered")
 }
 
-// sendWithoutTLS sends a request without TLS.
 func (w *testbed) sendWithoutTLS(raw string) {
 	conn, err := w.dial()
 	if err != nil {

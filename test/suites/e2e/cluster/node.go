@@ -48,7 +48,7 @@ func (n *Node) path(parts ...string) string {
 }
 
 // Disk translates a path on the node, below /var/lib/kubelet, /var/lib/containerd, /var/lib/cni or
-// /var/log, to a path outside the node. Disk works even while the node has no power. The node's
+// /var/log, to a path outside the node. It works even while the node has no power. The node's
 // mounts are not visible outside the node.
 func (n *Node) Disk(path string) string { return n.path(path) }
 
@@ -79,8 +79,7 @@ func (n *Node) boot(ctx context.Context) error {
 	return n.startContainerd(ctx)
 }
 
-// prepare mounts the node's directories and sets up its network. prepare runs on the node's
-// machine.
+// prepare mounts the node's directories and sets up its network. It runs on the node's machine.
 func (n *Node) prepare() error {
 	for _, dir := range nodeFolders {
 		if err := os.MkdirAll(n.path(dir), 0o755); err != nil {

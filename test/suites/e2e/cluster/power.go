@@ -93,8 +93,8 @@ const (
 	noLogFlush = 2
 )
 
-// shutDown ends the file system of an open file without writing anything. shutDown fails unless the
-// file system is on a loop device.
+// shutDown ends the file system of an open file without writing anything. It fails unless the file
+// system is on a loop device.
 func shutDown(f *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {

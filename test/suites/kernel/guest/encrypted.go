@@ -36,7 +36,6 @@ func (s *scenario) newEncryptedVolume(p *plugin, name string, size int64, fsType
 	return v
 }
 
-// encrypted is the scenario for encrypted volumes.
 func (s *scenario) encrypted(p *plugin) {
 	for _, fsType := range []string{"ext4", "xfs", ""} {
 		s.inCase("encrypted volume: grown, cloned, "+strings.TrimSpace(fsType+" ")+map[bool]string{true: "raw block"}[fsType == ""], func() { s.encryptedLife(p, fsType) })
